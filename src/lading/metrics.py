@@ -115,7 +115,7 @@ class Metrics:
     def __init__(self) -> None:
         by_endpoint = ("endpoint",)
         self.requests = Counter(
-            "lading_requests", "Requests answered, by protocol status (0 or 2xx is success).",
+            "lading_requests", "Requests with a response, by protocol status (0 or 2xx is success).",
             ("endpoint", "command", "status"),
         )  # fmt: skip
         self.received_bytes = Counter("lading_received_bytes", "Bytes of requests.", by_endpoint)
@@ -123,7 +123,7 @@ class Metrics:
         self.messages_in = Counter("lading_messages_in", "Messages received and appended.", by_endpoint)
         self.messages_out = Counter("lading_messages_out", "Messages returned to readers.", by_endpoint)
         self.hidden_out = Counter(
-            "lading_hidden_messages", "Messages withheld, or shown with a state other than available.", by_endpoint
+            "lading_hidden_messages", "Messages withheld, or returned with a state other than available.", by_endpoint
         )
         self.dropped = Counter(
             "lading_dropped", "Requests and connections dropped without a protocol error.", ("endpoint", "reason")

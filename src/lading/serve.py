@@ -57,7 +57,7 @@ WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
-    "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may take it",
+    "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
 }
 
 
@@ -132,7 +132,7 @@ async def serve(
         (announce or _print)(_ready_line(settings, listeners, output))
         _warm_up()
         await stopped.wait()
-        log.info("stopping: requests under way are answered first")
+        log.info("stopping after the requests in flight")
         services.begin_stop()
         await asyncio.gather(*(endpoint.stop() for endpoint in endpoints))
         letters.cancel()

@@ -42,7 +42,7 @@ LAST_WORDS_MAX = 16 << 10
 """So much of a log goes into an error."""
 STALLED_EXIT_CODES = (70, -signal.SIGALRM)
 """Those of a broker that its own watchdog ended."""
-STOPPING = "stopping: requests under way are answered first"
+STOPPING = "stopping after the requests in flight"
 """What a broker logs when it has heard the signal."""
 
 
@@ -81,7 +81,7 @@ class Running:
             said = self.log_file.stat().st_size
             self.process.send_signal(signal.SIGTERM)
             if not self._ended_within(patience_s) and STOPPING.encode() not in self._said_since(said):
-                raise self._hang_error(f"did not hear SIGTERM within {patience_s:.3g} s")
+                raise self._hang_error(f"did not react to SIGTERM within {patience_s:.3g} s")
             if not self._ended_within(DRAIN_S):
                 raise self._hang_error(f"did not stop within {DRAIN_S + patience_s:.3g} s")
         self._close_pipes()

@@ -199,12 +199,12 @@ def test_a_partition_that_refuses_is_told_once_by_name(
         with contextlib.suppress(Refusal):
             append(broker, partition, b"refused")
             broker.appender.flush()
-    (told,) = [record.getMessage() for record in caplog.records if "takes no messages" in record.getMessage()]
-    assert told.startswith("s.t/0 takes no messages") and word in told
+    (told,) = [record.getMessage() for record in caplog.records if "accepts no messages" in record.getMessage()]
+    assert told.startswith("s.t/0 accepts no messages") and word in told
     assert partition.log.refusal is not None
     disk.fault = healthy
     with caplog.at_level("INFO"), contextlib.suppress(Refusal):
         append(broker, partition, b"again")
         broker.appender.flush()
-    assert ("s.t/0 takes messages again" in caplog.text) == (error == errno.ENOSPC)
+    assert ("s.t/0 accepts messages again" in caplog.text) == (error == errno.ENOSPC)
     broker.stop()

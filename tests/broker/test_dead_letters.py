@@ -184,7 +184,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_mark
     fill(broker, source, 1)
     broker.states.set(source, [(0, 1)], State.UNAVAILABLE, now_us=NOW)
     monkeypatch.setattr(broker.topology, "_partitions_max", 0)
-    with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be made"):
+    with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be created"):
         broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW)
     assert list_states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
     assert broker.dead_letters.next_due_us is None

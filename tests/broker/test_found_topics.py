@@ -57,7 +57,7 @@ def test_a_damaged_description_of_a_listed_topic_is_written_anew(tmp_path: Path,
     (path / "topic.json").write_bytes(content)
     broker = opened(tmp_path)
     assert payloads(read(broker, broker.topology.resolve("s.t").partition(0))) == [b"0", b"1"]
-    assert "topic.json" in told(broker) and "written anew" in told(broker)
+    assert "topic.json" in told(broker) and "rewritten" in told(broker)
     assert [one.name for one in read_descriptions(tmp_path)] == ["s.t"]
     broker.stop()
 
@@ -142,7 +142,7 @@ def test_an_empty_topic_that_the_catalog_lost_is_taken_in(tmp_path: Path) -> Non
     (tmp_path / CATALOG).write_bytes(b"")
     broker = opened(tmp_path)
     assert len(broker.topology.resolve("s.t").partitions) == 2
-    assert "was emptied" in told(broker) and "taken in" in told(broker)
+    assert "was emptied" in told(broker) and "added from" in told(broker)
     broker.stop()
 
 

@@ -157,4 +157,4 @@ def test_lost_postponed_messages_are_told(tmp_path: Path, caplog: pytest.LogCapt
         path.unlink()
     held.rmdir()
     opened(tmp_path).stop()
-    assert "messages that were postponed there are lost" in caplog.text
+    assert "delayed messages in it are lost" in caplog.text

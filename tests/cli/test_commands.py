@@ -74,7 +74,7 @@ def test_a_pipeline_tells_of_headers_that_no_message_has(lading: Run, broker: te
     assert "'tail'" not in said, "a required header is told by the quarantine"
     file.write_text(file.read_text().replace("delai", "value"))
     refused = lading("pipeline", "check", str(file), code=2).stderr
-    assert "headers.value: column 'value' is no message field; did you mean 'payload'?" in refused
+    assert "headers.value: column 'value' is not a message field; did you mean 'payload'?" in refused
 
 
 def test_a_queue_is_read_by_its_channel(lading: Run, broker: testing.Running) -> None:

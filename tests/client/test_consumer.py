@@ -240,12 +240,12 @@ def test_checksums_may_be_left_alone(checked: MemoryTransport) -> None:
 def test_messages_that_are_gone_are_a_loss(transport: MemoryTransport, caplog: pytest.LogCaptureFixture) -> None:
     part = transport.held["t"][0]
     part.first, part.chunks = 4, [chunk for chunk in part.chunks if chunk[0] >= 4]
-    with pytest.raises(DataLoss, match="topic 't', partition 0: offsets 1 to 3 are gone"):
+    with pytest.raises(DataLoss, match="topic 't', partition 0: offsets 1 to 3 were deleted"):
         payloads(Consumer(transport, "t", start={0: 1}, timeout_s=0))
     with caplog.at_level(logging.WARNING):
         found = payloads(Consumer(transport, "t", start={0: 1}, timeout_s=0, on_loss="skip"))
     assert len(found) == 6
-    assert "offsets 1 to 3 are gone" in caplog.text
+    assert "offsets 1 to 3 were deleted" in caplog.text
     assert len(payloads(Consumer(transport, "t", start={0: "earliest"}, timeout_s=0))) == 6
 
 

@@ -226,7 +226,7 @@ def test_larger_than_any_limit_is_refused_before_it_is_taken(url: str, topic: st
 
 def test_headers_over_the_limit_are_named(broker: testing.Running, topic: str) -> None:
     with Producer(url_of(broker, "iggy")) as producer:
-        with pytest.raises(LimitExceeded, match=r"102401 bytes in sum; the target takes 102400.*'b'"):
+        with pytest.raises(LimitExceeded, match=r"102401 bytes in sum; the target accepts 102400.*'b'"):
             producer.send(topic, b"x", headers=[("a", b"1"), ("b", b"x" * 102_400)])
         producer.send(topic, b"x", headers=[("b", b"x" * 50_000)])
 

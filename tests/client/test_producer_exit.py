@@ -141,7 +141,7 @@ def test_a_forked_child_leaves_the_messages_to_its_parent(broker: testing.Runnin
     """
     ended = run(program, broker.url, topic)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "make one in each process" in ended.stdout
+    assert "create one in each process" in ended.stdout
     assert payloads(broker, topic) == [b"", b"xx"]
 
 

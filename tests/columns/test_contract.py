@@ -92,7 +92,7 @@ def test_one_column_of_a_contract_file() -> None:
 
 
 def test_a_projection_is_checked_however_it_is_made() -> None:
-    with pytest.raises(SettingError, match="no message field"):
+    with pytest.raises(SettingError, match="not a message field"):
         Projection(("offsets",))
     with pytest.raises(SettingError, match="order"):
         Projection(("offset",), (), ("state",))

@@ -166,7 +166,7 @@ def test_bodies_that_are_no_blocks_say_where() -> None:
         list(blocks(body + b"\xff" * 100))
     assert raised.value.at == len(body)
     longer = struct.pack("<I", len(body) - 4 + 8) + body[4:] + bytes(8)
-    with pytest.raises(MalformedMessage, match="goes on behind"):
+    with pytest.raises(MalformedMessage, match="continues after"):
         list(blocks(longer))
 
 

@@ -63,7 +63,7 @@ def test_a_broker_ends_with_a_test_run_that_is_killed() -> None:
 
 def test_a_broker_that_hangs_is_told_and_killed() -> None:
     running: list[testing.Running] = []
-    with pytest.raises(LocalError, match="did not hear SIGTERM") as told, testing.broker() as broker:
+    with pytest.raises(LocalError, match="did not react to SIGTERM") as told, testing.broker() as broker:
         running.append(broker)
         os.kill(broker.pid, signal.SIGSTOP)
         began = time.monotonic()

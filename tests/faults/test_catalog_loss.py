@@ -82,6 +82,6 @@ def test_topics_come_back_and_the_loss_is_told(tmp_path: Path, damage: Callable[
         told = (tmp_path / "stderr.log").read_text()
     finally:
         stop(running)
-    assert "was not in the catalog and is taken in" in told and "'topic4'" in told
+    assert "was not in the catalog and was added" in told and "'topic4'" in told
     assert "positions" in told
     assert {path.name for path in (tmp_path / "data" / "topics").iterdir()} == ids

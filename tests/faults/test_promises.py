@@ -285,7 +285,7 @@ def test_promise_4_a_torn_tail_is_cut_and_kept_aside(tmp_path: Path) -> None:
     [cut] = log.recovery.cuts
     kept = torn.rstrip(b"\0")
     assert (cut.position, cut.size_bytes, cut.kept.read_bytes()) == (places[5], len(kept), kept)
-    assert f"cut a torn tail of {len(kept)} bytes" in str(cut)
+    assert f"truncated {len(kept)} bytes of a torn tail" in str(cut)
     assert log.next_offset == 15 and not log.recovery.damage
     assert path.stat().st_size == places[5]
     assert log.epochs == [(1, 0), (2, 15)], "whoever saw what was cut must be able to tell"

@@ -90,7 +90,9 @@ def test_a_source_that_a_crash_cut_back(tmp_path: Path) -> None:
         after = LadingTransport(again.url)
         place = Place(tmp_path, again.url, "air.flights", after)
         assert after.topic("air.flights").partitions[0].end_offset == ROWS // 2
-        with pytest.raises(DataLoss, match=r"partition 0: messages from offset 1200 on are lost: .*failOnDataLoss"):
+        with pytest.raises(
+            DataLoss, match=r"partition 0: messages from offset 1200 and later are lost: .*failOnDataLoss"
+        ):
             Driver(place.write()).run()
         assert len(found(place.tables)) == ROWS
         after.send("air.flights", 0, messages(0, 50))

@@ -67,7 +67,7 @@ REFUSED = {
     "nothing near": ("from =", "xyz = 1\nfrom =", "unknown key source.xyz; there are from, topic"),
     "missing": ('topic = "flights"', "", "source.topic is missing; it takes the name of a topic"),
     "type word": ("string required", "strin required", "headers.carrier: unknown column type 'strin' .did you mean"),
-    "word": ("string required", "string requird", "headers.carrier: .*'requird' is no word .* did you mean required"),
+    "word": ("string required", "string requird", "headers.carrier: .*'requird' is not a keyword .* mean required"),
     "header key": ('encoding = "auto"', 'encodin = "auto"', "headers.delay: unknown key 'encodin' .did you mean"),
     "field's name": ("carrier =", "offset =", "headers.offset: 'offset' is a field of every message"),
     "binary text": ('"string required"', '"string be"', "headers.carrier: .* reads binary numbers"),
@@ -125,7 +125,7 @@ PROBLEMS = {
     "columns differ": ("./tables/late", "./tables/flights\"\ncolumns = [\"offset\"]#", "with different columns"),
     "unknown column": ("[good]", "[good]\ncolumns = [\"carier\"]", "good.columns: 'carier' .*did you mean 'carrier'"),
     "object store": ("parquet:./tables/late", "parquet:s3://bucket/late", "s3:// has no such rename"),
-    "inside": ("./tables/late", "./tables/flights/late", "lies inside that of good"),
+    "inside": ("./tables/late", "./tables/flights/late", "is inside that of good"),
     "quarantine": (
         "[good]", '[quarantine]\nto = "parquet:./tables/late"\n[good]', r"quarantine and route\[1\] both write",
     ),

@@ -39,7 +39,7 @@ def options(**given: str) -> SourceOptions:
 
 
 def test_a_queue_needs_a_spool_and_takes_no_batch_read() -> None:
-    with pytest.raises(SettingError, match="messages are gone from it when they are read"):
+    with pytest.raises(SettingError, match="messages are removed from it when they are read"):
         resolve_spool(options())
     with pytest.raises(SettingError, match="a batch read could not be repeated"):
         refuse_queue(options(spool="/x"))

@@ -135,7 +135,7 @@ def mapping(schema: str, *headers: str) -> ColumnMapping:
 @pytest.mark.parametrize(
     ("schema", "headers", "sentence"),
     [
-        ("payload binary, carrier string", (), r"column 'carrier' is no part of a message"),
+        ("payload binary, carrier string", (), r"column 'carrier' is not a part of a message"),
         ("payload int", (), r"column 'payload' is int32 and cannot be the payload of a message"),
         ("payload binary", ("carrier",), r"headers names the column 'carrier'"),
         ("payload binary, x array<int>", ("x",), r"column 'x' is list"),

@@ -148,8 +148,8 @@ def told(spark: SparkSession, run: Any) -> str:
     ("schema", "options", "sentence"),
     [
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
-        ("offset bigint, value binary", {}, r"'value' is no message field; did you mean 'payload'\? .*column.value"),
-        ("ofset bigint", {}, r"'ofset' is no message field; did you mean 'offset'\?"),
+        ("offset bigint, value binary", {}, r"'value' is not a message field; did you mean 'payload'\? .*column.value"),
+        ("ofset bigint", {}, r"'ofset' is not a message field; did you mean 'offset'\?"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
         ("delay date", {}, r"header 'delay', and a header cannot become date; it can become string"),
         ("delay int", {"encoding.dealy": "be"}, r"encoding.dealy names no column.*did you mean 'delay'"),
@@ -158,7 +158,7 @@ def told(spark: SparkSession, run: Any) -> str:
         ("delay int", {"startingOffsets": "soon"}, r"startingOffsets is 'soon'"),
         ("delay int", {"topic": "air.flight"}, r"topic 'air.flight' does not exist.*did you mean 'air.flights'"),
         ("tail int", {"on_bad_value": "fail"}, r"partition \d, offset 0: header 'tail' has the value b'N.*is no int"),
-        ("delay int", {"startingOffsets": '{"timestamp": "x"}'}, r"'x' is no point in time"),
+        ("delay int", {"startingOffsets": '{"timestamp": "x"}'}, r"'x' is not a point in time"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_one_sentence(
@@ -208,7 +208,7 @@ def test_an_error_while_writing_is_told_alone(spark: SparkSession) -> None:
         options = {"to": "lading://127.0.0.1:1", "topic": "t", "transport.retries": "0"}
         frame.write.format("lading").options(**options).mode("append").save()
 
-    assert "no broker answers at 127.0.0.1:1" in told(spark, send)
+    assert "no broker is reachable at 127.0.0.1:1" in told(spark, send)
 
 
 def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.Running, tm
     transport.delete_topic("again")
     write_arrow(flights(0, 50), broker.url, "again", headers=HEADERS)
     text = told(spark, run)
-    assert "topic 'again', partition 0: messages from offset 200 on are lost: the topic was deleted" in text
+    assert "topic 'again', partition 0: messages from offset 200 and later are lost: the topic was deleted" in text
     assert "failOnDataLoss=false" in text
     assert run(failOnDataLoss="false") == 50
     assert run() == 0

@@ -195,7 +195,7 @@ def test_the_command_takes_what_waits(real: RunningNsq, tmp_path: Path) -> None:
         [*command, str(tmp_path / "spool"), "--once"], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "300 messages taken" in done.stdout + done.stderr
+    assert "300 messages consumed" in done.stdout + done.stderr
     assert sorted(spooled(tmp_path / "spool", "command")) == list(range(300))
 
 
@@ -212,6 +212,6 @@ def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
     )
     assert broken.returncode == 1
     said = json.loads(broken.stdout)
-    assert said["event"] == "failed" and "neither nsqlookupd nor nsqd answers" in said["message"]
+    assert said["event"] == "failed" and "neither nsqlookupd nor nsqd is reachable" in said["message"]
     with pytest.raises(LocalError):
         fill_spool(str(tmp_path / "data"), "t", "c", tmp_path / "y", is_stopped=lambda: True, caught_up=print)

@@ -103,8 +103,8 @@ def test_a_topic_or_a_partition_may_be_named_alone(data: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path / "nowhere", "no directory"),
-        (lambda path: path, "is no log"),
+        (lambda path: path / "nowhere", "does not exist; a server is named"),
+        (lambda path: path, "is not a log"),
     ],
 )
 def test_a_directory_that_is_no_log_is_named(tmp_path: Path, make: Callable[[Path], Path], words: str) -> None:

@@ -237,7 +237,7 @@ def test_a_name_that_nsq_cannot_say_is_told_with_one_that_works(
 
 
 def test_nobody_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="neither nsqlookupd nor nsqd answers"):
+    with pytest.raises(Unreachable, match="neither nsqlookupd nor nsqd is reachable"):
         Consumer("nsq://127.0.0.1:1", "t", channel="c", timeout_s=1.0)
 
 

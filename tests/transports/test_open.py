@@ -15,7 +15,7 @@ from lading.transports.open import address, open_transport
     [
         ("ladng://127.0.0.1:7070", ("'ladng'", "did you mean lading://")),
         ("http://127.0.0.1:7070", ("'http'", "lading://127.0.0.1:7070")),
-        ("lading://127.0.0.1:99999", ("no address", "lading://127.0.0.1:7070")),
+        ("lading://127.0.0.1:99999", ("not an address", "lading://127.0.0.1:7070")),
         ("lading://", ("invalid URL",)),
         ("lading://127.0.0.1:7070/flights", ("topic is an argument of its own",)),
     ],
@@ -36,6 +36,6 @@ def test_a_server_that_is_not_there_is_named_at_once() -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     transport = open_transport(f"lading://127.0.0.1:{port}")
-    with pytest.raises(Unreachable, match=rf"no broker answers at 127.0.0.1:{port}.*lading serve"):
+    with pytest.raises(Unreachable, match=rf"no broker is reachable at 127.0.0.1:{port}.*lading serve"):
         transport.topics()
     transport.close()

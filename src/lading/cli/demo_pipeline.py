@@ -82,7 +82,7 @@ def _redrive(
     from ..pipeline.report import report
     from ..pipeline.state import existing
 
-    print_note("[bold]\n6  Mended, and sent again[/]")
+    print_note("[bold]\n6  Corrected, and redriven[/]")
     _why(file)
     file.write_text(TOML.format(url=url, topic=topic, tail=MENDED))
     print_note(f'   cancelled flights have no tail number, so the contract now says [bold]tail = "{MENDED}"[/]')
@@ -121,7 +121,7 @@ def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts
             on_progress=lambda now: progress.reach(now.read, now.read + now.lag),
             stopped=stopped,
         )
-    print_note(f"   [bold]{done['read']:,}[/] messages judged, routed and published in {done.seconds:.1f} s")
+    print_note(f"   [bold]{done['read']:,}[/] messages validated, routed and published in {done.seconds:.1f} s")
     return {"flights": done["good"], "late": done["routed"], "quarantine": done["quarantined"]}
 
 

@@ -44,7 +44,7 @@ def _kernels() -> Finding:
             False,
             "kernels",
             f"{type(error).__name__}: {error}",
-            "see the message; the readable twins still serve, slower",
+            "see the message; the pure-Python fallbacks still serve, slower",
         )
     return Finding(True, "kernels", f"loaded in {time.monotonic() - begun:.1f} s")
 
@@ -59,7 +59,7 @@ def _cache() -> Finding:
         return Finding(True, "cache", str(place.parent))
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Finding(
-        False, "cache", f"{base} cannot be written to, so every process compiles the kernels anew",
+        False, "cache", f"{base} cannot be written to, so every process compiles the kernels again",
         "make it writable, or set XDG_CACHE_HOME",
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def _port(name: str, port: int) -> Callable[[], Finding]:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 advice = f"is a broker running? if not: --set endpoints.{name}.address=127.0.0.1:0"
-                return Finding(False, f"port {port}", f"taken ({name})", advice)
+                return Finding(False, f"port {port}", f"in use ({name})", advice)
         return Finding(True, f"port {port}", f"free ({name})")
 
     return check

@@ -77,7 +77,7 @@ def parse_headers(options: list[str]) -> Headers:
         kind = KIND_BY_WORD.get(word)
         if kind is None:
             if near := difflib.get_close_matches(word, KIND_BY_WORD, n=1):
-                raise LocalError(f"-H {option}: {word!r} is no header kind; did you mean {near[0]!r}? ({FORMS})")
+                raise LocalError(f"-H {option}: {word!r} is not a header kind; did you mean {near[0]!r}? ({FORMS})")
             headers.add(name, string(text))
             continue
         try:

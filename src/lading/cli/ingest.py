@@ -152,9 +152,7 @@ def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:
 def infer_columns(statistics: HeaderStatistics) -> str:
     """Return columns for the message fields and for each header key, with the common type of its kinds."""
     if not statistics.messages:
-        raise LocalError(
-            "the topic holds no messages yet, so its columns cannot be found out; name them with --columns"
-        )
+        raise LocalError("the topic holds no messages yet, so its columns cannot be inferred; name them with --columns")
     return ", ".join([*BEFORE, *statistics.suggest_columns(), *AFTER])
 
 

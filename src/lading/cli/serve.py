@@ -31,7 +31,7 @@ def serve(
     ] = None,
     output: AsOutput = Output.TEXT,
     log: Annotated[
-        Output | None, typer.Option("--log", help="Log lines on standard error: text for people, json for programs.")
+        Output | None, typer.Option("--log", help="Format of log lines on standard error: text or json.")
     ] = None,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")

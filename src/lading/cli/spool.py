@@ -45,7 +45,7 @@ def spool(
 
     def caught_up(end: int) -> None:
         print_note(
-            f"what waited is in [bold]{directory}[/]: {end:,} messages" + ("" if once else "; going on until Ctrl-C")
+            f"what waited is in [bold]{directory}[/]: {end:,} messages" + ("" if once else "; continuing until Ctrl-C")
         )
         if once:
             ended.append(True)
@@ -61,4 +61,4 @@ def spool(
             done=lambda: 0 if keep is None else None,
             keep_s=keep_s,
         )
-    print_note(f"{count:,} messages taken")
+    print_note(f"{count:,} messages consumed")

@@ -82,7 +82,7 @@ def _note_queue(from_: str, output: Output) -> None:
     from ..transports.open import is_queue
 
     if is_queue(from_) and output is Output.TEXT:
-        print_note("a queue tells neither partitions nor messages: /stats of its nsqd does")
+        print_note("a queue reports neither partitions nor messages; /stats of its nsqd does")
 
 
 @app.command()

@@ -105,7 +105,7 @@ def write_arrow(
     wanted = [*chosen.values(), *(named or {}).values()]
     missing = next((name for name in wanted if name not in parts.schema.names), None)
     if missing is not None:
-        raise LocalError(f"there is no column {missing!r}; the table has {', '.join(parts.schema.names)}")
+        raise LocalError(f"column {missing!r} does not exist; the table has {', '.join(parts.schema.names)}")
     if named is None and "headers" in parts.schema.names:
         chosen["headers"] = "headers"
     if not chosen and named is None:

@@ -64,10 +64,10 @@ def apply_interceptors(calls: Sequence[Callable[[T], T]], value: T) -> T:
         try:
             returned = call(value)
         except Exception:
-            LOG.warning("interceptor %s failed; going on without it", _name(call), exc_info=True)
+            LOG.warning("interceptor %s failed; continuing without it", _name(call), exc_info=True)
             continue
         if returned is None:
-            LOG.warning("interceptor %s returned nothing; going on with what it was given", _name(call))
+            LOG.warning("interceptor %s returned nothing; continuing with its input", _name(call))
         else:
             value = returned
     return value
@@ -79,7 +79,7 @@ def notify_interceptors(calls: Sequence[Callable[..., None]], *arguments: Any) -
         try:
             call(*arguments)
         except Exception:
-            LOG.warning("interceptor %s failed; going on without it", _name(call), exc_info=True)
+            LOG.warning("interceptor %s failed; continuing without it", _name(call), exc_info=True)
 
 
 def _name(call: Callable[..., Any]) -> str:

@@ -157,23 +157,25 @@ def weigh(
     for name, kind, value in headers:
         size = _key_bytes(name)
         if not key_min <= size <= key_max:
-            raise LimitExceeded(f"header key {name[:40]!r} has {size} bytes; the target takes {key_min} to {key_max}")
+            raise LimitExceeded(f"header key {name[:40]!r} has {size} bytes; the target accepts {key_min} to {key_max}")
         if not 0 <= kind <= KIND_MAX:
             raise LocalError(f"header {name!r} has kind {kind}; kinds are 0 to {KIND_MAX}")
         keys_bytes += size
         if value is not None:
             if len(value) > value_max:
-                raise LimitExceeded(f"header {name!r} has a value of {len(value)} bytes; the target takes {value_max}")
+                raise LimitExceeded(
+                    f"header {name!r} has a value of {len(value)} bytes; the target accepts {value_max}"
+                )
             values_bytes += len(value)
     if values_bytes > limits.values_sum_max:
         largest = max(headers, key=lambda header: len(header.value or b""))
         raise LimitExceeded(
-            f"the header values have {values_bytes} bytes in sum; the target takes {limits.values_sum_max} "
+            f"the header values have {values_bytes} bytes in sum; the target accepts {limits.values_sum_max} "
             f"(the largest is {largest.key!r} with {len(largest.value or b'')})"
         )
     payload_bytes = 0 if payload is None else len(payload)
     if payload_bytes > limits.payload_bytes_max:
-        raise LimitExceeded(f"the payload has {payload_bytes} bytes; the target takes {limits.payload_bytes_max}")
+        raise LimitExceeded(f"the payload has {payload_bytes} bytes; the target accepts {limits.payload_bytes_max}")
     if not limits.keeps_shape:
         _refuse(limits, key, headers, payload, timestamp_us)
     return ENVELOPE_BYTES + keys_bytes + values_bytes + payload_bytes + (0 if key is None else len(key))

@@ -71,7 +71,7 @@ class PartitionChooser:
         """
         if partition is not None:
             if not 0 <= partition < count:
-                raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}; there is no {partition}")
+                raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
             return partition
         return partition_of(key, count) if key is not None else self._turn(topic) % count
 

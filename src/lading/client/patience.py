@@ -37,5 +37,5 @@ class Patience:
     def reset(self) -> None:
         """The server responds again: forget the pauses."""
         if self._pause_s:
-            self._log.warning("%s is back; going on", self._server)
+            self._log.warning("%s is back; continuing", self._server)
             self._pause_s = 0.0

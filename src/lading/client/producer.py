@@ -247,7 +247,7 @@ class Producer:
 
     def _belongs_here(self) -> None:
         if self._forked:
-            raise LocalError("this producer belongs to the process that forked this one; make one in each process")
+            raise LocalError("this producer belongs to the process that forked this one; create one in each process")
         if self._closed:
             raise LocalError("this producer is closed")
 

@@ -201,9 +201,9 @@ class PartitionReader:
     def _look_for_loss(self, fetched: FetchResult | Queried, selection: Selection) -> None:
         loss = self._loss(fetched)
         if loss and selection.on_loss == "fail":
-            raise DataLoss(f"{loss}; to go on from what is there, read with on_loss='skip'")
+            raise DataLoss(f"{loss}; to continue with what exists, read with on_loss='skip'")
         if loss:
-            LOG.warning("%s; going on from offset %d", loss, self.position)
+            LOG.warning("%s; continuing at offset %d", loss, self.position)
         self._sure, self._topic_id = True, fetched.topic_id
         self.position = max(self.position, min(fetched.first_offset, self.end))
 
@@ -219,7 +219,7 @@ class PartitionReader:
             return describe_other_topic(self.meta.name)
         if lost is not None and lost.cause is LossCause.CUT_BACK:
             self.position = lost.at
-            return f"{describe_lost_range(*where, lost.at, before, LostRange.CUT)}; others may have their offsets"
+            return f"{describe_lost_range(*where, lost.at, before, LostRange.CUT)}; others may have these offsets now"
         if lost is not None:
             return describe_lost_range(*where, before, lost.at, LostRange.DELETED)
         for first, end in select_damage(fetched.damaged, self.position, self.end):
@@ -265,7 +265,7 @@ class PartitionReader:
         self.position = offset
         error = ChecksumMismatch(
             f"the payload at topic {self.meta.name!r}, partition {self.partition}, offset {offset} does not match its "
-            f"checksum, also when asked for once more; to go on behind it seek({self.partition}, {offset + 1}), "
+            f"checksum, also when requested once more; to continue after it seek({self.partition}, {offset + 1}), "
             "or read with verify_checksum=False"
         )
         if not before:

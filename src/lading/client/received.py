@@ -113,7 +113,7 @@ def deserialize(
         except Exception as error:
             error.add_note(
                 f"at topic {message.topic!r}, partition {message.partition}, offset {message.offset}; "
-                f"to go on behind it: seek({message.partition}, {message.offset + 1})"
+                f"to continue after it: seek({message.partition}, {message.offset + 1})"
             )
             return at, error
     return len(messages), None

@@ -27,7 +27,7 @@ def to_bytes(topic: str, headers: Headers, value: Any) -> bytes | None:
         return bytes(value)
     raise LocalError(
         f"a {type(value).__name__} cannot be sent to topic {topic!r} as it is: "
-        "hand in bytes, str or None, or give the producer a serializer"
+        "pass bytes, str or None, or give the producer a serializer"
     )
 
 
@@ -57,7 +57,7 @@ def from_text(topic: str, headers: Headers, data: bytes | None) -> str | None:
         return None if data is None else data.decode()
     except UnicodeDecodeError as error:
         raise CorruptError(
-            f"a message of topic {topic!r} is no UTF-8 text: {error.reason} at byte {error.start}"
+            f"a message of topic {topic!r} is not UTF-8 text: {error.reason} at byte {error.start}"
         ) from None
 
 

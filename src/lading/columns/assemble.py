@@ -58,7 +58,7 @@ def assemble(
     for field in projection.fields:
         if field in PLACE_FIELDS:
             if place is None or field not in place:
-                raise LocalError(f"column {field!r} is asked for, but where the messages come from was not said")
+                raise LocalError(f"column {field!r} was requested, but the source of the messages is unknown")
             made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
             made[field] = _decoded(decoded.columns, field, "message field")
@@ -90,6 +90,4 @@ def _decoded(held: Mapping[str, Any], name: str, what: str) -> Any:
     try:
         return held[name]
     except KeyError:
-        raise LocalError(
-            f"the {what} {name!r} is asked for but was not decoded; decoded are {', '.join(held)}"
-        ) from None
+        raise LocalError(f"the {what} {name!r} was requested but not decoded; decoded are {', '.join(held)}") from None

@@ -103,7 +103,7 @@ class Projection:
     def __post_init__(self) -> None:
         for field in self.fields:
             if field not in FIELD_TYPES:
-                raise SettingError(f"{field!r} is no message field{did_you_mean(field, FIELD_TYPES)}")
+                raise SettingError(f"{field!r} is not a message field{did_you_mean(field, FIELD_TYPES)}")
         names = [*self.fields, *(column.name for column in self.headers)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise SettingError(f"column {twice!r} is named twice")
@@ -197,7 +197,7 @@ def parse_columns(text: str) -> Projection:
         else:
             refuse_near_miss(name.text, f"For a header of that name write `{name} string from {name}`.")
             raise SettingError(
-                f"{name.text!r} is no message field{did_you_mean(name.text, FIELD_TYPES)}; "
+                f"{name.text!r} is not a message field{did_you_mean(name.text, FIELD_TYPES)}; "
                 f"a header needs a type, for example `{name.text} string`"
             )
     if not order:
@@ -239,7 +239,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     """Words and quoted names of ``text``; a comma outside quotes is a token ``,``."""
     for match in _TOKEN.finditer(text.rstrip()):
         if (wrong := match["wrong"]) is not None:
-            raise SettingError(f"columns {text!r}: {wrong!r} at character {match.start('wrong') + 1} fits nowhere")
+            raise SettingError(f"columns {text!r}: {wrong!r} at character {match.start('wrong') + 1} is unexpected")
         if (double := match["double"]) is not None:
             yield _Token(double.replace('""', '"'), True)
         elif (back := match["back"]) is not None:
@@ -253,7 +253,7 @@ def _parts(text: str) -> Iterator[list[_Token]]:
     for token in _tokens(text):
         if token.is_word(","):
             if not part:
-                raise SettingError(f"columns {text!r}: nothing stands before a comma")
+                raise SettingError(f"columns {text!r}: a column is missing before a comma")
             yield part
             part = []
         else:
@@ -277,7 +277,9 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
                 raise SettingError(f"column {name!r}: `from` is followed by a header name")
             header = rest.pop(0).text
         elif not word.quoted and (near := get_close_matches(word.text.lower(), ("required", "from"), 1, 0.7)):
-            raise SettingError(f"column {name!r}: {word.text!r} is no word of a header column; did you mean {near[0]}?")
+            raise SettingError(
+                f"column {name!r}: {word.text!r} is not a keyword of a header column; did you mean {near[0]}?"
+            )
         else:
             encoding = parse_encoding(word.text)
     if header is None:

@@ -29,7 +29,7 @@ def field_meant(name: str, fields: Iterable[str]) -> str | None:
 def near_miss_problem(name: str, fields: Iterable[str], remedy: str) -> str | None:
     """Return why ``name`` is refused as the name of a header, or None; ``remedy`` reads a header of that name."""
     field = field_meant(name, fields)
-    return None if field is None else f"{name!r} is no message field; did you mean {field!r}? {remedy}"
+    return None if field is None else f"{name!r} is not a message field; did you mean {field!r}? {remedy}"
 
 
 def _plain(name: str) -> str:

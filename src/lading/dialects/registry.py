@@ -57,7 +57,7 @@ def dialect(code_or_name: int | str) -> Dialect:
     row = next((row for row in DIALECTS.values() if code_or_name in (row.code, row.name)), None)
     if row is None:
         known = ", ".join(f"{row.name} ({code})" for code, row in sorted(DIALECTS.items()))
-        raise LocalError(f"there is no dialect {code_or_name!r}; known are {known}")
+        raise LocalError(f"dialect {code_or_name!r} does not exist; known are {known}")
     found: Dialect = resolve_name(row.dialect)
     return found
 

@@ -33,9 +33,9 @@ _SYMBOLS: Final = {
 _LITERALS: Final = {TokenType.STRING, TokenType.NUMBER}
 _ENDS_PREFIX: Final = {TokenType.AND, TokenType.OR, TokenType.COMMA}
 _HINTS: Final = {
-    TokenType.PLUS: "there is no arithmetic; a name with signs in it is written header('a+b')",
-    TokenType.STAR: "there is no arithmetic",
-    TokenType.SLASH: "there is no arithmetic; a name with signs in it is written header('a/b')",
+    TokenType.PLUS: "arithmetic is not supported; write a name with signs as header('a+b')",
+    TokenType.STAR: "arithmetic is not supported",
+    TokenType.SLASH: "arithmetic is not supported; write a name with signs as header('a/b')",
     TokenType.DCOLON: "a cast is written CAST(name AS type)",
     TokenType.SEMICOLON: "a filter is one condition",
 }
@@ -114,7 +114,12 @@ def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
         elif kind is TokenType.IDENTIFIER or _is_word(word):
             if following is not None and following.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
                 if word.lower() not in FUNCTIONS:
-                    refuse(text, f"there is no function {word!r}; there are header, any and CAST", token.start, end + 1)
+                    refuse(
+                        text,
+                        f"function {word!r} does not exist; functions are header, any and CAST",
+                        token.start,
+                        end + 1,
+                    )
                 yield _placed(TokenType.VAR, word.lower(), token.start, end)
             else:
                 name, position = _dotted(tokens, position)

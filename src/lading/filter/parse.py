@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _REASONS: Final = {
-    "Sub": "there is no arithmetic; a name with signs in it is written header('a-b')",
-    "Tuple": "a list stands after IN only",
+    "Sub": "arithmetic is not supported; write a name with signs as header('a-b')",
+    "Tuple": "a list is allowed only after IN",
 }
 _ORDERED: Final = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
 _OPERATORS: Final = {
@@ -121,7 +121,7 @@ class _Reader:
         if nature(operand) not in ("open", "null", Domain.TEXT):
             self._refuse("LIKE reads texts; convert with CAST(name AS string)", node)
         if _escapes_wrongly(pattern.value):
-            self._refuse(r"in a LIKE pattern a backslash stands before %, _ or another backslash only", node)
+            self._refuse(r"in a LIKE pattern a backslash is allowed before %, _ or another backslash only", node)
         return Like(operand, pattern.value)
 
     def _is(self, node: exp.Expr) -> Condition:
@@ -216,7 +216,7 @@ class _Reader:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                self._refuse("this text cannot be UTF-8", node)
+                self._refuse("this text is not valid UTF-8", node)
             return Literal(text)
         if text.isascii() and text.isdigit():
             digits = text.lstrip("0") or "0"
@@ -226,7 +226,7 @@ class _Reader:
         try:
             return Literal(float(text))
         except ValueError:
-            self._refuse("this is no number", node)
+            self._refuse("this is not a number", node)
 
     def _boolean(self, node: exp.Expr) -> Operand:
         return Literal(bool(node.this))

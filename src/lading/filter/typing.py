@@ -110,12 +110,12 @@ def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Lite
         return literal
     if STATE in sides and domain is Domain.TEXT and value not in STATE_BY_WORD:
         raise LocalError(
-            f"there is no state {value!r}{did_you_mean(value, STATE_BY_WORD)}; states are {', '.join(STATE_BY_WORD)}"
+            f"state {value!r} does not exist{did_you_mean(value, STATE_BY_WORD)}; states are {', '.join(STATE_BY_WORD)}"
         )
     if domain is Domain.INSTANT:
         micros = read_instant(value.encode())
         if micros is None:
-            raise LocalError(f"{value!r} is no timestamp; write it like '2024-05-01T12:30:00Z'")
+            raise LocalError(f"{value!r} is not a timestamp; write it like '2024-05-01T12:30:00Z'")
         return Literal(micros)
     if domain is Domain.BYTES:
         if ID not in sides:
@@ -123,7 +123,9 @@ def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Lite
         try:
             return Literal(UUID(value).bytes)
         except ValueError:
-            raise LocalError(f"{value!r} is no message id; write its 16 bytes as 32 hex digits or as a UUID") from None
+            raise LocalError(
+                f"{value!r} is not a message id; write its 16 bytes as 32 hex digits or as a UUID"
+            ) from None
     return literal
 
 

@@ -83,8 +83,8 @@ class CatalogDatabase:
 
     def _damaged(self, problem: str) -> CorruptLog:
         return CorruptLog(
-            f"{self.path} cannot be opened as a catalog: {problem}; put a whole copy in its place, or move it away "
-            "with its -wal file: topics are then taken in from their directories, without groups and positions"
+            f"{self.path} cannot be opened as a catalog: {problem}; put an intact copy in its place, or move it away "
+            "with its -wal file: topics are then added from their directories, without groups and positions"
         )
 
     @property

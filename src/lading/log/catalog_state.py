@@ -54,7 +54,7 @@ class CatalogOpening:
             )
         elif self._was_open and wal is None:
             self.notes.append(
-                f"{wal_path(self._catalog)} is missing, but the catalog was not closed in order: what was written to "
+                f"{wal_path(self._catalog)} is missing, but the catalog was not closed cleanly: what was written to "
                 "it last (groups, positions, transactions, commit keys) is lost"
             )
         number = max(found, self._known or 0) + 1
@@ -79,7 +79,7 @@ class CatalogOpening:
         frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
         if len(wal) > _WAL_HEADER.size and (not _is_header_whole(wal) or _last_commit(wal) > frames):
             self.notes.append(
-                f"{wal_path(self._catalog)} is damaged behind its first {frames} pages: what was written to the "
+                f"{wal_path(self._catalog)} is damaged after its first {frames} pages: what was written to the "
                 "catalog after them (groups, positions, transactions, commit keys) is lost"
             )
 

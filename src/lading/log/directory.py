@@ -81,7 +81,7 @@ def read_description(directory: Path) -> TopicDescription | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLog(f"{path} is no topic description: {error!r}") from None
+        raise CorruptLog(f"{path} is not a topic description: {error!r}") from None
 
 
 def read_descriptions(data: Path) -> Iterator[TopicDescription]:

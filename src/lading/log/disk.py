@@ -127,9 +127,7 @@ class RealFile:
         if size == 0:
             return np.empty(0, np.uint8)
         if size > self.size():
-            raise CorruptLog(
-                f"{place_of(Path(self.path))} has fewer bytes than were written to it; somebody made it shorter"
-            )
+            raise CorruptLog(f"{place_of(Path(self.path))} has fewer bytes than were written to it; it was truncated")
         return np.frombuffer(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
 
     def resize(self, size: int) -> None:
@@ -269,10 +267,10 @@ def refusal(path: Path, error: OSError, what: str) -> Refusal:
     """
     place = place_of(path)
     if error.errno in _FULL:
-        message = f"the disk is full: {place} takes messages again when there is room ({error.strerror})"
+        message = f"the disk is full: {place} accepts messages again when there is space ({error.strerror})"
         return Refusal(Reason.DISK_FULL, message)
     if error.errno in _SHORT:
-        message = f"{place} {what} ({error.strerror}); it takes messages again as soon as that passes"
+        message = f"{place} {what} ({error.strerror}); it accepts messages again as soon as that ends"
         return Refusal(Reason.DISK_FULL, message)
     message = f"{place} is read-only until the next start: it {what} ({error.strerror or error}); "
     return Refusal(Reason.READ_ONLY, message + "check the disk, then start again")

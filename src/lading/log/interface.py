@@ -97,7 +97,8 @@ class TornTail:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: cut a torn tail of {self.size_bytes} bytes at byte {self.position}, kept in {self.kept.name}"
+            f"{self.path}: truncated {self.size_bytes} bytes of a torn tail at byte {self.position}, "
+            f"kept in {self.kept.name}"
         )
 
 

@@ -79,8 +79,8 @@ class Overlay:
             self.lost = self._rewrite = True
             self._kept = data
             self.notes.append(
-                f"{self.path}: {skipped} bytes are no records, so states set by them are lost; "
-                "the file is kept aside at the next change of a state"
+                f"{self.path}: {skipped} bytes are not records, so states set by them are lost; "
+                "the file is moved aside at the next change of a state"
             )
         elif mark is not None and not mark.holds(data):
             self.lost = self._rewrite = True

@@ -77,8 +77,8 @@ class DirectoryReader:
             # a broker at work may have written the states anew between the two looks
             time.sleep(_LOOK_S)
         raise CorruptLog(
-            f"{self.path / STATES} is not what was synced last (deleted, cut or changed); start a broker on the data "
-            "directory, it finds aborted transactions again"
+            f"{self.path / STATES} is not what was synced last (deleted, truncated or changed); start a broker on the "
+            "data directory, which finds aborted transactions again"
         )
 
     def _list(self, bases: list[int]) -> None:

@@ -93,7 +93,7 @@ def recover(
         notes.append(
             f"{path} is {'missing' if data is None else 'damaged'}: the end of what was "
             "synced and the epochs so far are not known, a new epoch begins; messages that were deleted from the front "
-            "of its first segment are offered again"
+            "of its first segment are returned again"
         )
     elif mark.topic_id != topic_id:
         raise CorruptLog(
@@ -243,7 +243,7 @@ class _Recovery:
         index = self._index(last)
         end = index.end
         if end is None or (end.offset, end.position) != (self.synced, last.file_size()):
-            self.notes.append(f"{last.path} is not as it was when the log was closed; its end is read anew")
+            self.notes.append(f"{last.path} is not as it was when the log was closed; its end is read again")
             return None
         index.end = None
         return Tail(last.base_offset, index, LogPosition(end.offset, end.position), end.max_timestamp_us, [])

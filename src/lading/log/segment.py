@@ -328,7 +328,7 @@ class Segment:
         except OSError as error:
             raise CorruptLog(
                 f"{place_of(self.path)}: bytes {start} to {end} cannot be read ({error.strerror}); check the disk, "
-                "and whether somebody made the file shorter"
+                "and whether the file was truncated"
             ) from error
 
     def _known_end(self) -> LogPosition | None:

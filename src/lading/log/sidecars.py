@@ -108,7 +108,7 @@ class LogSidecars:
                 apply_repairs(self._disk, self.path, found.repairs, self._head())
                 self._segments.active.on_truncated()
         except OSError as error:
-            raise self._refuse(error, "could not be mended") from error
+            raise self._refuse(error, "could not be repaired") from error
         self._found = None
 
     def _head(self) -> bytes:

@@ -31,9 +31,9 @@ def check_failure_ratio(
     save_rejected_batch(state, ranges, counts)
     raise LocalError(
         f"pipeline {job.settings.id!r} stopped before publishing: {failed:,} of {read:,} messages of this batch failed "
-        f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}): {_most(counts)}. That is no "
-        f"poison but a fault of the whole: mend the contract or the sender and run again, or publish this batch as "
-        f"it is with {job.accept_command}"
+        f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}): {_most(counts)}. That looks "
+        f"like a fault of all messages: correct the contract or the sender and run again, or publish this batch "
+        f"unchanged with {job.accept_command}"
     )
 
 

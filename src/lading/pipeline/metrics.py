@@ -46,7 +46,7 @@ class PipelineMetrics:
             self._messages, self._failures, self._rows, self._manifests, self._files, self._bytes, self._seconds,
             Gauge("lading_pipeline_lag_messages", "Source messages not yet processed.", of,
                   lambda: [(self._pipeline, float(self.lag))]),
-            Gauge("lading_pipeline_rows_per_second", "Messages read a second in the last batch.", of,
+            Gauge("lading_pipeline_rows_per_second", "Messages read per second in the last batch.", of,
                   lambda: [(self._pipeline, self._rows_per_s)]),
             Gauge("lading_pipeline_last_publish_timestamp_seconds", "When the last batch was published, since 1970.",
                   of, lambda: [(self._pipeline, self.published_us / 1e6)] if self.published_us else []),
@@ -94,8 +94,8 @@ def serve_metrics(figures: PipelineMetrics, address: Address) -> Iterator[Addres
         server, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:
         raise LocalError(
-            f"metrics cannot be shown at {address}: {error.strerror or error}; name another address, with port 0 for a "
-            "free one"
+            f"metrics cannot be served at {address}: {error.strerror or error}; name another address, with port 0 for "
+            "a free one"
         ) from None
     try:
         yield Address(address.host, server.server_port)

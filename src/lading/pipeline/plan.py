@@ -230,8 +230,8 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
         outer = next((other for other in places if other in path.parents), None)
         if outer is not None:
             yield (
-                f"{settings.name}: the table of {key}, {path}, lies inside that of {places[outer]}, whose readers "
-                "would find it there; put them beside each other"
+                f"{settings.name}: the table of {key}, {path}, is inside that of {places[outer]}, whose readers "
+                "would find it there; put them next to each other"
             )
 
 

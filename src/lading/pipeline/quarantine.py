@@ -67,7 +67,8 @@ class Quarantine:
         for reason in reasons:
             if reason not in SENTENCES:
                 raise SettingError(
-                    f"there is no reason {reason!r}{did_you_mean(reason, SENTENCES)}; there are {', '.join(SENTENCES)}"
+                    f"reason {reason!r} does not exist{did_you_mean(reason, SENTENCES)}; reasons are "
+                    f"{', '.join(SENTENCES)}"
                 )
         contract = self._settings.contract if self._settings.contract.headers else None
         condition = None if where is None else parse(where, contract)
@@ -115,7 +116,7 @@ class Quarantine:
             rows = zip(identities(batch), batch.to_pylist(), strict=True)
             found += [row for identity, row in rows if identity[:3] == (topic, int(partition), int(rest))]
         if not found:
-            raise LocalError(f"there is no message {message} in {self.table}")
+            raise LocalError(f"message {message} is not in {self.table}")
         return found
 
     def histogram(self, where: str | None = None) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def write_range(job: PipelineJob, piece: OffsetRange, attempt: str) -> StagedRan
         raise LocalError(
             f"pipeline {job.settings.id!r}: the files of topic {piece.topic!r}, partition {piece.partition}, offsets "
             f"{piece.start} to {piece.end - 1} cannot be written{place}: {error.strerror or error}. Nothing of this "
-            "batch was published; run it again when that is mended"
+            "batch was published; run it again after fixing that"
         ) from None
     except BaseException:
         work.discard()

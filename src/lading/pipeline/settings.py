@@ -186,11 +186,11 @@ class PipelineSettings:
             if route.to is None and route.set_state is None:
                 raise SettingError(f"{name}: route {at + 1} does nothing; give it to = … or set_state = … or both")
             if route.columns is not None and route.to is None:
-                raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or take columns away")
+                raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or remove columns")
             if route.set_state is not None and self.document.step:
                 raise SettingError(
                     f"{name}: route {at + 1} sets states, but what it takes are rows that the steps made, and those "
-                    "are no messages; take set_state away, or do it in a pipeline without steps"
+                    "are no messages; remove set_state, or do it in a pipeline without steps"
                 )
 
     @classmethod
@@ -285,7 +285,7 @@ def _header_column(name: str, value: object) -> HeaderColumn:
         return parse_header_column(name, value)
     if not isinstance(value, dict):
         raise SettingError(
-            f'{value!r} is no declaration; write "int required", or a table of {", ".join(_HEADER_KEYS)}'
+            f'{value!r} is not a declaration; write "int required", or a table of {", ".join(_HEADER_KEYS)}'
         )
     for key in value:
         if key not in _HEADER_KEYS:

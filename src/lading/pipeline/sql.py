@@ -67,7 +67,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
                 except AnalysisException as error:
                     found.append(f"{name}: {key}.where: {_explained(error, section.where)}")
             found += [
-                f"{name}: {key}.columns: the steps make no column {column!r}{did_you_mean(column, schema.names)}"
+                f"{name}: {key}.columns: the steps return no column {column!r}{did_you_mean(column, schema.names)}"
                 for column in section.columns or ()
                 if column not in schema.names
             ]
@@ -133,7 +133,7 @@ class Steps:
         texts = [step.sql for step in settings.document.step]
         return LocalError(
             f"pipeline {settings.id!r}: the steps of {settings.name} failed: {_explained(error, *texts)}\nNothing of "
-            "this batch was published; mend the step and run it again"
+            "this batch was published; correct the step and run it again"
         )
 
 
@@ -160,7 +160,9 @@ def _schema(name: str, frame: DataFrame) -> pa.Schema:
     """Return the columns of the last step, all nullable, since Spark's nullability is only a guess."""
     names = [column.lower() for column in frame.columns]
     if twice := next((column for column in names if names.count(column) > 1), None):
-        raise SettingError(f"{name}: the last step makes the column {twice!r} twice; give one another name: … AS other")
+        raise SettingError(
+            f"{name}: the last step returns the column {twice!r} twice; give one another name: … AS other"
+        )
     fields: list[pa.Field[Any]] = []
     for field in frame.schema.fields:
         try:
@@ -169,8 +171,8 @@ def _schema(name: str, frame: DataFrame) -> pa.Schema:
             type_ = pa.null()
         if any(no(type_) for no in _NO_COLUMN):
             raise SettingError(
-                f"{name}: the last step makes the column {field.name!r} of type {field.dataType.simpleString()}, which "
-                "no table can hold; CAST it to another"
+                f"{name}: the last step returns the column {field.name!r} of type {field.dataType.simpleString()}, "
+                "which no table can hold; CAST it to another"
             )
         fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
@@ -189,7 +191,7 @@ def _explained(error: PySparkException, *texts: str) -> str:
     if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         known = (MESSAGES, EVERY)
-        sentence = f"there is no view {missing!r}{did_you_mean(missing, known)}; a step reads {' or '.join(known)}"
+        sentence = f"view {missing!r} does not exist{did_you_mean(missing, known)}; a step reads {' or '.join(known)}"
     place = _place(error, said, texts)
     return sentence if place is None else f"{sentence}\n{place}"
 

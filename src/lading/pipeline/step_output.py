@@ -46,6 +46,6 @@ def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, a
             place = f" ({error.filename})" if error.filename else ""
             raise LocalError(
                 f"pipeline {job.settings.id!r}: the rows that its steps made cannot be written{place}: "
-                f"{error.strerror or error}. Nothing of this batch was published; run it again when that is mended"
+                f"{error.strerror or error}. Nothing of this batch was published; run it again after fixing that"
             ) from None
         raise

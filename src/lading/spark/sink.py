@@ -61,7 +61,7 @@ class ColumnMapping:
         spare = [name for name in names if name not in (*OWN, *headers, "partition", *READ_ONLY)]
         if spare:
             raise SettingError(
-                f"column {spare[0]!r} is no part of a message ({', '.join(OWN)}, partition); to send it as a header "
+                f"column {spare[0]!r} is not a part of a message ({', '.join(OWN)}, partition); to send it as a header "
                 f'add it to .option("headers", "{spare[0]}"), or drop it'
             )
         for name in headers:

@@ -92,8 +92,8 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
             check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
         if not resume and not state.checkpoint.exists:
             raise LocalError(
-                f"{run.name} has published up to manifest {last.number}, but the checkpoint that belongs to it is gone "
-                f"from {state.checkpoint.directory}. To go on where the manifests end: {run.resume_command}"
+                f"{run.name} has published up to manifest {last.number}, but its checkpoint is missing from "
+                f"{state.checkpoint.directory}. To continue where the manifests end: {run.resume_command}"
             )
     if resume:
         state.checkpoint.archive()

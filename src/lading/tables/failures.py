@@ -14,7 +14,7 @@ DISK: Final = frozenset(
 )
 """What a disk says that takes no more, or not from us."""
 ADVICE: Final = (
-    "Nothing is lost: what a manifest lists counts, all else is made again. Run it again when that is mended"
+    "Nothing is lost: files in a manifest count, all others are written again. Run it again after fixing that"
 )
 
 

@@ -82,7 +82,7 @@ def read_document(path: Path) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise CorruptLog(f"{path} is no JSON document: {error}") from None
+        raise CorruptLog(f"{path} is not a JSON document: {error}") from None
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is int and version > DOCUMENT_VERSION:
         raise NewerFormat(

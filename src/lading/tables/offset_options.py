@@ -65,7 +65,7 @@ def _for_topic(option: str, value: Mapping[str, Any], meta: TopicMeta) -> Mappin
     for name in (meta.name, f"{meta.stream}.{meta.topic}", meta.topic):
         if isinstance(found := value.get(name), Mapping):
             return found
-    raise SettingError(f"{option} says nothing of topic {meta.name!r}; it takes {EXAMPLES}")
+    raise SettingError(f"{option} does not mention topic {meta.name!r}; it takes {EXAMPLES}")
 
 
 def _mark(option: str, value: object, meta: TopicMeta, part: PartitionMeta) -> PartitionOffset:
@@ -96,7 +96,7 @@ def instant_us(option: str, value: object) -> int:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise SettingError(
-            f"{option}: {value!r} is no point in time; write 2026-01-31T12:00:00Z or microseconds since 1970"
+            f"{option}: {value!r} is not a point in time; write 2026-01-31T12:00:00Z or microseconds since 1970"
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)

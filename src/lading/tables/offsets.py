@@ -44,7 +44,7 @@ class PartitionOffset:
             resumed_at = None if document.get("resumed_at") is None else int(document["resumed_at"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise SettingError(
-                f"{document!r} is no position; one has topic_id, epoch and offset, "
+                f"{document!r} is not a position; one has topic_id, epoch and offset, "
                 'for example {"topic_id": "5f…", "epoch": 1, "offset": 4711}'
             ) from None
         return cls(topic_id, epoch, offset, resumed_at)
@@ -86,8 +86,8 @@ class Loss:
     def sentence(self, topic: str, partition: int, offset: int) -> str:
         """For people: what is lost where, and what to do."""
         return (
-            f"topic {topic!r}, partition {partition}: messages from offset {offset} on are lost: {self.why}. "
-            f"To go on at offset {self.resume} without them set failOnDataLoss=false"
+            f"topic {topic!r}, partition {partition}: messages from offset {offset} and later are lost: {self.why}. "
+            f"To continue at offset {self.resume} without them set failOnDataLoss=false"
         )
 
 

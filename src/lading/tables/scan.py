@@ -182,7 +182,7 @@ class _RangeReader:
 
     def _lose_range(self, first: int, end: int, what: LostRange) -> None:
         sentence = describe_lost_range(self._piece.topic, self._piece.partition, first, end, what)
-        self._lost(f"{sentence}; to go on without them set failOnDataLoss=false")
+        self._lost(f"{sentence}; to continue without them, set failOnDataLoss=false")
 
     def _lost(self, sentence: str) -> None:
         if self._reading.fail_on_data_loss:

@@ -38,8 +38,8 @@ def refuse_queue(options: SourceOptions) -> None:
     """A batch read of a queue would take messages from it: SettingError."""
     if is_queue(options.from_):
         raise SettingError(
-            f"{options.from_} is a queue: reading takes messages from it, so that a batch read could not be repeated. "
-            f"Take them into a directory and read that: lading spool {options.from_} {options.topic} DIRECTORY "
+            f"{options.from_} is a queue: reading consumes its messages, so that a batch read could not be repeated. "
+            f"Copy them into a directory and read that: lading spool {options.from_} {options.topic} DIRECTORY "
             '(spark.readStream does so by itself, with .option("spool", DIRECTORY))'
         )
 
@@ -55,7 +55,7 @@ def resolve_spool(options: SourceOptions) -> SourceOptions:
         return options
     if options.spool is None:
         raise SettingError(
-            f"{options.from_} is a queue: messages are gone from it when they are read, and Spark reads them again "
+            f"{options.from_} is a queue: messages are removed from it when they are read, and Spark reads them again "
             'after a failure. Name a directory that all executors reach: .option("spool", "/path/to/spool")'
         )
     known = {name: getattr(options, name) for name in SourceOptions.__dataclass_fields__}

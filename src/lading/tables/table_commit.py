@@ -119,7 +119,8 @@ def commit(
                 raise LocalError(
                     f"topic {doubled.topic!r}, partition {doubled.partition}, offsets {doubled.start} to "
                     f"{doubled.end - 1}: messages among them are published already (manifest {last.number} and "
-                    f"before), and the checkpoint does not know it. To go on where the manifests end: {resume_command}"
+                    f"before), and the checkpoint does not know it. To continue where the manifests end: "
+                    f"{resume_command}"
                 )
         manifest = _manifest(state, run, batch, ranges, schemas, last)
         check_batch(ranges, manifest.counts)
@@ -176,7 +177,7 @@ def recover(
         if state.published > known:
             raise CorruptLog(
                 f"pipeline {state.pipeline!r} published manifest {state.published}, but the last one in "
-                f"{state.manifests.directory} is {known}: what the missing ones list would be doubled; restore them"
+                f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore them"
             )
         if last is not None:
             rename_staged_files(state, last)

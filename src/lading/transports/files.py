@@ -205,7 +205,7 @@ def _topics_at(path: Path) -> Iterator[_Topic]:
     """What lies at ``path``: a data directory, a topic, or a partition with or without a topic around it."""
     if not path.is_dir():
         raise LocalError(
-            f"there is no directory {path}; a server is named with its scheme, like lading://127.0.0.1:7070"
+            f"directory {path} does not exist; a server is named with its scheme, like lading://127.0.0.1:7070"
         )
     if (path / TOPICS).is_dir():
         for found in read_descriptions(path):
@@ -217,7 +217,7 @@ def _topics_at(path: Path) -> Iterator[_Topic]:
         return
     if not (path / watermark.FILE_NAME).is_file():
         raise LocalError(
-            f"{path} is no log: it is neither a data directory of `lading serve` nor a topic or a partition in one"
+            f"{path} is not a log: it is neither a data directory of `lading serve` nor a topic or a partition in one"
         )
     around = read_description(path.absolute().parent)
     number = int(path.name) if path.name.isdecimal() else 0

@@ -23,7 +23,7 @@ class LossCause(Enum):
     """Why messages at a position cannot be read any more."""
 
     OTHER_TOPIC = "another topic has the name"
-    CUT_BACK = "a recovery, or another leader, cut the log back below the position"
+    CUT_BACK = "a recovery, or another leader, truncated the log below the position"
     RETENTION = "retention passed the position"
     BEYOND_END = "the log ends below the position"
 
@@ -32,7 +32,7 @@ class LostRange(Enum):
     """What became of messages that a reader wanted, as people are told."""
 
     CUT = "were lost when the broker recovered after a crash, or another one took over that did not have them"
-    DELETED = "are gone (deleted by retention)"
+    DELETED = "were deleted by retention"
     DAMAGED = "are damaged in the log and cannot be read"
 
 

@@ -57,7 +57,7 @@ def _scheme(url: str) -> Scheme:
     near = get_close_matches(scheme, SCHEMES, 1, 0.5)
     meant = f"did you mean {near[0]}://? " if near else ""
     raise SettingError(
-        f"{url!r}: there is no transport for {scheme!r} URLs; {meant}"
+        f"{url!r}: {scheme!r} URLs are not supported; {meant}"
         f"Use one of {', '.join(row.example for row in SCHEMES.values())}"
     )
 
@@ -69,7 +69,7 @@ def address(url: str, scheme: str) -> tuple[str, int]:
         parts: SplitResult = urlsplit(url)
         port = parts.port or row.port
     except ValueError as error:
-        raise SettingError(f"{url!r} is no address ({error}); write it like {row.example}") from None
+        raise SettingError(f"{url!r} is not an address ({error}); write it like {row.example}") from None
     if parts.scheme.lower() != scheme or not parts.hostname or port is None:
         raise SettingError(f"invalid URL {url!r}; expected for example {row.example}")
     if parts.path.strip("/") or parts.query or parts.fragment:

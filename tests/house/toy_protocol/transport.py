@@ -86,7 +86,7 @@ class ToyTransport:
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """LocalError: the toy has no times to go to."""
-        raise LocalError(f"{self.url} cannot begin at a time")
+        raise LocalError(f"{self.url} cannot start at a time")
 
     def send(
         self,

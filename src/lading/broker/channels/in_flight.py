@@ -149,7 +149,7 @@ class InFlightTracker:
         if delay_us > 0 and len(self.out_of_window) >= OUT_OF_WINDOW_MAX and self.out_of_window.get(offset) is None:
             raise Refusal(
                 Reason.TOO_MANY_DEFERRED,
-                f"partition {self.partition} has {len(self.out_of_window)} messages put off in this channel already, "
+                f"partition {self.partition} has {len(self.out_of_window)} deferred messages in this channel already, "
                 f"the limit is {OUT_OF_WINDOW_MAX}: requeue message {offset} without a delay, or finish it",
             )
         self._released(subscriber, 1)

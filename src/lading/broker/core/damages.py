@@ -68,6 +68,6 @@ class Damages(Component):
 
 def _tell_refusal(partition: Partition, refusal: Refusal | None) -> None:
     if refusal is None:
-        LOG.info("%s takes messages again", partition)
+        LOG.info("%s accepts messages again", partition)
     else:
-        LOG.warning("%s takes no messages: %s", partition, refusal)
+        LOG.warning("%s accepts no messages: %s", partition, refusal)

@@ -209,7 +209,7 @@ class DeadLetters(Component):
                 target = self._create(stream, plain, len(topic.partitions), now_us)
             except Refusal as refusal:
                 raise Refusal(
-                    refusal.reason, f"dead letter topic {name!r} of {topic.flat_name!r} cannot be made: {refusal}"
+                    refusal.reason, f"dead letter topic {name!r} of {topic.flat_name!r} cannot be created: {refusal}"
                 ) from None
         if target is topic:
             raise Refusal(Reason.MALFORMED, f"the dead letter topic of {name!r} is that topic itself; name another")
@@ -256,7 +256,7 @@ class DeadLetters(Component):
             if found is None:
                 raise Refusal(
                     Reason.TOPIC_NAME_NOT_FOUND,
-                    f"the dead letter topic of {partition.topic.flat_name!r} is gone and its settings name no other",
+                    f"the dead letter topic of {partition.topic.flat_name!r} was deleted; name another in its settings",
                 )
             row = marking.row = replace(row, target=found.topic.uuid, target_partition=found.number)
             self._store.advance(row)

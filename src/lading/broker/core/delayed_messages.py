@@ -100,7 +100,7 @@ class DelayedMessages(Component):
                 self._find(held)
             elif (partition.topic.uuid, partition.number) in rows:
                 LOG.warning(
-                    "%s: %s is missing; messages that were postponed there are lost",
+                    "%s: %s is missing; delayed messages in it are lost",
                     partition, self._path(partition) / POSTPONED,
                 )  # fmt: skip
         self._watch(self.logs())
@@ -180,7 +180,7 @@ class DelayedMessages(Component):
         log = held.own.log
         span = log.read(offset, 1)
         if span is None or span.damaged or span.base_offset != offset:
-            LOG.warning("%s: a message that was postponed can no longer be read; it is left out", held.partition)
+            LOG.warning("%s: a delayed message can no longer be read; it is skipped", held.partition)
             self._entered(held, offset, offset + 1)
             return
         run = runs(span.region, span.start, span.end, verify=False)[0]

@@ -78,7 +78,7 @@ class FoundTopics:
         self._directory.settle_partitions(row.uuid, count)
         row = self._with_partitions(replace(row, partitions=count), self._directory.partitions(row.uuid))
         self._notes.append(
-            f"topic {described.name!r} was not in the catalog and is taken in from {self._directory.path(row.uuid)} "
+            f"topic {described.name!r} was not in the catalog and was added from {self._directory.path(row.uuid)} "
             f"with {count} partitions; groups, positions and commit keys that the catalog had of it are lost"
         )
         return row
@@ -92,7 +92,7 @@ class FoundTopics:
             ]
             self._notes.append(
                 f"topic {description.name!r}: {self._directory.path(description.uuid) / DESCRIPTION} said otherwise of "
-                f"{', '.join(changed)} and is written anew from the catalog"
+                f"{', '.join(changed)} and is rewritten from the catalog"
             )
         return before != description
 
@@ -104,7 +104,7 @@ class FoundTopics:
         except NewerFormat:
             raise
         except CorruptLog as error:
-            self._notes.append(f"{error}; it is written anew from the catalog")
+            self._notes.append(f"{error}; it is rewritten from the catalog")
         self._described[uuid] = described
         return described
 
@@ -128,7 +128,7 @@ class FoundTopics:
             path = self._directory.partition(row.uuid, number)
             raise CorruptLog(
                 f"partition {number} of topic {row.name!r} has no directory {path}; put it back, or make an "
-                "empty one in its place to go on without its messages"
+                "empty one in its place to continue without its messages"
             )
         empty = self._directory.empty_partitions(row.uuid, row.partitions)
         if not empty:

@@ -66,7 +66,7 @@ class Namespace:
             if not path.is_dir():
                 raise CorruptLog(
                     f"topic {topic_row.name!r} is in the catalog, but its directory {path} is missing; put it back, "
-                    "or move the catalog file away to start from the directories that are there"
+                    "or move the catalog file away to start from the existing directories"
                 )
             self._open_listed(self._found.reconcile(topic_row))
         for uuid in sorted(self._directory.list_topic_ids() - set(self._topics_by_uuid)):
@@ -112,7 +112,7 @@ class Namespace:
             if (stream := self._streams.get(ident)) is None:
                 raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {ident} does not exist")
         elif (stream := self._streams_by_name.get(ident)) is None:
-            raise Refusal(Reason.STREAM_NAME_NOT_FOUND, f"there is no stream {ident!r}")
+            raise Refusal(Reason.STREAM_NAME_NOT_FOUND, f"stream {ident!r} does not exist")
         return stream
 
     def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
@@ -132,7 +132,7 @@ class Namespace:
     def resolve(self, name: str) -> Topic:
         """The topic a flat name means: ``t`` in ``default``, or ``s.t``."""
         if (topic := self._topics_by_flat_name.get(name)) is None:
-            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"there is no topic {name!r}")
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist")
         return topic
 
     def _find_topic(self, stream: Stream, name: str) -> Topic | None:

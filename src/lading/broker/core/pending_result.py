@@ -66,4 +66,4 @@ class PendingResult(Generic[T]):
             try:
                 callback(self)
             except Exception:
-                LOG.exception("a callback of an answer failed")
+                LOG.exception("a callback of a pending result failed")

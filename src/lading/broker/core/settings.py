@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self
 from ...model.errors import SettingError
 
 Durability = Literal["fsync", "os"]
-"""``fsync``: acknowledged is on disk. ``os``: acknowledged is in the page cache; a power cut may take it."""
+"""``fsync``: acknowledged is on disk. ``os``: acknowledged is in the page cache; a power cut may lose it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class States:
                 refusal = caught
             except Exception as fault:
                 # who set the state must not wait for ever
-                LOG.exception("setting states of %s failed behind their sync", partition)
+                LOG.exception("setting states of %s failed after their sync", partition)
                 refusal = Refusal(Reason.READ_ONLY, f"the states are set, and their dead letters are not: {fault}")
             done(refusal)
 
@@ -119,7 +119,7 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
     log = partition.log
     if state not in set(State):
         known = ", ".join(f"{one.word} {one.value}" for one in State)
-        raise Refusal(Reason.INVALID_STATE, f"{state} is no message state; there are {known}")
+        raise Refusal(Reason.INVALID_STATE, f"{state} is not a message state; states are {known}")
     for first, end in ranges:
         if not log.first_offset <= first < end <= log.high_watermark:
             raise Refusal(

@@ -199,4 +199,4 @@ class Writers:
             for writer_id, ranges in document.get("unmarked", ()):
                 self.open_by_writer[bytes.fromhex(writer_id)] = [(first, end) for first, end in ranges]
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptLog(f"{source} cannot be read: {error!r}; delete its file, it is made anew") from None
+            raise CorruptLog(f"{source} cannot be read: {error!r}; delete its file, it is created again") from None

@@ -65,7 +65,7 @@ class IggyGroup:
                 return member
         raise Refusal(
             Reason.GROUP_MEMBER_NOT_FOUND,
-            f"client {ident} is no member of group {self.id} of topic {self.topic.flat_name!r}; join first",
+            f"client {ident} is not a member of group {self.id} of topic {self.topic.flat_name!r}; join first",
         )
 
     def rebalance(self) -> None:

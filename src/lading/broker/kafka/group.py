@@ -248,4 +248,4 @@ class KafkaGroup:
 
 def no_group(name: str, reason: Reason = Reason.GROUP_NOT_FOUND) -> Refusal:
     """What is said of a group, or of a member of one, that is not there."""
-    return Refusal(reason, f"there is no such member or group {name!r} (it left, or was silent for too long); join")
+    return Refusal(reason, f"member or group {name!r} does not exist (it left, or its session timed out); join")

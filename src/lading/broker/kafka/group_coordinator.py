@@ -94,7 +94,7 @@ class KafkaGroupCoordinator(Component):
                 raise Refusal(
                     Reason.REQUEST_TOO_LARGE,
                     f"the assignments of group {group.name!r} have more than the "
-                    f"{self._settings.group_assignment_bytes_max} bytes that are taken "
+                    f"{self._settings.group_assignment_bytes_max} bytes that are accepted "
                     "(setting broker.group_assignment_bytes_max)",
                 )
         except Refusal as refusal:
@@ -198,7 +198,7 @@ class KafkaGroupCoordinator(Component):
             self._keep(self._found(call.group))
             return
         if group is None:
-            raise Refusal(Reason.STALE_GENERATION, f"there is no generation {call.generation} of group {call.group!r}")
+            raise Refusal(Reason.STALE_GENERATION, f"group {call.group!r} has no generation {call.generation}")
         group, _ = self._require(call, now_us)
         if group.state is GroupState.COMPLETING and not in_transaction:
             raise group.rebalance_error()

@@ -190,7 +190,7 @@ class NativeGroups(Component):
     def _find(self, group: str, member: str) -> _Group:
         found = self._groups.get(group)
         if found is None:
-            raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no group {group!r}; join makes it")
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"group {group!r} does not exist; join creates it")
         if member not in found.members:
             raise Refusal(
                 Reason.GROUP_MEMBER_NOT_FOUND,
@@ -222,7 +222,7 @@ class NativeGroups(Component):
 def _stale(group: str, generation: int, current: int) -> Refusal:
     return Refusal(
         Reason.STALE_GENERATION,
-        f"generation {generation} of group {group!r} is over, it is at {current}: ask for the partitions again"
+        f"generation {generation} of group {group!r} is stale (current: {current}); request the partitions again"
         if generation >= 0
         else f"group {group!r} has members; a position needs their generation ({current})",
     )

@@ -92,7 +92,7 @@ class NativeTransactions(Component):
         aborted = any(log.aborted_ranges(first, end) for first, end in ranges)
         if log.recovery.states_lost and not aborted:
             LOG.warning(
-                "%s: whether transaction %d (offsets %d to %d) was committed is known to nobody any more; it is shown",
+                "%s: whether transaction %d (offsets %d to %d) was committed is unknown; its messages are visible",
                 partition, transaction_id, ranges[0][0], ranges[-1][1] - 1,
             )  # fmt: skip
         self._settle(partition, transaction_id, not aborted)
@@ -185,7 +185,7 @@ class NativeTransactions(Component):
                 raise Refusal(
                     Reason.TRANSACTION_NOT_OPEN,
                     f"transaction {transaction.id} has appends to {partition} that are not acknowledged yet; "
-                    "wait for their answers, then commit",
+                    "wait for their responses, then commit",
                 )
 
     def _decide(self, key: str | None, committed: Collection[int], aborted: Collection[int], now_us: int) -> None:

@@ -162,7 +162,7 @@ def _carrier_headers(facts: Facts, target: Capabilities) -> list[Header]:
 def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
     """The row with its carrier, if it needs one, or why it cannot be."""
     if row.payload is not None and len(row.payload) > target.payload_bytes_max:
-        sentence = f"the payload has {len(row.payload)} bytes; the target takes {target.payload_bytes_max}"
+        sentence = f"the payload has {len(row.payload)} bytes; the target accepts {target.payload_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
     forms = render_headers(row.headers, target)
     shown = list(forms.values())

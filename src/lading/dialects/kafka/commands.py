@@ -87,7 +87,7 @@ def parse_library_response(name: str, version: int, answer: memoryview) -> Any:
     try:
         return _message(name, "Response").decode(bytes(answer), version=version, header=True)
     except Exception as error:
-        raise MalformedMessage(f"the answer to {name} cannot be read: {error or type(error).__name__}") from None
+        raise MalformedMessage(f"the response to {name} cannot be read: {error or type(error).__name__}") from None
 
 
 _HEAD: Final = struct.Struct(">hhih")
@@ -183,7 +183,7 @@ class _Reader:
         try:
             fields = layout.unpack_from(self.data, self.at)
         except struct.error:
-            raise MalformedMessage("an answer is cut short", at=self.at) from None
+            raise MalformedMessage("a response is truncated", at=self.at) from None
         self.at += layout.size
         return fields
 
@@ -195,7 +195,7 @@ class _Reader:
         """Entries of a list, 0 for null; each has at least ``entry_bytes``."""
         count = self.number(_INT32)
         if count > (len(self.data) - self.at) // entry_bytes:
-            raise MalformedMessage(f"an answer claims {count} entries", at=self.at)
+            raise MalformedMessage(f"a response claims {count} entries", at=self.at)
         return max(count, 0)
 
     def text(self) -> str | None:
@@ -203,7 +203,7 @@ class _Reader:
         if size < 0:
             return None
         if size > len(self.data) - self.at:
-            raise MalformedMessage(f"an answer claims a text of {size} bytes", at=self.at)
+            raise MalformedMessage(f"a response claims a text of {size} bytes", at=self.at)
         self.at += size
         return str(self.data[self.at - size : self.at], "utf-8", "replace")
 
@@ -221,15 +221,15 @@ def parse_fetch(answer: memoryview) -> FetchResponse:
         return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer))
     reader.text()
     if not reader.count(_FETCHED.size):
-        raise MalformedMessage("an answer to Fetch has no partition", at=reader.at)
+        raise MalformedMessage("a response to Fetch has no partition", at=reader.at)
     _, error, high, stable, first, aborted_count = reader.take(_FETCHED)
     if aborted_count > (len(answer) - reader.at) // _ABORTED.size:
-        raise MalformedMessage(f"an answer claims {aborted_count} aborted transactions", at=reader.at)
+        raise MalformedMessage(f"a response claims {aborted_count} aborted transactions", at=reader.at)
     aborted: Any = [reader.take(_ABORTED) for _ in range(max(aborted_count, 0))]
     reader.number(_INT32)
     size = max(reader.number(_INT32), 0)
     if size > len(answer) - reader.at:
-        raise MalformedMessage(f"an answer claims {size} bytes of batches", at=reader.at)
+        raise MalformedMessage(f"a response claims {size} bytes of batches", at=reader.at)
     return FetchResponse(error, high, stable, first, aborted, reader.at, reader.at + size)
 
 
@@ -273,10 +273,10 @@ def parse_produce(answer: memoryview) -> ProduceResponse:
     """The answer to ``encode_produce``, from the correlation id on."""
     reader = _Reader(answer, _CORRELATION_BYTES)
     if not reader.count(6):
-        raise MalformedMessage("an answer to Produce has no topic", at=reader.at)
+        raise MalformedMessage("a response to Produce has no topic", at=reader.at)
     reader.text()
     if not reader.count(_PRODUCED.size):
-        raise MalformedMessage("an answer to Produce has no partition", at=reader.at)
+        raise MalformedMessage("a response to Produce has no partition", at=reader.at)
     _, error, base_offset, _, _ = reader.take(_PRODUCED)
     told = None
     for _ in range(reader.count(6)):

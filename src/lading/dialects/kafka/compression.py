@@ -114,7 +114,7 @@ def decompressing(
         blocks = _snappy_blocks(data)
         room = sum(map(_snappy_size, blocks))
         if room > bytes_max:
-            raise MalformedMessage(f"the batch claims {room} bytes of records; {bytes_max} are taken")
+            raise MalformedMessage(f"the batch claims {room} bytes of records; the maximum is {bytes_max}")
     elif codec in _INTO:
         room = max(_FIRST_RATIO * len(data), _LEAST_ROOM_BYTES)
     else:
@@ -142,7 +142,7 @@ def decompressing(
             raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {failure}")
         if room >= bytes_max:
             raise MalformedMessage(
-                f"the batch of {len(data)} bytes becomes more than {bytes_max} as {NAMES[codec]}; make smaller batches"
+                f"the batch of {len(data)} bytes becomes more than {bytes_max} as {NAMES[codec]}; send smaller batches"
             )
         room *= 4
 
@@ -232,7 +232,7 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
     while at < len(data):
         size = struct.unpack_from(">I", data, at)[0] if len(data) - at >= 4 else len(data)
         if size > len(data) - at - 4:
-            raise MalformedMessage("a Snappy block of the batch is cut short", at=at)
+            raise MalformedMessage("a Snappy block of the batch is truncated", at=at)
         blocks.append(data[at + 4 : at + 4 + size])
         at += 4 + size
     return blocks

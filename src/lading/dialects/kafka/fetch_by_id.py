@@ -63,7 +63,7 @@ def parse_fetch_by_id(answer: memoryview) -> FetchResponse:
         return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer))
     reader.take(ID_BYTES)
     if not reader.count(1):
-        raise MalformedMessage("an answer to Fetch has no partition", at=reader.at)
+        raise MalformedMessage("a response to Fetch has no partition", at=reader.at)
     reader.number(INT32)
     error = reader.number(INT16)
     high, stable, first = reader.number(INT64), reader.number(INT64), reader.number(INT64)

@@ -84,7 +84,7 @@ def raise_malformed(read: Callable[P, R]) -> Callable[P, R]:
         try:
             return read(*args, **named)
         except struct.error:
-            raise MalformedMessage("the request is cut short") from None
+            raise MalformedMessage("the request is truncated") from None
 
     return wrapped
 

@@ -103,10 +103,10 @@ def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: i
     magic = int(source[start + MAGIC_AT])
     if magic != MAGIC:
         raise OldFormat(
-            INVALID_RECORD, f"the records are of format {magic}; only format {MAGIC}, which has headers, is taken"
+            INVALID_RECORD, f"the records are of format {magic}; only format {MAGIC}, which has headers, is accepted"
         )
     if size_bytes < BATCH_HEADER_BYTES:
-        raise BatchRejected(CORRUPT_MESSAGE, f"a record batch of {size_bytes} bytes is cut short")
+        raise BatchRejected(CORRUPT_MESSAGE, f"a record batch of {size_bytes} bytes is truncated")
     (
         _, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer_id, producer_epoch, sequence, count,
     ) = BATCH_HEADER.unpack_from(source.data, start)  # fmt: skip
@@ -131,7 +131,7 @@ def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: i
     if codec >= len(NAMES) or (codec == ZSTD and version < ZSTD_VERSION):
         raise BatchRejected(
             UNSUPPORTED_COMPRESSION,
-            f"compression codec {codec} is not taken in version {version} of Produce; "
+            f"compression codec {codec} is not accepted in version {version} of Produce; "
             f"there are {', '.join(NAMES)} (zstd from version {ZSTD_VERSION} on)",
         )
     if producer_id >= 0 and (sequence < 0 or producer_epoch < 0):
@@ -161,7 +161,7 @@ def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_ma
         except MalformedMessage as error:
             raise BatchRejected(INVALID_RECORD, str(error)) from None
         except MemoryError:
-            sentence = f"there is no memory to decompress a batch of {facts.size_bytes} bytes; ask again later"
+            sentence = f"there is no memory to decompress a batch of {facts.size_bytes} bytes; retry later"
             raise Refusal(Reason.STOPPING, sentence) from None
     if reason != layout.FINE:
         code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD

@@ -77,7 +77,7 @@ def _portions(run: Run, request: ScanRequest) -> Iterator[pa.RecordBatch]:
             continue
         start, stop = chunk[BODY_START], chunk[BODY_END]
         if not 0 <= start <= stop <= run.region.size:
-            raise MalformedMessage("the chunk's body lies outside its region", at=start)
+            raise MalformedMessage("the chunk's body is outside its region", at=start)
         body = run.region.data[start:stop]
         offset = chunk[BASE_OFFSET]
         for block in messages.blocks(body):

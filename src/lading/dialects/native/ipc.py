@@ -33,12 +33,12 @@ def shape(data: memoryview) -> StreamShape:
     try:
         schema, at = _message(data, 0)
         if schema.kind != _SCHEMA_MESSAGE or schema.body_bytes:
-            raise MalformedMessage("a native block does not begin with an Arrow schema", at=0)
+            raise MalformedMessage("a native block does not start with an Arrow schema", at=0)
         batch, at = _message(data, at)
         if batch.kind != _BATCH_MESSAGE:
-            raise MalformedMessage("a native block holds no Arrow record batch behind its schema", at=at)
+            raise MalformedMessage("a native block holds no Arrow record batch after its schema", at=at)
         if data[at:] != END_OF_STREAM:
-            raise MalformedMessage("a native block goes on behind its one record batch", at=at)
+            raise MalformedMessage("a native block continues after its only record batch", at=at)
         return _batch_shape(data, batch)
     except (struct.error, IndexError):
         raise MalformedMessage("the Arrow metadata of a native block points outside itself") from None
@@ -86,13 +86,13 @@ def _message(data: memoryview, at: int) -> tuple[_Message, int]:
     mark, size = _PREFIX.unpack_from(data, at)
     start = at + _PREFIX.size
     if mark != CONTINUATION or size <= 0 or start + size > len(data):
-        raise MalformedMessage("a native block is no Arrow stream", at=at)
+        raise MalformedMessage("a native block is not an Arrow stream", at=at)
     metadata = data[start : start + size]
     table = _Table(metadata, struct.unpack_from("<I", metadata, 0)[0])
     body_bytes = table.number(3, "q")
     body_at = start + size
     if not 0 <= body_bytes <= len(data) - body_at:
-        raise MalformedMessage("an Arrow message of a native block is cut short", at=at)
+        raise MalformedMessage("an Arrow message of a native block is truncated", at=at)
     return _Message(table, table.number(1, "B"), body_at, body_bytes), body_at + body_bytes
 
 
@@ -107,7 +107,7 @@ def _batch_shape(data: memoryview, message: _Message) -> StreamShape:
     for index in range(count):
         start, size = _BUFFER.unpack_from(batch.data, vector + 4 + _BUFFER.size * index)
         if start < 0 or size < 0 or start + size > message.body_bytes:
-            raise MalformedMessage("a buffer of a native block lies outside its body")
+            raise MalformedMessage("a buffer of a native block is outside its body")
         claimed = size
         if compressed and size:
             if size < 8:

@@ -78,10 +78,10 @@ def encode_block(
     try:
         plain = batch.select(SCHEMA_IN_BLOCKS.names).cast(SCHEMA_IN_BLOCKS)
     except (pa.ArrowException, KeyError, ValueError) as error:
-        raise LocalError(f"a native block takes the columns of a Batch: {error}") from None
+        raise LocalError(f"a native block has the columns of a Batch: {error}") from None
     if not 0 < plain.num_rows <= BLOCK_ROWS_MAX or plain.nbytes > BLOCK_BYTES_MAX:
         raise LimitExceeded(
-            f"a native block takes 1 to {BLOCK_ROWS_MAX} messages and {BLOCK_BYTES_MAX} bytes, "
+            f"a native block holds 1 to {BLOCK_ROWS_MAX} messages and {BLOCK_BYTES_MAX} bytes, "
             f"not {plain.num_rows} messages of {plain.nbytes} bytes; split the batch"
         )
     _require_sound(plain, LocalError)
@@ -102,7 +102,7 @@ def blocks(body: bytes | memoryview) -> Iterator[Block]:
     at = 0
     while at < len(data):
         if len(data) - at < HEADER_BYTES:
-            raise MalformedMessage("a native block is cut short inside its header", at=at)
+            raise MalformedMessage("a native block is truncated inside its header", at=at)
         length, *facts = _HEADER.unpack_from(data, at)
         end = at + _LENGTH_BYTES + length
         if length < HEADER_BYTES - _LENGTH_BYTES or end > len(data):

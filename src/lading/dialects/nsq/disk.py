@@ -46,7 +46,7 @@ def read(data: bytes | memoryview, *, extended: bool = True) -> Iterator[DiskMes
     at = 0
     while at < len(view):
         if len(view) - at < _LENGTH.size:
-            raise MalformedMessage("a record is cut short", at=at)
+            raise MalformedMessage("a record is truncated", at=at)
         (size,) = _LENGTH.unpack_from(view, at)
         stop = at + _LENGTH.size + size
         if not RECORD_BYTES_MIN <= size <= RECORD_BYTES_MAX or stop > len(view):
@@ -61,7 +61,7 @@ def _record(data: memoryview, extended: bool, at: int) -> DiskMessage:
     version, ext, body = NO_EXT, b"", RECORD_BYTES_MIN
     if mark == EXT_MARK:
         if not extended:
-            raise MalformedMessage("a record has an ext, and its topic takes none", at=at)
+            raise MalformedMessage("a record has an ext, and its topic does not allow any", at=at)
         if len(data) <= body:
             raise MalformedMessage("a record ends before its ext", at=at)
         version, body = data[body], body + 1

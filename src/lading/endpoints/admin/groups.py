@@ -70,7 +70,7 @@ class AdminGroups:
             if (view.protocol, view.name) == (protocol, group):
                 document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
                 return await answer_document(_summary(view) | document)
-        raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no {protocol} group {group!r}; lading group list shows all")
+        raise Refusal(Reason.GROUP_NOT_FOUND, f"{protocol} group {group!r} does not exist; lading group list shows all")
 
     async def _join(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(GroupMemberDocument, request, self._services.receive)

@@ -116,8 +116,8 @@ def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_ST
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise LocalError(
-                f"{address} is taken by another program: set {key} to another port (port 0 takes a free one), "
-                f"or switch it off with {endpoint_key(name)}.enabled=false"
+                f"{address} is in use by another program: set {key} to another port (port 0 chooses a free one), "
+                f"or disable it with {endpoint_key(name)}.enabled=false"
             ) from None
         raise LocalError(f"cannot listen on {key} {address}: {error.strerror}") from None
     return listener

@@ -171,7 +171,7 @@ def _too_large(limit_bytes: int) -> Refusal:
 
 
 def _short_of_memory() -> Refusal:
-    return Refusal(Reason.STOPPING, "the broker is receiving too many large requests; ask again later")
+    return Refusal(Reason.STOPPING, "the broker is receiving too many large requests; retry later")
 
 
 class TextResponse(PlainTextResponse):

@@ -220,7 +220,7 @@ class HttpConnection(HttpToolsProtocol):
                     self._refuse(cause.status, str(cause), "head_too_large")
                 else:
                     is_tls = not self._requests_count and is_tls_hello(data)
-                    why = TLS_HELLO if is_tls else "the request is no HTTP"
+                    why = TLS_HELLO if is_tls else "the request is not HTTP"
                     log.info("closing the connection: %s", why, extra=origin_of(self._context.name, self.transport))
                     self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.", "invalid_request")
                 return
@@ -244,7 +244,7 @@ class HttpConnection(HttpToolsProtocol):
             return False
         if not self._granted_bytes:
             if not self._account.take(limit):
-                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; ask again later", "memory")
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; retry later", "memory")
                 return False
             self._granted_bytes = limit
         return True
@@ -256,7 +256,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _give_way(self) -> None:
         """End a head that goes on and on: another request needs its memory."""
-        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; ask again later", "evicted")
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; retry later", "evicted")
 
     # -- what the parser finds
 
@@ -264,7 +264,7 @@ class HttpConnection(HttpToolsProtocol):
         """A head begins."""
         super().on_message_begin()
         if len(self.pipeline) >= PIPELINED_MAX:
-            raise RequestTooLarge(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for answers")
+            raise RequestTooLarge(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for responses")
         self._events += 1
         self._is_in_message = self._is_in_head = True
         self._head_bytes = self._head_lines = self._body_left_bytes = 0

@@ -205,9 +205,9 @@ def parse_states(body: bytes) -> StatesDocument:
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(Reason.MALFORMED, f"the body is no JSON: {error}") from None
+        raise Refusal(Reason.MALFORMED, f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise Refusal(Reason.MALFORMED, "the body is no JSON object")
+        raise Refusal(Reason.MALFORMED, "the body is not JSON object")
     state_of(document.get("state"))
     offsets = document.get("offsets")
     if isinstance(offsets, list) and len(offsets) > OFFSETS_MAX:

@@ -248,9 +248,7 @@ class _Handlers:
 
 _ALL: Final = (BROKER, "")
 """What holds for all brokers until one says otherwise: nothing here, settings are in the file."""
-_NO_SUCH: Final = (
-    "configs of {!r} cannot be told or changed here: those of topics can, in the broker's settings file its own"
-)
+_NO_SUCH: Final = "configs of {!r} cannot be described or changed here; only those of topics can"
 
 
 def _change(config: Any) -> tuple[str, str | None]:

@@ -260,7 +260,7 @@ def _described(name: str, group: KafkaGroup | None, version: int) -> Fields:
         missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
         return {
             "error_code": missing if name else INVALID_GROUP_ID,
-            "error_message": None if not missing else f"there is no group {name!r}",
+            "error_message": None if not missing else f"group {name!r} does not exist",
             "group_id": name,
             "group_state": GroupState.DEAD.value,
             "protocol_type": "",

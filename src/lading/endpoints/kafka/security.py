@@ -20,7 +20,7 @@ from .handling import Context, Fields, Handler, Request, Session
 
 _OFF: Final[dict[str, Any]] = {
     "error_code": SECURITY_DISABLED,
-    "error_message": "there are no access rules here: who reaches the port may do everything",
+    "error_message": "access rules are not supported: any client that reaches the port may do everything",
 }
 
 
@@ -57,7 +57,7 @@ def _credentials(session: Session, request: Request) -> Fields:
         {
             "user": one.name,
             "error_code": RESOURCE_NOT_FOUND,
-            "error_message": f"there are no users here, so none called {one.name!r}",
+            "error_message": f"users are not supported, so there is none called {one.name!r}",
             "credential_infos": [],
         }
         for one in request.body.users or ()

@@ -142,7 +142,7 @@ class _Handlers:
             if name is None:
                 topic = topic_by_id(self._broker, uuid.bytes) if uuid is not None else None
                 if topic is None:
-                    raise _Refused(UNKNOWN_TOPIC_ID, "there is no topic with that id")
+                    raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
             else:
                 topic = self._broker.topology.resolve(name)
             row = {"name": topic.flat_name, "topic_id": UUID(bytes=topic.uuid)}

@@ -121,7 +121,7 @@ class NsqConsumer:
             return
         else:
             name = self.channel.topic.flat_name
-            log.error("messages of %s cannot be brought into NSQ's form", name, exc_info=error, extra=self._origin)
+            log.error("messages of %s cannot be converted to NSQ's form", name, exc_info=error, extra=self._origin)
             self._services.metrics.dropped.values[self._labels[0], "unreadable"] += len(page.offsets)
             page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
         self._go_on()

@@ -110,7 +110,7 @@ class LookupSession(ProtocolSession):
         return ReceiveResult.DONE
 
     def refuse_memory(self) -> None:
-        self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later"))
+        self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; retry later"))
 
     def tick(self, now_us: int) -> int | None:
         if self.is_ended:

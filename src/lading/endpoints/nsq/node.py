@@ -257,7 +257,7 @@ class Node:
         try:
             await self.services.changes.make_in_turn(topic, drop())
         except LadingError as error:
-            log.warning("topic %r, which nobody uses any more, could not be deleted: %s", topic.name, error)
+            log.warning("topic %r, which is no longer used, could not be deleted: %s", topic.name, error)
 
     def _delete_unused(self, topic: Topic) -> None:
         if self._is_unused(topic):

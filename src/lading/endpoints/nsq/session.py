@@ -187,7 +187,7 @@ class NsqdSession(ProtocolSession):
         return result
 
     def refuse_memory(self) -> None:
-        self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later"))
+        self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; retry later"))
 
     def block(self, is_blocked: bool) -> None:
         super().block(is_blocked)
@@ -355,7 +355,7 @@ class NsqdSession(ProtocolSession):
                 self.end()
                 self.connection.proceed()
             return
-        log.error("a topic could not be made", exc_info=error, extra=self.connection.origin())
+        log.error("a topic could not be created", exc_info=error, extra=self.connection.origin())
         self.connection.abort()
 
     # -- answers

@@ -46,7 +46,7 @@ class DirectoryTable:
         if known is not None:
             if known["pipeline"] != owner:
                 raise LocalError(
-                    f"the table {self.directory} is written by pipeline {known['pipeline']!r}, whose state lies "
+                    f"the table {self.directory} is written by pipeline {known['pipeline']!r}, whose state is "
                     "elsewhere; name its state directory, or another table"
                 )
             if (form := form_of(known)) != self.form:

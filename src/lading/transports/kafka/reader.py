@@ -116,7 +116,7 @@ class KafkaReader:
         if offset >= part.first_offset:
             raise DataLoss(
                 f"topic {topic!r}, partition {partition} at {self._url} has no offset {offset}: offsets "
-                f"{part.first_offset} to {part.end_offset - 1} are there; was the topic made again, or cut back?"
+                f"{part.first_offset} to {part.end_offset - 1} exist; was the topic created again, or truncated?"
             )
         return part.first_offset
 
@@ -154,7 +154,7 @@ def _unreadable(reason: int, topic: str, partition: int, offset: int) -> Corrupt
     where = f"topic {topic!r}, partition {partition}, offset {offset}"
     sentence = f"{where}: the record batch {layout.REASONS[reason]}"
     if reason == layout.BAD_CRC:
-        return ChecksumMismatch(f"{sentence}, also when asked for once more; to go on read from behind it")
+        return ChecksumMismatch(f"{sentence}, also when requested once more; to continue, read after it")
     return CorruptError(sentence)
 
 

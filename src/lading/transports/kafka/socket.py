@@ -213,7 +213,7 @@ class KafkaSocket:
         answer = self._ask("SaslHandshake", self._version("SaslHandshake"), mechanism="PLAIN")
         if answer.error_code:
             raise RemoteError(
-                f"the broker at {self.place} does not take SASL/PLAIN: {errors.name_of(answer.error_code)}",
+                f"the broker at {self.place} does not accept SASL/PLAIN: {errors.name_of(answer.error_code)}",
                 code=answer.error_code,
             )
         token = f"\0{username}\0{password}".encode()
@@ -225,7 +225,7 @@ class KafkaSocket:
             )
 
     def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
-        assert not self._waiting, f"{api} is asked while other answers are under way"
+        assert not self._waiting, f"{api} is requested while other responses are pending"
         frame = commands.encode_library_request(api, version, self._next(), CLIENT, **fields)
         try:
             self._ready().sendall(frame)
@@ -243,12 +243,12 @@ class KafkaSocket:
         if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
             self.close()
             raise CorruptError(
-                f"the broker at {self.place} announced an answer of {size_bytes} bytes; {ANSWER_BYTES_MAX} are taken; "
-                "is it a Kafka broker, without TLS where none was asked for?"
+                f"the broker at {self.place} announced a response of {size_bytes} bytes, above {ANSWER_BYTES_MAX}; "
+                "is it a Kafka broker, and is the option tls right?"
             )
         if not self._waiting or correlation != self._waiting[0]:
             self.close()
-            raise CorruptError(f"the broker at {self.place} answered a request that was not made")
+            raise CorruptError(f"the broker at {self.place} sent a response without a request")
         self._waiting.popleft()
         answer = _ANSWERS.memory(size_bytes + SPARE_BYTES)
         answer[:4] = head[4:]

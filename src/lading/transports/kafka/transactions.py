@@ -170,10 +170,10 @@ class KafkaDecision(TransactionDecision):
                 if getattr(error, "code", None) not in errors.SHUT_OUT:
                     raise
                 raise DataLoss(
-                    f"{stored.work} was decided, but transaction {each.id!r} was ended by the cluster before it was "
+                    f"{stored.work} was decided, but transaction {each.id!r} was aborted by the cluster before it was "
                     f"committed (it stays open for {self._timeout_s:g} s at most): its messages for topic "
-                    f"{self._topic!r} are missing, those of the other tasks are there. To go on without them delete "
-                    f"the group {self._group!r}"
+                    f"{self._topic!r} are missing, those of the other tasks are visible. To continue without them, "
+                    f"delete the group {self._group!r}"
                 ) from error
         self._write(_Stored(stored.work, True))
 

@@ -223,9 +223,9 @@ def bootstrap(url: str) -> list[Address]:
             parts = urlsplit(f"//{part.strip()}")
             host, port = parts.hostname, parts.port or row.port
         except ValueError as error:
-            raise SettingError(f"{part!r} is no address ({error}); write it like {row.example}") from None
+            raise SettingError(f"{part!r} is not an address ({error}); write it like {row.example}") from None
         if scheme.lower() != "kafka" or not host or port is None or parts.path or parts.query or parts.fragment:
-            raise SettingError(f"{url!r} is no address of Kafka brokers; write it like {row.example}")
+            raise SettingError(f"{url!r} is not an address of Kafka brokers; write it like {row.example}")
         if parts.username is not None:
             raise SettingError("give user and password as options (username, password), not in the URL")
         found.append((host, port))

@@ -133,7 +133,7 @@ class AdminHttp:
                 f"({_cause(failure)})"
             )
         return Unreachable(
-            f"no broker answers at {self.place} ({_cause(failure)}); start one with `lading serve --data DIR`, "
+            f"no broker is reachable at {self.place} ({_cause(failure)}); start one with `lading serve --data DIR`, "
             "or name the address of its admin endpoint"
         )
 

@@ -109,8 +109,8 @@ class Discovery:
                 raise _NotHttp(str(failure)) from None
             except OSError as failure:
                 raise Unreachable(
-                    f"neither nsqlookupd nor nsqd answers at {place} ({failure}); "
-                    "see that one listens there (Lading prints nsqlookupd_http and nsqd_tcp when it starts)"
+                    f"neither nsqlookupd nor nsqd is reachable at {place} ({failure}); "
+                    "check that one is listening there (Lading prints nsqlookupd_http and nsqd_tcp when it starts)"
                 ) from None
         if answer.status >= 400:
             text = content.decode(errors="replace")[:200]

@@ -104,7 +104,7 @@ class NsqTransport:
     def join(self, group: str, topics: Sequence[str]) -> Membership:
         """Become a reader of channel ``group`` of one topic."""
         if len(topics) != 1:
-            raise LocalError(f"a channel belongs to one topic; make a consumer for each of {', '.join(topics)}")
+            raise LocalError(f"a channel belongs to one topic; create a consumer for each of {', '.join(topics)}")
         if not limits.is_name(group):
             raise LocalError(
                 f"channel {group!r}: {self.url} cannot have a channel of this name ({_NAMES}); "
@@ -131,16 +131,16 @@ class NsqTransport:
         queue = self._queues.get(topic)
         if queue is None:
             raise LocalError(
-                f"{self.url} is a queue: reading takes messages from it, for a channel. Name one, as in "
+                f"{self.url} is a queue: reading consumes its messages, for a channel. Name one, as in "
                 f'Consumer("{self.url}", "{topic}", channel="name") or lading message poll {topic} --group name; or '
-                "take them into a directory that can be read again and again: "
+                "copy them into a directory that can be read repeatedly: "
                 f"lading spool {self.url} {topic} DIRECTORY"
             )
         return queue.fetch(offset, max_messages=max_messages, wait_ms=wait_ms)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """A queue has no times to go to: LocalError."""
-        raise LocalError(f"{self.url} is a queue; reading cannot begin at a time, a channel goes on where it was")
+        raise LocalError(f"{self.url} is a queue; reading cannot start at a time; a channel continues where it was")
 
     # -- sending
 

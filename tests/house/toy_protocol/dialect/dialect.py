@@ -43,7 +43,7 @@ def _decode_columns(run: Run, request: ScanRequest) -> Iterator[Decoded]:
     for chunk in run.chunks.tolist():
         body = run.region.data[chunk[BODY_START] : chunk[BODY_END]]
         if len(body) != chunk[BODY_END] - chunk[BODY_START]:
-            raise MalformedMessage("the chunk's body lies outside its region", at=chunk[BODY_START])
+            raise MalformedMessage("the chunk's body is outside its region", at=chunk[BODY_START])
         batch = messages.to_batch(
             [message for message in messages.iter_stored(body) if request.first <= message.offset < request.end]
         )
