@@ -35,7 +35,7 @@ class Patience:
         self._sleep(self._pause_s)
 
     def reset(self) -> None:
-        """The server responds again: forget the pauses."""
+        """Forget the pauses: the server responds again."""
         if self._pause_s:
             self._log.warning("%s is back; continuing", self._server)
             self._pause_s = 0.0

@@ -218,7 +218,7 @@ class DataDirectory:
         return self._found.pop(f"{partition.parent.name}/{partition.name}", None)
 
     def forget_names(self) -> None:
-        """The start is complete: forget the files found, which now change."""
+        """Forget the files found: the start is complete, and they change from now on."""
         self._found.clear()
 
     def partitions(self, uuid: bytes) -> set[int]:

@@ -247,7 +247,7 @@ class DiskPartitionLog(LogSidecars):
         self._overlay.compact(self.first_offset)
 
     def _release_readers(self) -> None:
-        """What readers waited for may be on disk now: aborted ranges that a full disk did not take."""
+        """Let readers proceed if aborted ranges that a full disk had refused are on disk now."""
         before = self.last_stable_offset
         self._update_last_stable_offset()
         if self.last_stable_offset > before and self.on_synced is not None:

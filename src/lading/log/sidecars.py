@@ -68,7 +68,7 @@ class LogSidecars:
                 self._mend()
 
     def _unwatch(self) -> None:
-        """Tell nobody any more."""
+        """Reset the callbacks to their defaults."""
         self.on_refusal = self.on_damage = _ignore
         self.on_opened = self.on_rest = do_nothing
         self._segments.watch(_ignore, do_nothing)
