@@ -1,7 +1,7 @@
-"""The engine of ingest and pipelines: recover, begin, batch after batch, and what a run leaves behind.
+"""The engine of ingest and pipelines: recovery, start, batches, and the clean-up after a run.
 
 A run reads sources, stages files in the tasks of an executor, and publishes each batch with one manifest. Whatever
-stops it, the next run goes on where the manifests end: every message is in the tables once.
+stops it, the next run continues where the manifests end: every message is in the tables once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TableRun:
 
 
 class RunStart(NamedTuple):
-    """Where a run goes on: the last manifest, and the position of every source that the checkpoint does not know."""
+    """Where a run starts: the last manifest, and the positions of sources that the checkpoint does not have."""
 
     last: Manifest | None
     positions: OffsetsDocument
@@ -76,7 +76,7 @@ def finish_last_batch(run: TableRun) -> int:
 
 
 def begin(run: TableRun, *, resume: bool) -> RunStart:
-    """Finish what an earlier run left, and find where this one begins.
+    """Complete an interrupted run, and determine where this one starts.
 
     Without a checkpoint that is where the manifests end, which takes ``resume``, else where the first run began.
 

@@ -32,9 +32,9 @@ from .watch import ManifestWatch
 
 ALL_COLUMNS: Final = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
 BATCH_ROWS: Final = 4_000_000
-"""Messages of one batch, and so of one manifest, unless ``max_rows`` says otherwise."""
+"""Messages per batch, and so per manifest, by default."""
 RANGE_ROWS: Final = 1_000_000
-"""Messages of one task unless told otherwise: what a task costs by itself is some 50,000 messages' worth."""
+"""Messages per task by default: a task itself costs as much as some 50,000 messages."""
 FOLLOW_INTERVAL_S: Final = 30.0
 
 
@@ -92,18 +92,19 @@ def ingest(
     on_progress: Callable[[IngestProgress], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
-    """Write what ``topic`` holds into the Parquet table ``to``, and go on there when called again.
+    """Copy the messages of ``topic`` into the table ``to``; a later call continues there.
 
-    ``columns`` names fields and typed headers as ``read_arrow`` takes them; without it the table has all fields.
-    ``where`` chooses messages. State lies in ``to`` unless ``state_dir`` names another directory. With ``follow`` a
-    batch is made every ``interval_s`` seconds until interrupted, else this returns when all that was there at start is
-    written. ``verify_checksum`` is on when the payload is among the columns. ``resume`` begins a new checkpoint where
-    the manifests end. When ``stopped`` says so, a run that follows ends, and another one raises KeyboardInterrupt.
+    ``columns`` names fields and typed headers as in ``read_arrow``; without it the table has all fields. ``where``
+    selects messages. State is in ``to`` unless ``state_dir`` names another directory. With ``follow`` there is a
+    batch every ``interval_s`` seconds until interrupted, else this returns when everything up to the end of the topic
+    at the start is written. ``verify_checksum`` is on if the payload is among the columns. ``resume`` starts a new
+    checkpoint where the manifests end. When ``stopped`` returns true, a run with ``follow`` ends, and any other raises
+    KeyboardInterrupt.
 
-    A batch either is in the table whole or not at all to someone who reads manifests, and every message is there once
-    after any crash and restart, whatever options changed in between. Raises LocalError if the table is not ours, its
-    columns would change other than by additions, another run works on it, or messages would be doubled; DataLoss,
-    ChecksumMismatch and the transport's errors as they were raised in the workers.
+    For readers of manifests a batch is in the table whole or not at all, and every message is in it once after any
+    crash and restart, whatever options changed in between. Raises LocalError if the table belongs to another writer,
+    its columns would change other than by additions, another run is active, or messages would be duplicated;
+    DataLoss, ChecksumMismatch and the transport's errors as they were raised in the workers.
     """
     from_ = str(from_) if "://" in str(from_) else str(Path(from_).absolute())
     form, place = split_target(str(to))

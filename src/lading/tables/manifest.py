@@ -1,4 +1,4 @@
-"""Manifests: one a batch, the truth about which messages are in which published files (docs/reference/spark.md)."""
+"""Manifests: one per batch, which define the messages in the published files (docs/reference/spark.md)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DataFile:
     target: str = ""
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {name: getattr(self, name) for name in DataFile.__slots__}
 
 
@@ -56,8 +56,8 @@ class DataFile:
 class Manifest:
     """What one batch published: its source ranges (whole, however tasks cut them), files and counts.
 
-    ``covered`` and ``positions`` include all manifests before it, so that the last one alone tells what is published
-    and where to go on.
+    ``covered`` and ``positions`` include all manifests before it, so that the last one alone says what is published
+    and where to continue.
     """
 
     pipeline: str
@@ -72,7 +72,7 @@ class Manifest:
     written_us: int = 0
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "version": VERSION,
             "pipeline": self.pipeline,
@@ -89,7 +89,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Manifest:
-        """The inverse of ``document``; KeyError or TypeError for anything else."""
+        """Return the manifest that ``document`` wrote. Raises KeyError or TypeError for anything else."""
         covered = {
             topic: {number: [(low, high) for low, high in intervals] for number, intervals in parts.items()}
             for topic, parts in document["covered"].items()
@@ -111,17 +111,17 @@ class Manifests:
     pipeline: str
 
     def path(self, number: int) -> Path:
-        """Where a manifest lies."""
+        """Return the path of a manifest."""
         return self.directory / f"{self.pipeline}-{number:08d}{SUFFIX}"
 
     def numbers(self) -> list[int]:
-        """The numbers there are, rising."""
+        """Return the numbers of all manifests, ascending."""
         lead = f"{self.pipeline}-"
         names = [path.name[len(lead) : -len(SUFFIX)] for path in self.directory.glob(f"{lead}*{SUFFIX}")]
         return sorted(int(name) for name in names if name.isdigit())
 
     def read(self, number: int) -> Manifest:
-        """One manifest; CorruptLog where it cannot be read."""
+        """Return one manifest. Raises CorruptLog if it cannot be read."""
         path = self.path(number)
         document = read_document(path)
         _require_whole(document, path)
@@ -133,12 +133,12 @@ class Manifests:
             raise CorruptLog(f"{path} is not a valid manifest: {error!r}") from None
 
     def last(self) -> Manifest | None:
-        """The newest one; None before the first batch."""
+        """Return the newest manifest, or None before the first batch."""
         numbers = self.numbers()
         return self.read(numbers[-1]) if numbers else None
 
     def write(self, manifest: Manifest) -> None:
-        """Put a manifest in place: from then on its batch counts as done, whatever happens."""
+        """Publish a manifest: from then on its batch counts as done, whatever happens."""
         document = manifest.document()
         write_document(self.path(manifest.number), {**document, CHECKSUM: checksum_of(document)})
 
@@ -150,7 +150,7 @@ def checksum_of(document: Mapping[str, Any]) -> str:
 
 
 def _require_whole(document: Any, path: Path) -> None:
-    """CorruptLog if the document has a checksum, as those of older versions have not, and it does not hold."""
+    """Raise CorruptLog if the document has a checksum (older versions have none) that does not match."""
     if isinstance(document, dict) and CHECKSUM in document:
         held = {name: value for name, value in document.items() if name != CHECKSUM}
         if checksum_of(held) != document[CHECKSUM]:
@@ -163,7 +163,7 @@ def same_ranges(first: Sequence[OffsetRange], second: Sequence[OffsetRange]) -> 
 
 
 def overlap(covered: Covered, ranges: Sequence[OffsetRange]) -> OffsetRange | None:
-    """The first range of which messages are published already. A range resumed after a loss is new, however low."""
+    """Return the first range with messages already published. A range resumed after a loss is new, however low."""
     for piece in ranges:
         if not piece.resumed and any(
             low < piece.end and piece.start < high
@@ -174,7 +174,7 @@ def overlap(covered: Covered, ranges: Sequence[OffsetRange]) -> OffsetRange | No
 
 
 def cover(covered: Covered, ranges: Sequence[OffsetRange]) -> Covered:
-    """``covered`` with these ranges added; neighbouring intervals become one."""
+    """Return ``covered`` with these ranges added; adjacent intervals become one."""
     made = {topic: dict(parts) for topic, parts in covered.items()}
     for piece in ranges:
         parts = made.setdefault(_log(piece), {})
@@ -187,7 +187,7 @@ def cover(covered: Covered, ranges: Sequence[OffsetRange]) -> Covered:
 
 
 def advance(positions: OffsetsDocument, ranges: Sequence[OffsetRange]) -> OffsetsDocument:
-    """``positions`` after these ranges."""
+    """Return ``positions`` after these ranges."""
     made = {topic: dict(parts) for topic, parts in positions.items()}
     for piece in merge_ranges(ranges):
         mark = PartitionOffset(piece.topic_id, piece.epoch, piece.end)

@@ -1,4 +1,4 @@
-"""What the driver decides: where a batch begins and ends, and that nothing of it is lost."""
+"""Planning in the driver: where a batch starts and ends, and the detection of losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = logging.getLogger("lading.spark")
 
 
 class Planner:
-    """One topic behind one URL. It may be pickled; the connection stays behind and is made again."""
+    """Plans batches of one topic at one URL. It may be pickled, without its connection, which is reopened."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -41,26 +41,26 @@ class Planner:
         return self._transport
 
     def topic(self) -> TopicMeta:
-        """The topic as it is now."""
+        """Return the topic in its present state."""
         return self.transport.topic(self.options.topic)
 
     def disconnect(self) -> None:
-        """Let go of the connection; the next request makes a new one. A queue's spool is filled all the while."""
+        """Close the connection; the next request opens a new one. A queue's spool is filled meanwhile."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
 
     def close(self) -> None:
-        """Let go of the connection, and of the process that fills a queue's spool."""
+        """Close the connection, and end the process that fills a queue's spool."""
         self.disconnect()
         self._filling.stop()
 
     def commit(self, marks: PartitionOffsets) -> None:
-        """What lies before these positions has been read for good: the spool of a queue may forget it."""
+        """Mark everything before these positions as consumed: the spool of a queue may delete it."""
         self._filling.release(min((mark.offset for mark in marks.values()), default=0))
 
     def batch(self) -> list[OffsetRange]:
-        """The ranges of a batch read: from startingOffsets to endingOffsets as they are now."""
+        """Return the ranges of a batch read: from startingOffsets to endingOffsets, resolved now."""
         options, meta = self.options, self.topic()
         start = resolve_offsets("startingOffsets", options.starting, self.transport, meta, "earliest")
         end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
@@ -78,17 +78,17 @@ class Planner:
         return split_ranges(options.topic, start, bounded, options.max_rows_per_partition)
 
     def initial_offsets(self) -> PartitionOffsets:
-        """Where a stream begins that has no checkpoint yet."""
+        """Return where a stream without a checkpoint starts."""
         meta = self.topic()
         return resolve_offsets("startingOffsets", self.options.starting, self.transport, meta, "earliest")
 
     def end_offsets(self) -> PartitionOffsets:
-        """Where the topic ends now."""
+        """Return the present end of the topic."""
         meta = self.topic()
         return {part.number: to_partition_offset(meta, part, part.end_offset) for part in meta.partitions}
 
     def latest_offsets(self, start: PartitionOffsets) -> PartitionOffsets:
-        """Where the topic ends now, for a reader at ``start``; losses are refused or, where accepted, jumped over.
+        """Return the present end of the topic for a reader at ``start``; losses raise DataLoss or are skipped.
 
         A partition with nothing new keeps its mark as it is, so that Spark sees no change.
         """
@@ -98,9 +98,9 @@ class Planner:
     def next_offsets(
         self, since: PartitionOffsets, rows_max: int | None, bytes_max: int | None, target: PartitionOffsets | None
     ) -> PartitionOffsets:
-        """Where the batch after ``since`` ends, within ``target`` and the limits; ``since`` itself for nothing new.
+        """Return the end of the batch after ``since``, within ``target`` and the limits; ``since`` if nothing is new.
 
-        Everything before ``since`` is done with. DataLoss where messages after it are gone and that matters.
+        Everything before ``since`` is committed. Raises DataLoss if messages after it were deleted and losses fail.
         """
         self.commit(since)
         end = self.latest_offsets(since)
@@ -116,7 +116,7 @@ class Planner:
     def apply_limits(
         self, start: PartitionOffsets, end: PartitionOffsets, rows_max: int | None, bytes_max: int | None
     ) -> PartitionOffsets:
-        """``end`` brought nearer so that about ``rows_max`` messages and ``bytes_max`` stored bytes lie before it."""
+        """Return ``end`` reduced so that about ``rows_max`` messages and ``bytes_max`` stored bytes are before it."""
         if bytes_max is not None:
             per_row = self._bytes_per_row()
             by_bytes = max(1, int(bytes_max / per_row))
@@ -124,7 +124,7 @@ class Planner:
         return end if rows_max is None else limit_rows(start, end, rows_max)
 
     def ranges(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-        """The ranges between two positions of a checkpoint: a pure function of them."""
+        """Return the ranges between two positions of a checkpoint: a pure function of them."""
         return split_ranges(self.options.topic, start, end, self.options.max_rows_per_partition)
 
     def _end(self, meta: TopicMeta, part: PartitionMeta, since: PartitionOffset | None) -> PartitionOffset:
@@ -144,7 +144,7 @@ class Planner:
         LOG.warning("%s (failOnDataLoss=false)", sentence)
 
     def _bytes_per_row(self) -> float:
-        """What a message of the topic takes in the log, on average; 1 KiB where the system does not say."""
+        """Return the average size of a message of the topic in the log; 1 KiB if the server does not report it."""
         sizes = [
             (part.size_bytes, part.end_offset - part.first_offset)
             for part in self.topic().partitions

@@ -1,4 +1,4 @@
-"""Reading one range in an executor: fetch, check, decode, filter, type; what the source and the table path share."""
+"""Reading one range in an executor, for the source and the table path: fetch, check, decode, filter, convert."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Counts:
 def read_range(
     reading: ScanSpec, piece: OffsetRange, counts: Counts | None = None, patience: Patience | None = None
 ) -> Iterator[ScannedBatch]:
-    """The messages of one range, in order; with ``patience`` a server that goes away is waited for.
+    """Yield the messages of one range, in order; with ``patience``, wait for a server that becomes unreachable.
 
-    DataLoss where some of it is gone (with ``fail_on_data_loss``; else a warning and the rest), ChecksumMismatch,
-    LocalError for an unreadable header value when those fail: each names topic, partition and offset.
+    Raises DataLoss if some of it was deleted (with ``fail_on_data_loss``; else warns and reads the rest),
+    ChecksumMismatch, and LocalError for an unreadable header value if those fail, with topic, partition and offset.
     """
     transport = open_transport(reading.from_, **reading.transport)
     try:
@@ -93,7 +93,7 @@ class FetchedRange:
 
 
 def fetch_range(reading: ScanSpec, piece: OffsetRange) -> Iterator[FetchedRange]:
-    """What ``read_range`` reads, still in the bytes of its dialects: every message of the range, none missing."""
+    """Yield what ``read_range`` reads, in the bytes of its dialects: every message of the range."""
     transport = open_transport(reading.from_, **reading.transport)
     try:
         yield from _RangeReader(transport, reading, piece, Counts()).stretches()
@@ -136,7 +136,7 @@ class _RangeReader:
         return self._still_there(meta, part)
 
     def _ask(self, request: Callable[[], R]) -> R:
-        """Return what the server answers; one that is away is waited for, if that is wanted."""
+        """Return the server's response; with patience, wait for a server that is unreachable."""
         while True:
             try:
                 answer = request()
@@ -163,7 +163,7 @@ class _RangeReader:
     # what is still there
 
     def _still_there(self, meta: TopicMeta, part: PartitionMeta) -> tuple[int, int]:
-        """Start and end of what can be read of the range; DataLoss where that is not all and losses fail."""
+        """Return start and end of the readable part of the range. Raises DataLoss if losses fail."""
         piece = self._piece
         start, end = piece.start, piece.end
         lost = find_loss(PartitionOffset(piece.topic_id, piece.epoch, start), meta, part)
@@ -174,7 +174,7 @@ class _RangeReader:
         return start, end if cut is None else self._cut(max(start, cut), end)
 
     def _cut(self, at: int, end: int) -> int:
-        """Where a range ends that a recovery or another leader cut off at ``at``; DataLoss where losses fail."""
+        """Return the end of a range that was truncated at ``at``. Raises DataLoss if losses fail."""
         if at >= end:
             return end
         self._lose_range(at, end, LostRange.CUT)
@@ -200,7 +200,7 @@ class _RangeReader:
                 yield self._matching(decoded) if self._filter else decoded
 
     def _fetches(self, start: int, end: int) -> Iterator[tuple[FetchResult, int]]:
-        """What was fetched and from which position; the next fetch is under way while one is decoded."""
+        """Yield what was fetched, and from which position; the next fetch is in flight while one is decoded."""
         with ThreadPoolExecutor(1, thread_name_prefix="lading-fetch") as ahead:
             position = start
             coming = ahead.submit(self._fetch, position, end)
@@ -236,7 +236,7 @@ class _RangeReader:
                 )
 
     def _check_whole(self, fetched: FetchResult, position: int, end: int) -> None:
-        """DataLoss where the chunks that came do not continue each other from ``position`` on."""
+        """Raise DataLoss if the chunks fetched are not consecutive, starting at ``position``, and losses fail."""
         self._tell_damaged(fetched.damaged, position, end)
         reached = int(fetched.runs[-1].chunks[-1, LAST_OFFSET]) + 1 if fetched.runs else position
         for first, until in missing(fetched.runs, position, min(reached, end)):
@@ -252,7 +252,7 @@ class _RangeReader:
             self._lose_range(low, high, LostRange.DAMAGED)
 
     def _filter_on_server(self, transport: Filtering, start: int, end: int) -> Iterator[ScannedBatch]:
-        """The server filters: only what matches comes over the network."""
+        """Yield messages that the server filtered, so that only matching ones are transferred."""
         piece, reading = self._piece, self._reading
         columns = reading.server_columns()
         position = start
@@ -281,7 +281,7 @@ class _RangeReader:
             position, deadline = found.end_offset, time.monotonic() + QUIET_TIMEOUT_S
 
     def _typed_there(self, batch: pa.RecordBatch) -> ScannedBatch:
-        """A batch whose header columns the server typed, in the order and with the places that are asked for."""
+        """Return a batch with header columns converted by the server, in the requested order and with its place."""
         projection = self._reading.projection
         held: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
         ok = self._checked(Decoded(batch.num_rows, held, {})) if self._check else None
@@ -311,7 +311,7 @@ class _RangeReader:
         return ScannedBatch(made.batch, ok)
 
     def _checked(self, decoded: Decoded) -> pa.BooleanArray | None:
-        """Per message whether the payload has its checksum, null without one; ChecksumMismatch when verified."""
+        """Return whether each payload matches its checksum, null without one. Raises ChecksumMismatch if verified."""
         wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
         if wrong.size and self._reading.verify_checksum:
             offset = decoded.columns["offset"][int(wrong[0])].as_py()

@@ -1,4 +1,4 @@
-"""What a scan is asked for: from where, which columns and messages, what is checked, and what a server can do of it."""
+"""The specification of a scan: source, columns, messages, checks, and which of it a server can do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..transports.fetched import States
 
 @dataclass(frozen=True)
 class ScanSpec:
-    """How to read ranges: from where, which columns and messages, and what is checked."""
+    """How to read ranges: source, columns, messages, checks."""
 
     from_: str
     projection: Projection
@@ -32,7 +32,7 @@ class ScanSpec:
     transport: Mapping[str, Any] = field(default_factory=dict)
 
     def condition(self) -> Filter | None:
-        """The parsed ``where``, typed by the header columns where there are any; FilterError where it is wrong."""
+        """Return the parsed ``where``, typed by the header columns, if any. Raises FilterError if it is invalid."""
         if self.where is None:
             return None
         return parse(self.where, self.projection if self.projection.headers else None)

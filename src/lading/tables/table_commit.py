@@ -131,7 +131,7 @@ def commit(
 
 
 def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, rename: Rename = os.replace) -> None:
-    """Show every file of a manifest in its table, once: what happens to them later is told by ``changed_files``.
+    """Publish every file of a manifest in its table, once; ``find_changed_files`` reports what happens to them later.
 
     Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says.
     """
@@ -169,7 +169,7 @@ def recover(
 ) -> int:
     """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
 
-    CorruptLog where manifests are gone.
+    Raises CorruptLog if manifests are missing.
     """
     with state.committing(None):
         last = state.manifests.last()
@@ -238,7 +238,7 @@ def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:
 
 
 def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """LocalError, naming the column, where a table's columns changed in another way than by additions."""
+    """Raise LocalError, which names the column, if a table's columns changed other than by additions."""
     for name, type_ in before.items():
         if name not in now:
             raise LocalError(
@@ -258,7 +258,7 @@ def table_path(state: PipelineStateDirectory, file: DataFile) -> Path:
 
 
 def staging_path(state: PipelineStateDirectory, file: DataFile) -> Path:
-    """Where a file of a batch is staged."""
+    """Return the path of a staged file of a batch."""
     return open_table(table_path(state, file)).staging_path(file)
 
 
