@@ -156,7 +156,7 @@ def test_a_batch_is_written_in_each_form(half: str, form: WireForm) -> None:
     sent, _ = indexed(
         [message(0, b"one", HEADERS, form=bare, origin_us=9), message(0, b"two", (), form=bare, origin_us=9)]
     )
-    assert encode.encode_sent(batch, form) == sent
+    assert encode.encode_sent(batch, form, 11) == sent
 
 
 def test_what_has_no_form_travels_by_carrier_and_comes_back(half: str) -> None:

@@ -71,9 +71,10 @@ def message_ids(batch: pa.RecordBatch) -> NDArray[np.uint8]:
     return np.frombuffer(column.buffers()[1], np.uint8, 16 * rows, 16 * column.offset)
 
 
-def message_times_us(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """The timestamps of a Batch; Iggy has no times before 1970, the carrier has them."""
-    times: NDArray[np.int64] = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+def message_times_us(batch: pa.RecordBatch, absent_us: int = 0) -> NDArray[np.int64]:
+    """The timestamps of a Batch, ``absent_us`` where there is none; Iggy has no times before 1970, the carrier has."""
+    column: Any = batch.column("timestamp").cast(pa.int64())
+    times: NDArray[np.int64] = column.fill_null(absent_us).to_numpy(zero_copy_only=False)
     return np.maximum(times, 0)
 
 

@@ -28,10 +28,13 @@ def encode_stored(batch: pa.RecordBatch, form: WireForm = FORM_0_9) -> bytes:
     return _write(batch, form, offsets, times, times)
 
 
-def encode_sent(batch: pa.RecordBatch, form: WireForm) -> bytes:
-    """Index and messages of a Batch as a send request carries them behind its head; LimitExceeded as above."""
+def encode_sent(batch: pa.RecordBatch, form: WireForm, now_us: int) -> bytes:
+    """Index and messages of a Batch as a send request carries them behind its head; LimitExceeded as above.
+
+    The time of sending is that of a message, and ``now_us`` where it has none.
+    """
     nothing = np.zeros(batch.num_rows, np.int64)
-    messages = _write(batch, form._replace(checksum=NO_CHECKSUM), nothing, nothing, message_times_us(batch))
+    messages = _write(batch, form._replace(checksum=NO_CHECKSUM), nothing, nothing, message_times_us(batch, now_us))
     at, index = 0, bytearray()
     for _ in range(batch.num_rows):
         headers_size, payload_size = struct.unpack_from("<II", messages, at + layout.HEADERS_LENGTH)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from typing import Final
 
 from ...dialects.iggy_classic.layout import POLLED_HEAD_BYTES
 from ...dialects.iggy_classic.messages import parse_polled_run
+from ...dialects.iggy_classic.releases import UNTOLD, Release
+from ...dialects.iggy_zero_copy.messages import read_polled
 from ...model.chunk_table import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US
+from ...model.errors import MalformedMessage
 from ...model.run import Run
+from .server_release import WIRE_FORMS
+
+_LATER_HEAD_BYTES: Final = 16
+_U32: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +28,8 @@ class Polled:
 
     run: Run
     size_bytes: int
+    damaged: int | None = None
+    """The offset of the first message whose checksum does not hold, if it covers more than the payload."""
 
     @property
     def count(self) -> int:
@@ -44,6 +55,19 @@ class Polled:
         return int(self.run.chunks[0, column]) if len(self.run.chunks) else nothing
 
 
-def parse_poll_response(body: bytearray) -> Polled:
-    """The messages in the body of a poll's answer; MalformedMessage where they are none."""
-    return Polled(parse_polled_run(body), len(body) - POLLED_HEAD_BYTES)
+def parse_poll_response(body: bytearray, release: Release = UNTOLD) -> Polled:
+    """The messages in the body of a poll's answer by a server of ``release``; MalformedMessage where they are none."""
+    if not release.tells_partition:
+        return Polled(parse_polled_run(body), len(body) - POLLED_HEAD_BYTES)
+    if len(body) < _LATER_HEAD_BYTES:
+        raise MalformedMessage(f"a poll's answer has {len(body)} bytes, not even its head", at=0)
+    form, damaged = WIRE_FORMS.get(release.name), None
+    if form is None:
+        run = parse_polled_run(body, _LATER_HEAD_BYTES)
+    else:
+        run, damaged = read_polled(body, _LATER_HEAD_BYTES, form)
+    polled = Polled(run, len(body) - _LATER_HEAD_BYTES, damaged)
+    (count,) = _U32.unpack_from(body, _LATER_HEAD_BYTES - _U32.size)
+    if polled.count != count:
+        raise MalformedMessage(f"the answer holds {polled.count} messages, not {count} as it says", at=0)
+    return polled

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import limits
+from ...dialects.iggy_classic.command_table import REQUEST_HEAD
+from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, balanced, to_partition
+from ...dialects.iggy_zero_copy import encode as zero_copy
+from .server_release import WIRE_FORMS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ...dialects.iggy_classic.releases import Release
+
+SEND: Final = 101
 REQUEST_MESSAGES_MAX: Final = 10_000
 """Messages of one request; more gain nothing and keep others waiting."""
 
 REQUEST_BYTES_WANTED: Final = 1 << 20
 """A request's payloads stay below this unless one message is larger."""
+
+
+def encode_send(release: Release, place: tuple[str, str], partition: int | None, batch: pa.RecordBatch) -> bytes:
+    """The frame of one send request to a server of ``release``; ``partition`` from 0, None lets the server choose."""
+    from ...dialects.iggy_classic.messages import encode_sent
+
+    partitioning = balanced() if partition is None else to_partition(partition + release.first_partition)
+    form = WIRE_FORMS.get(release.name)
+    if form is None:
+        return release.commands.encode_request(c.SendMessages(*place, partitioning, encode_sent(batch)))
+    where = IDENTIFIER.write(place[0]) + IDENTIFIER.write(place[1]) + PARTITIONING.write(partitioning)
+    metadata = where + U32.write(batch.num_rows)
+    payload = U32.write(len(metadata)) + metadata + zero_copy.encode_sent(batch, form, time.time_ns() // 1000)
+    return REQUEST_HEAD.pack(REQUEST_HEAD.size // 2 + len(payload), SEND) + payload
 
 
 def requests(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -8,12 +8,24 @@ import socket
 import time
 from typing import Any, Final
 
+from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.command_table import RESPONSE_HEAD
-from ...dialects.iggy_classic.commands import ROW_BY_REQUEST, Command, encode_request, parse_response
+from ...dialects.iggy_classic.commands import Command
 from ...dialects.iggy_classic.errors import REASON_OF, name_of
+from ...dialects.iggy_classic.later_commands import LoginUser
+from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
+from .server_release import GETTING, LOGGING_IN, release_of_stats
 
+UNAUTHENTICATED: Final = 40
+"""What servers since users exist answer before a login."""
+_MISSING: Final = {
+    c.GetStream: Reason.STREAM_NAME_NOT_FOUND,
+    c.GetTopic: Reason.TOPIC_NAME_NOT_FOUND,
+    c.GetGroup: Reason.GROUP_NOT_FOUND,
+    c.GetClient: Reason.CLIENT_NOT_FOUND,
+}
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 ANSWER_BYTES_MAX: Final = REQUEST_BYTES_MAX
@@ -43,9 +55,21 @@ class IggySocket:
     A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
     pauses when the connection breaks; a server that never answered at all is Unreachable at once. ``connections``
     counts how often it was made: group membership ends with each.
+
+    ``release`` is that of the server, found out if it is None: 0.0.40 until the server asks for a login. With one the
+    connection logs in as ``user`` when it is made.
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = 30.0, retries: int = 6) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 6,
+        release: Release | None = None,
+        user: tuple[str, str] = ("iggy", "iggy"),
+    ) -> None:
         if timeout_s <= 0:
             raise SettingError(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
         if retries < 0:
@@ -57,23 +81,77 @@ class IggySocket:
         self._retries = retries
         self._answered = False
         self._socket: socket.socket | None = None
+        self.release = release or UNTOLD
+        self._is_told = release is not None
+        self._user = user
 
     def request(self, command: Command, *, again: bool) -> bytearray:
         """The body of the answer; IggyRefusal or RemoteError for a status, else Unreachable."""
-        frame = encode_request(command)
+        release = self.release
+        name = release.commands.row_by_request[type(command)].name
+        try:
+            return self.request_frame(name, release.commands.encode_request(command), again=again)
+        except IggyRefusal as refusal:
+            if refusal.code != UNAUTHENTICATED or self._is_told:
+                raise
+        # no classic server, and nothing of the request was done: say who asks, and ask in its own words
+        self.release = self._find_release()
+        self._is_told = True
+        return self.request(command, again=again)
+
+    def request_frame(self, name: str, frame: bytes, *, again: bool) -> bytearray:
+        """The same for a whole frame; ``name`` is what it is called in errors."""
         if len(frame) > REQUEST_BYTES_MAX:
             raise RemoteError(f"a request of {len(frame)} bytes is larger than {REQUEST_BYTES_MAX}; send less at once")
         status, body = self._answer(frame, again)
         if not status:
             return body
-        sentence = f"the Iggy server at {self.place} refused {ROW_BY_REQUEST[type(command)].name}: {name_of(status)}"
+        if status == UNAUTHENTICATED:
+            raise IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
+        sentence = f"the Iggy server at {self.place} refused {name}: {name_of(status)}"
         if status in REASON_OF:
             raise IggyRefusal(f"{sentence} ({status})", REASON_OF[status], status)
         raise RemoteError(f"{sentence} ({status})", code=status)
 
     def ask(self, command: Command, *, again: bool = True) -> Any:
-        """What the answer to ``command`` says, see ``commands.parse_response``."""
-        return parse_response(command, self.request(command, again=again))
+        """What the answer to ``command`` says, see ``CommandTable.parse_response``; IggyRefusal where there is none."""
+        body = self.request(command, again=again)
+        if not body and self.release.is_missing_empty and isinstance(command, GETTING):
+            raise IggyRefusal(f"the Iggy server at {self.place} has no such thing", _MISSING[type(command)], 0)
+        return self.release.commands.parse_response(command, body)
+
+    def _find_release(self) -> Release:
+        """Log in, and ask the server what it is; RemoteError where it does not say."""
+        try:
+            connection = self._ready()
+            self._log_in(connection, LOGGING_IN)
+            status, body = self._exchange(connection, LOGGING_IN.commands.encode_request(c.Stats()))
+        except OSError as failure:
+            self.close()
+            raise self._unreachable(failure, False) from None
+        found = None if status else release_of_stats(body)
+        if found is None:
+            raise RemoteError(
+                f"the Iggy server at {self.place} does not say its release; "
+                "name it by the option release, such as '0.9'"
+            )
+        return found
+
+    def _log_in(self, connection: socket.socket, release: Release) -> None:
+        name, password = self._user
+        version = ".".join(map(str, (*release.version, 0, 0)[:3])) if release.version else None
+        login = release.commands.encode_request(LoginUser(name, password, version))
+        status, _ = self._exchange(connection, login)
+        if status:
+            raise RemoteError(
+                f"the Iggy server at {self.place} refused the login of {name!r} ({name_of(status)}); "
+                "set the options username and password",
+                code=status,
+            )
+
+    def _exchange(self, connection: socket.socket, frame: bytes) -> tuple[int, bytearray]:
+        connection.sendall(frame)
+        return self._received(connection)
 
     def close(self) -> None:
         """Close the connection; the next request makes a new one."""
@@ -110,6 +188,8 @@ class IggySocket:
             self._socket = socket.create_connection(self._address, self._timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections += 1
+            if self._is_told and self.release is not UNTOLD:
+                self._log_in(self._socket, self.release)
         return self._socket
 
     def _received(self, connection: socket.socket) -> tuple[int, bytearray]:
@@ -129,7 +209,10 @@ class IggySocket:
                 "(Lading prints its address as iggy_tcp when it starts)"
             )
         if isinstance(failure, TimeoutError):
-            return Unreachable(f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s")
+            return Unreachable(
+                f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s; a server of Iggy 0.9 or "
+                "newer speaks a protocol that iggy:// does not"
+            )
         tried = f"and {self._retries} retries did not bring it back" if again else "before the answer"
         return ConnectionBroken(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
 

@@ -13,13 +13,12 @@ from ...dialects.iggy_classic.primitives import (
     ConsumerKind,
     PollingKind,
     Strategy,
-    balanced,
-    to_partition,
 )
 from ...dialects.iggy_classic.protocol import SENT, UNORDERED
+from ...dialects.iggy_classic.releases import UNTOLD
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
 from ...dialects.iggy_classic.validation import is_name, normalise_name
-from ...model.errors import LocalError, Reason, Refusal, SettingError
+from ...model.errors import ChecksumMismatch, LocalError, Reason, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name, spellings
 from ..fetched import FetchResult
 from ..interface import PartitionMeta, SendResult, TopicMeta
@@ -27,6 +26,7 @@ from ..open import address
 from ..topics import split_new_name, unknown_topic_error
 from .group import IggyMembership, StreamTopic
 from .polled import Polled, parse_poll_response
+from .server_release import find_release
 from .socket import AnswerTooLarge, IggyRefusal, IggySocket
 from .states import IggyStates
 
@@ -40,6 +40,8 @@ MESSAGE_BYTES_GUESS: Final = 1_000
 """What a message is taken to weigh until some of its topic were seen."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.05
 _READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 0)
+_LATER_READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 1)
+"""Servers after 0.0.40 take no consumer 0; nothing is stored for this one."""
 _NOT_FOUND: Final = (
     Reason.STREAM_ID_NOT_FOUND,
     Reason.STREAM_NAME_NOT_FOUND,
@@ -56,15 +58,28 @@ class IggyTransport:
 
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (not sends: the server cannot tell
     a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the generation does:
-    their order then travels by carrier wherever a message has two or more.
+    their order then travels by carrier wherever a message has two or more; ``release`` of the server, such as "0.9",
+    which is found out otherwise; ``username`` and ``password`` for those that ask for a login.
     """
 
     idempotent = False
 
-    def __init__(self, url: str, *, timeout_s: float = 30.0, retries: int = 6, keeps_order: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 6,
+        keeps_order: bool = True,
+        release: str | None = None,
+        username: str = "iggy",
+        password: str = "iggy",
+    ) -> None:
         self.url = url
         host, port, self._stream = _parts(url)
         self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
+        self._release = None if release is None else find_release(release)
+        self._user = username, password
         self._socket = self._connection()
         self._states = IggyStates(url, self._socket, self._place, self.topic)
         self.capabilities = SENT if keeps_order else UNORDERED
@@ -244,11 +259,9 @@ class IggyTransport:
         When the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending
         the same batch object again goes on behind the requests that were confirmed. Iggy does not compress.
         """
-        from ...dialects.iggy_classic.messages import encode_sent
         from ..fitting import fill_missing_columns, fit_to_target
-        from .sending import requests
+        from .sending import encode_send, requests
 
-        partitioning = balanced() if partition is None else to_partition(partition + 1)
         place = self._place(topic)
         ready = fit_to_target(fill_missing_columns(batch), self.capabilities, "Iggy", strict=strict)
         done = 0
@@ -258,7 +271,8 @@ class IggyTransport:
         self._unfinished = None
         for part in requests(ready.slice(done)):
             try:
-                self._socket.ask(c.SendMessages(*place, partitioning, encode_sent(part)), again=False)
+                frame = encode_send(self._socket.release, place, partition, part)
+                self._socket.request_frame("message.send", frame, again=False)
             except BaseException as error:
                 self._unfinished = (batch, topic, partition, done)
                 error.add_note(f"{done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
@@ -287,6 +301,10 @@ class IggyTransport:
     def join(self, group: str, topics: Sequence[str]) -> IggyMembership:
         """Become a member of the group, see ``iggy_group``; over a connection of its own."""
         places = {self.topic(name).name: self._place(name) for name in topics}
+        if self._socket.release is not UNTOLD:
+            raise LocalError(
+                f"groups of a server of Iggy {self._socket.release.name} are not supported; read {self.url} without one"
+            )
         return IggyMembership(self._connection(), group, places)
 
     def ping(self) -> None:
@@ -298,7 +316,14 @@ class IggyTransport:
         self._socket.close()
 
     def _connection(self) -> IggySocket:
-        return IggySocket(self._host, self._port, timeout_s=self._timeout_s, retries=self._retries)
+        return IggySocket(
+            self._host,
+            self._port,
+            timeout_s=self._timeout_s,
+            retries=self._retries,
+            release=self._release,
+            user=self._user,
+        )
 
     def _streams(self) -> Sequence[StreamInfo]:
         streams: Sequence[StreamInfo] = self._socket.ask(c.GetStreams())
@@ -340,8 +365,18 @@ class IggyTransport:
         return self._poll(topic, partition, strategy, 1)
 
     def _poll(self, topic: str, partition: int, strategy: Strategy, count: int) -> Polled:
-        command = c.PollMessages(_READER, *self._place(topic), partition + 1, strategy, count, False)
-        return parse_poll_response(self._socket.request(command, again=True))
+        place = self._place(topic)
+        for _ in range(2):
+            reader = _READER if self._socket.release is UNTOLD else _LATER_READER
+            command = c.PollMessages(reader, *place, partition + 1, strategy, count, False)
+            body = self._socket.request(command, again=True)
+            polled = parse_poll_response(body, self._socket.release)
+            if polled.damaged is None:
+                return polled
+        raise ChecksumMismatch(
+            f"topic {topic!r}, partition {partition}, offset {polled.damaged}: the message does not match its "
+            "checksum, also when it was asked for again"
+        )
 
     def _sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
         """A poll of about ``max_bytes``; fewer messages where the answer would be beyond all bounds."""
