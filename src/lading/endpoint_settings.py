@@ -157,6 +157,21 @@ class IggyTcpSettings(IggyTcpListener, WithListeners):
     listeners: Mapping[ListenerName, IggyTcpListener] = {}
 
 
+class IggyQuicListener(IggyListener):
+    """An address for Iggy over QUIC, always encrypted."""
+
+    tls: CertificateSettings = CertificateSettings()
+    request_bytes_max: ByteSize = Field(default=ByteSize(10 << 20), ge=1 << 16, le=1 << 26)
+    """The longest request; a longer one is refused on its stream."""
+
+
+class IggyQuicSettings(IggyQuicListener, WithListeners):
+    """The Iggy QUIC endpoint, on UDP (iggy.md A1)."""
+
+    address: Listen = Address("127.0.0.1", 8080)
+    listeners: Mapping[ListenerName, IggyQuicListener] = {}
+
+
 class IggyHttpSettings(WithoutLogin):
     """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
 
@@ -245,6 +260,7 @@ class EndpointSettings(Section):
     """One table an endpoint; an endpoint that is not built is an unknown key."""
 
     iggy_tcp: IggyTcpSettings = IggyTcpSettings()
+    iggy_quic: IggyQuicSettings = IggyQuicSettings()
     iggy_http: IggyHttpSettings = IggyHttpSettings()
     kafka: KafkaSettings = KafkaSettings()
     nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()

@@ -120,11 +120,10 @@ async def serve(
         broker = closing.enter_context(_broker(settings, metrics, disk, commit))
         _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
-        endpoints: list[Endpoint] = []
-        for name, listener in listeners.items():
-            endpoint: Endpoint = resolve_name(_spec(name).factory)(services, name)
+        # all of them before one starts: what is wrong in the settings is found while the loop has nothing to undo
+        endpoints: list[Endpoint] = [resolve_name(_spec(name).factory)(services, name) for name in listeners]
+        for endpoint, listener in zip(endpoints, listeners.values(), strict=True):
             await endpoint.start(listener)
-            endpoints.append(endpoint)
         closing.enter_context(_duty_timer(services).running())
         closing.enter_context(watch_loop(loop, settings.broker.stall_timeout_ms))
         closing.enter_context(trimming(services))

@@ -180,7 +180,7 @@ def test_without_users_only_this_machine_logs_in(tmp_path: Path, here: str, is_o
     listener = IggyTcpSettings(allow_unauthenticated=is_open)
     broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=1)
     with ThreadPoolExecutor(1) as workers:
-        handlers = IggyHandlers(Services(broker, settings, Metrics(), workers), "iggy_tcp", listener)
+        handlers = IggyHandlers(Services(broker, settings, Metrics(), workers), "iggy_tcp", listener, 1)
         reached = Address(here, 8090)
         client, peer = Client("192.0.2.7:5", 1, reached), Peer("192.0.2.7", 5, reached)
         try:

@@ -1,4 +1,4 @@
-"""A client nobody here wrote: the Rust crate iggy 0.0.40 over TCP and HTTP; what it sees is held to the protocol."""
+"""A client nobody here wrote: the Rust crate iggy 0.0.40 over TCP, QUIC, HTTP; what it sees is held to the protocol."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ def program() -> Path:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module", params=["tcp", "http"])
+@pytest.fixture(scope="module", params=["tcp", "quic", "http"])
 def steps(request: pytest.FixtureRequest, program: Path) -> Iterator[Steps]:
     """What the client saw, by step, on a fresh broker."""
     with testing.broker() as broker:
-        address = {"tcp": broker.endpoints["iggy_tcp"], "http": f"http://{broker.endpoints['iggy_http']}/"}
+        address = {name: broker.endpoints[f"iggy_{name}"] for name in ("tcp", "quic", "http")}
+        address["http"] = f"http://{address['http']}/"
         lines = rust_client.run(program, "scenario", request.param, address[request.param])
     found = {line["step"]: line for line in lines}
     found["transport"] = {"ok": request.param}
@@ -69,7 +70,7 @@ def ok(steps: Steps, step: str) -> Any:
 def refused(steps: Steps, step: str, code: int, word: str) -> None:
     """A step must have been refused with this code, as its transport tells it."""
     error = steps[step]["error"]
-    if ok(steps, "transport") == "tcp":
+    if ok(steps, "transport") != "http":
         assert error == f"InvalidResponse({code})"
     else:
         assert f'\\"id\\":{code}' in error

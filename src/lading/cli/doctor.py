@@ -82,10 +82,11 @@ def _java() -> Finding:
     )
 
 
-def _port(name: str, port: int) -> Callable[[], Finding]:
+def _port(name: str, port: int, kind: socket.SocketKind) -> Callable[[], Finding]:
     def check() -> Finding:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with socket.socket(type=kind) as probe:
+            if kind is socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
@@ -137,11 +138,12 @@ def doctor(
 
         lading doctor --data ./data
     """
+    from ..dialects.protocols import ENDPOINTS
     from ..settings import EndpointSettings
 
     checks: list[Callable[[], Finding]] = [
         _python, _cache, _kernels, _java,
-        *(_port(name, endpoint.address.port) for name, endpoint in EndpointSettings()),
+        *(_port(name, section.address.port, ENDPOINTS[name].socket_kind) for name, section in EndpointSettings()),
         lambda: _disk(data), lambda: _sync(data),
     ]  # fmt: skip
     findings = [check() for check in checks]

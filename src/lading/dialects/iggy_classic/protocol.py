@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from socket import SocketKind
 from typing import Final
 
 from lading.model.protocol import (
@@ -57,6 +58,7 @@ PROTOCOL: Final = Protocol(
     ),
     endpoints=(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:create_tcp"),
+        EndpointSpec("iggy_quic", "lading.endpoints.iggy.endpoint:create_quic", SocketKind.SOCK_DGRAM),
         EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),
     ),
     schemes={

@@ -60,8 +60,11 @@ class Inbox:
     def hold_elsewhere(self, size_bytes: int) -> bool:
         """Count so much memory, instead of what was told before, for what lies outside of the buffer on its way here.
 
-        Return whether there is so much; if not, what was counted before still is.
+        Return whether there is so much; if not, what was counted before still is. It is counted as if it were in a
+        buffer, which grows in large steps: those are what a peer's share of the memory bounds.
         """
+        if size_bytes > BUFFER_BYTES:
+            size_bytes = 1 << (size_bytes - 1).bit_length()
         more = size_bytes - self._elsewhere_bytes
         if more > 0 and not self._account.take(more):
             return False

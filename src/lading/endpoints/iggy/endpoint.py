@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from ...endpoint_settings import IggyListener, IggyTcpListener, endpoint_key
+from ...dialects.iggy_classic.responses import TRANSPORT_QUIC, TRANSPORT_TCP
+from ...endpoint_settings import IggyListener, IggyQuicListener, IggyTcpListener, endpoint_key
 from ..base.deadlines import Stage
 from ..base.services import Endpoint, Services
 from ..base.session import SessionFactory
 from ..io.gate import Gate
+from ..io.quic import QuicEndpoint
 from ..io.tcp import TcpServer
 from ..io.tls import encrypt
 from .handlers import IggyHandlers
@@ -22,14 +24,26 @@ def create_tcp(services: Services, name: str) -> Endpoint:
     """Create an endpoint, or a listener of it, over TCP; called by ``serve``."""
     settings = services.settings.endpoints.section(name)
     assert isinstance(settings, IggyTcpListener)
-    new_session = encrypt(services, name, settings.tls, _choose_session(services, name, settings))
+    new_session = encrypt(services, name, settings.tls, _choose_session(services, name, settings, TRANSPORT_TCP))
     return TcpServer(services, name, _make_gate(services, name, settings), new_session)
 
 
-def _choose_session(services: Services, name: str, settings: IggyListener) -> SessionFactory:
-    """Return what makes the session of a client, whatever carries its bytes."""
-    log.info("%s: no users are set up; a login succeeds with any name and password", endpoint_key(name))
-    return partial(IggySession, IggyHandlers(services, name, settings))
+def create_quic(services: Services, name: str) -> Endpoint:
+    """Create an endpoint, or a listener of it, over QUIC; called by ``serve``."""
+    settings = services.settings.endpoints.section(name)
+    assert isinstance(settings, IggyQuicListener)
+    new_session = _choose_session(services, name, settings, TRANSPORT_QUIC)
+    gate = _make_gate(services, name, settings)
+    return QuicEndpoint(services, name, gate, new_session, settings.tls, settings.request_bytes_max)
+
+
+def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:
+    """Return what makes the session of a client, whatever carries its bytes; clients are told of ``transport``."""
+    if IggyHandlers not in services.shared:
+        # told once: what holds for the first listener holds for the others
+        services.shared[IggyHandlers] = name
+        log.info("%s: no users are set up; a login succeeds with any name and password", endpoint_key(name))
+    return partial(IggySession, IggyHandlers(services, name, settings, transport))
 
 
 def _make_gate(services: Services, name: str, settings: IggyListener) -> Gate:

@@ -6,16 +6,30 @@ framing with a length of at least 4.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
+
+from ...dialects.iggy_current.headers import SIZE_AT
+from ..base.responses import Bytes
 
 NO_LENGTH: Final = 0
 """What stands where a length would: only then there is something to ask."""
+_U32 = struct.Struct("<I")
 _ZEROS: Final = bytes(8)
 """So many bytes decide: behind a length comes a command, and none is 0 but ``kill``, which has a length."""
 
 
-def is_current(first: memoryview) -> bool | None:
+def is_current(first: Bytes) -> bool | None:
     """Return whether a connection that begins so is of the current generation; None if more has to come."""
     if len(first) < len(_ZEROS):
         return None
     return first[: len(_ZEROS)] == _ZEROS
+
+
+def frame_bytes_of(first: Bytes) -> int | None:
+    """Return how long a frame that begins so says it is, by the framing of its generation; None if more has to come."""
+    is_later = is_current(first)
+    if is_later is None or (len(first) < SIZE_AT + _U32.size and is_later):
+        return None
+    size: int = _U32.unpack_from(first, SIZE_AT)[0] if is_later else _U32.size + _U32.unpack_from(first)[0]
+    return size

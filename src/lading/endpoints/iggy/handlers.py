@@ -65,9 +65,11 @@ class ReleaseHandlers:
 class IggyHandlers:
     """What answers the requests of all sessions of one listener."""
 
-    def __init__(self, services: Services, name: str, settings: IggyListener) -> None:
+    def __init__(self, services: Services, name: str, settings: IggyListener, transport: int) -> None:
         self.name: Final = name
         """The endpoint's."""
+        self.transport: Final = transport
+        """What others are told that its clients come over, as the protocol numbers it."""
         self.services: Final = services
         self.service: Final = IggyService(services)
         self._states = StateSetter(services)

@@ -20,17 +20,16 @@ from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
 from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy_classic.releases import Release
-from ...dialects.iggy_classic.responses import TRANSPORT_TCP
 from ...model.errors import LadingError, Reason
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello
-from ..base.responses import Parts, Slot
+from ..base.responses import Bytes, Parts, Slot
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .answers import Answer
 from .clients import Client, clients_of
 from .current.framing import CurrentFraming
-from .generations import NO_LENGTH, is_current
+from .generations import NO_LENGTH, frame_bytes_of, is_current
 from .handlers import IggyHandlers
 from .poll import POLL
 from .send import SEND
@@ -108,7 +107,7 @@ class IggySession(ProtocolSession):
     # -- what the connection calls
 
     def begin(self, peer: Peer, now_us: int) -> bool:
-        client = Client(str(peer), TRANSPORT_TCP, peer.here, self._handling.release)
+        client = Client(str(peer), self._handlers.transport, peer.here, self._handling.release)
         self._peer = peer
         if not self._clients.add(client):
             # its id is that of another address
@@ -164,6 +163,9 @@ class IggySession(ProtocolSession):
         framing = CurrentFraming(self, self._handlers.current, self._client)
         self.receive, self.refuse_memory = framing.receive, framing.refuse_memory  # type: ignore[method-assign]
         return framing.receive(now_us)
+
+    def is_one_request(self, received: Bytes) -> bool:
+        return frame_bytes_of(received) == len(received)
 
     def refuse_memory(self) -> None:
         self._fail_framing(Reason.REQUEST_TOO_LARGE)

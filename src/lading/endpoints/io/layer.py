@@ -45,8 +45,8 @@ class LayeredSession(ProtocolSession):
     """A layer; a subclass fills the inbox of the session within, and is the sink of its responses."""
 
     def __init__(self, services: Services, new_session: SessionFactory, connection: ConnectionHandle) -> None:
-        handle = InnerConnection(connection, Inbox(services.receive))
-        self.inner = handle.session = new_session(handle)
+        self._handle = InnerConnection(connection, Inbox(services.receive))
+        self.inner = self._handle.session = new_session(self._handle)
         self.limits = self.inner.limits
         super().__init__(connection)
         self.responses = self.inner.responses
@@ -106,6 +106,8 @@ class LayeredSession(ProtocolSession):
         self.inner.lose()
         self.inner.is_ended = True
         self.inner.release_memory()
+        # else the two would refer to each other
+        self._handle.session = None
 
     # -- what deadlines and the end of the connection depend on
 

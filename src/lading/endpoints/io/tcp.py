@@ -1,86 +1,35 @@
 """Listening, and the connections of a protocol over TCP: the half that is the same for every protocol.
 
-A connection fills the inbox of its session, calls it when something has come or what held it up is over, and sees to
-the buffer and to the end. It has no branch for a protocol: what differs is ``SessionLimits`` and the session's methods.
 Threads: event loop only.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from ...settings import Address
-from ..base.deadlines import Stage
-from ..base.inbox import Inbox
 from ..base.peer import origin_of
-from ..base.services import Services, now_us
-from ..base.session import Peer, ProtocolSession, ReceiveResult, SessionFactory, SessionLimits
-from .gate import Gate, Guarded
-
-R = TypeVar("R")
-
-DRAIN_TIMEOUT_S: Final = 5.0
-"""When the broker stops, a client that does not read its responses is cut after this."""
-
+from ..base.session import Peer, ReceiveResult
+from .connection import SessionConnection, SessionServer
 
 _DONE: Final = ReceiveResult.DONE
 """As a global: Python looks a member of an enumeration up in its class each time."""
 
 
-class _LostSession(ProtocolSession):
-    """What all connections that are gone have in place of their sessions."""
-
-    limits = SessionLimits(unanswered_max=0, write_buffer_bytes=0)
-
-    def __init__(self) -> None:
-        self.is_lost = self.is_ended = True
-        self.is_resting = self.is_congested = False
-
-    def receive(self, now_us: int) -> ReceiveResult:
-        return ReceiveResult.DONE
-
-    def refuse_memory(self) -> None:
-        """Nothing is received."""
-
-    def lose(self) -> None:
-        """It is lost."""
-
-    def stage(self) -> Stage:
-        return Stage.BUSY
-
-
-_LOST: Final = _LostSession()
-
-
-class Connection(Guarded, asyncio.BufferedProtocol):
+class Connection(SessionConnection, asyncio.BufferedProtocol):
     """One client connection: the only BufferedProtocol of the house."""
 
     def __init__(self, server: TcpServer) -> None:
-        self._server = server
-        self._services = server.services
-        self._clock = server.clock
-        self.gate = server.gate
-        self._labels = (server.name,)
-        self._received_bytes = server.services.metrics.received_bytes.values
+        super().__init__(server)
         self._transport: asyncio.Transport | None = None
-        self.inbox = Inbox(server.services.receive)
-        self.session: ProtocolSession = server.new_session(self)
-        self._result = ReceiveResult.DONE
-        """Why the session takes no more."""
-        self._is_receiving = False
-        """Within the session: what completes at once must not call it again."""
         self._is_held = False
         """Reading from the socket is paused."""
         self._has_ended = False
         """The client has sent its last byte."""
         self._is_parting = False
         """Nothing follows any more; what still comes is thrown away."""
-        self._works: set[asyncio.Future[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     # -- what asyncio calls
 
@@ -112,21 +61,12 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if not self.session.is_lost:
             self._lose()
             self._server.leave(self)
-        # what refers to each other would stay until somebody looks for cycles, and there may be thousands a minute
-        self._transport, self.session = None, _LOST
-        self.inbox.close()
+        self._transport = None
+        self._cut_loose()
 
     def _lose(self) -> None:
-        session = self.session
-        session.is_lost = self._is_parting = True
-        session.lose()
-        session.is_ended = True
-        session.responses.close()
-        works, self._works = self._works, set()
-        for work in works:
-            work.cancel()
-        self.tick_at(None)
-        self.inbox.drop()
+        self._is_parting = True
+        super()._lose()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.inbox.view[self.inbox.have :]
@@ -154,23 +94,6 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self.session.block(is_blocked)
         self.session.responses.block(is_blocked)
 
-    # -- what the gate asks
-
-    def stage(self) -> Stage:
-        return Stage.BLOCKED if self.session.is_blocked else self.session.stage()
-
-    def progress(self) -> int:
-        return (self.session.requests_count << 40) - self.unsent_bytes()
-
-    def unread(self) -> memoryview:
-        return self.session.unread
-
-    def release_memory(self) -> None:
-        self.session.release_memory()
-
-    def stop_reading(self) -> None:
-        self.session.end()
-
     # -- what the session asks
 
     def origin(self) -> dict[str, str]:
@@ -190,64 +113,6 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """Return what was written and the client has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
-
-    def settle(self) -> None:
-        """Note that the first request is whole."""
-        self.gate.settle(self)
-
-    def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Count what nobody could be told in the protocol."""
-        self.gate.count_dropped(reason, count)
-
-    def wait_for_disk(self) -> None:
-        """Begin no more requests until the disk has caught up; the caller has seen that it has not."""
-        self.session.is_congested = True
-        self._services.broker.appender.call_when_uncongested(self._on_disk_ready)
-
-    def _on_disk_ready(self) -> None:
-        self.session.is_congested = False
-        self.proceed()
-
-    def run(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
-        """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
-        future = asyncio.ensure_future(work)
-        works = cast("set[asyncio.Future[R]]", self._works)
-        works.add(future)
-
-        def finish(done: asyncio.Future[R]) -> None:
-            works.discard(done)
-            if not (done.cancelled() or self.session.is_lost):
-                on_done(done)
-
-        future.add_done_callback(finish)
-
-    def run_to_end(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
-        """Call back when ``work`` is done, also if the client is gone before."""
-        future = asyncio.ensure_future(work)
-        # a task that nobody refers to may be collected before it is done
-        works = cast("set[asyncio.Future[R]]", self._server.works)
-        works.add(future)
-        future.add_done_callback(works.discard)
-        future.add_done_callback(on_done)
-
-    def run_in_worker(self, work: Callable[[], R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
-        """Call back when a worker has done ``work``, unless the client is gone before."""
-        self.run(asyncio.get_running_loop().run_in_executor(self._services.workers, work), on_done)
-
-    def tick_at(self, due_us: int | None) -> None:
-        """Have the session's ``tick`` called then, instead of when it was due before; None is never."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if due_us is not None:
-            delay_s = max(due_us - self._clock(), 0) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        due_us = self.session.tick(self._clock())
-        if due_us is not None and not self.session.is_lost:
-            self.tick_at(due_us)
 
     # -- requests
 
@@ -290,22 +155,12 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if is_ended or is_stopping:
             self._end()
 
-    def _yield_turn(self) -> None:
-        """Let others have their turn: go on in the next pass of the event loop."""
-        self._result = ReceiveResult.WAIT
-        self.session.is_resting = True
-        asyncio.get_running_loop().call_soon(self._go_on)
-
     def _rest(self) -> None:
         """Read on after a while."""
         self._result = ReceiveResult.DONE
         if not (self._is_held or self.session.is_ended):
             self._hold(True)
             asyncio.get_running_loop().call_later(self.session.limits.rest_s, self._read_on)
-
-    def _go_on(self) -> None:
-        self.session.is_resting = False
-        self.proceed()
 
     def _read_on(self) -> None:
         if self._is_held and not self.inbox.full:
@@ -337,28 +192,10 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_later(limits.linger_s, transport.abort)
 
 
-class TcpServer:
+class TcpServer(SessionServer):
     """The listening socket of an endpoint and its connections."""
 
-    def __init__(
-        self,
-        services: Services,
-        name: str,
-        gate: Gate,
-        new_session: SessionFactory,
-        *,
-        clock: Callable[[], int] = now_us,
-    ) -> None:
-        self.services = services
-        self.name = name
-        self.gate = gate
-        self.new_session = new_session
-        self.clock = clock
-        self.works: set[asyncio.Future[object]] = set()
-        """What is done for clients that may be gone."""
-        self._connections: set[Connection] = set()
-        self._listening: asyncio.Server | None = None
-        self._all_gone = asyncio.Event()
+    _listening: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
@@ -369,26 +206,4 @@ class TcpServer:
         """Accept no more, answer what is whole, close; a client that does not read is cut."""
         if self._listening is not None:
             self._listening.close()
-        for connection in list(self._connections):
-            connection.proceed()
-        with contextlib.suppress(TimeoutError):
-            if self._connections:
-                await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
-        for connection in list(self._connections):
-            connection.abort()
-
-    def admit(self, connection: Connection, host: str) -> bool:
-        """Return whether there is a place for one more."""
-        if not self.gate.admit(connection, host):
-            return False
-        self._connections.add(connection)
-        # set when the last one before has left: a stop has to wait for this one
-        self._all_gone.clear()
-        return True
-
-    def leave(self, connection: Connection) -> None:
-        """Take the place of a connection that is gone back."""
-        self._connections.discard(connection)
-        self.gate.leave(connection)
-        if not self._connections:
-            self._all_gone.set()
+        await super().stop()

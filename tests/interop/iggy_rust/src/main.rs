@@ -1,10 +1,10 @@
 //! The Rust client of Iggy's classic generation, run against a server of our choice.
 //!
-//!   scenario tcp HOST:PORT | scenario http URL        one JSON line a step: {"step", "ok"} or {"step", "error"}
+//!   scenario tcp|quic HOST:PORT | scenario http URL   one JSON line a step: {"step", "ok"} or {"step", "error"}
 //!   send HOST:PORT STREAM TOPIC BATCH COUNT CONNECTIONS   connection k sends to partition k, 100 B and 3 headers each
 //!   poll HOST:PORT STREAM TOPIC BATCH COUNT CONNECTIONS   connection k reads partition k from its first offset
 //!
-//! send and poll print one JSON line: messages, seconds, and the time of single requests in microseconds.
+//! Over QUIC these take quic://HOST:PORT. send and poll print one JSON line: messages, seconds, and the time of single requests in microseconds.
 
 use bytes::Bytes;
 use iggy::client::Client;
@@ -25,6 +25,7 @@ use iggy::messages::send_messages::{Message, Partitioning, SendMessages};
 use iggy::models::header::{HeaderKey, HeaderValue};
 use iggy::partitions::create_partitions::CreatePartitions;
 use iggy::partitions::delete_partitions::DeletePartitions;
+use iggy::quic::client::QuicClient;
 use iggy::streams::create_stream::CreateStream;
 use iggy::streams::delete_stream::DeleteStream;
 use iggy::streams::get_stream::GetStream;
@@ -199,8 +200,11 @@ struct Load {
     connections: u32,
 }
 
-async fn connected(address: &str) -> TcpClient {
-    let mut client = TcpClient::new(address).unwrap();
+async fn connected(address: &str) -> Box<dyn Client> {
+    let mut client: Box<dyn Client> = match address.strip_prefix("quic://") {
+        Some(address) => Box::new(QuicClient::new("127.0.0.1:0", address, "localhost", false).unwrap()),
+        None => Box::new(TcpClient::new(address).unwrap()),
+    };
     client.connect().await.unwrap();
     client
 }
@@ -218,7 +222,7 @@ async fn send_load(load: &Load, partition: u32) -> Vec<u128> {
     let mut times = Vec::new();
     for _ in 0..load.count / load.connections as u64 / load.batch as u64 {
         let began = Instant::now();
-        iggy::client::MessageClient::send_messages(&client, &mut command).await.unwrap();
+        client.send_messages(&mut command).await.unwrap();
         times.push(began.elapsed().as_micros());
     }
     times
@@ -239,7 +243,7 @@ async fn poll_load(load: &Load, partition: u32) -> Vec<u128> {
             auto_commit: false,
         };
         let began = Instant::now();
-        let messages = iggy::client::MessageClient::poll_messages(&client, &command).await.unwrap();
+        let messages = client.poll_messages(&command).await.unwrap();
         times.push(began.elapsed().as_micros());
         match messages.last() {
             Some(last) => offset = last.offset + 1,
@@ -286,7 +290,8 @@ async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["scenario", "tcp", address] => scenario(&connected(address).await, true).await,
+        ["scenario", "tcp", address] => scenario(connected(address).await.as_ref(), true).await,
+        ["scenario", "quic", address] => scenario(connected(&format!("quic://{address}")).await.as_ref(), true).await,
         ["scenario", "http", url] => scenario(&HttpClient::new(url).unwrap(), false).await,
         [mode @ ("send" | "poll"), address, stream, topic, batch, count, connections] => {
             let load = Load {
@@ -300,7 +305,7 @@ async fn main() {
             run_load(load, mode == "send").await
         }
         _ => {
-            eprintln!("usage: scenario tcp|http ADDRESS, or send|poll ADDRESS STREAM TOPIC BATCH COUNT CONNECTIONS");
+            eprintln!("usage: scenario tcp|quic|http ADDRESS, or send|poll ADDRESS STREAM TOPIC BATCH COUNT CONNECTIONS");
             std::process::exit(2);
         }
     }

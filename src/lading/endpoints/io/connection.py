@@ -1,0 +1,246 @@
+"""What connections of all transports have in common, and what their servers have: everything but how bytes travel.
+
+A connection fills the inbox of its session, calls it when something has come or what held it up is over, and sees to
+the buffer and to the end. It has no branch for a protocol: what differs is ``SessionLimits`` and the session's methods.
+Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, cast
+
+from ..base.deadlines import Stage
+from ..base.inbox import Inbox
+from ..base.services import Services, now_us
+from ..base.session import ProtocolSession, ReceiveResult, SessionFactory, SessionLimits
+from .gate import Gate, Guarded
+
+R = TypeVar("R")
+
+DRAIN_TIMEOUT_S: Final = 5.0
+"""When the broker stops, a client that does not read its responses is cut after this."""
+
+
+class _LostSession(ProtocolSession):
+    """What all connections that are gone have in place of their sessions."""
+
+    limits = SessionLimits(unanswered_max=0, write_buffer_bytes=0)
+
+    def __init__(self) -> None:
+        self.is_lost = self.is_ended = True
+        self.is_resting = self.is_congested = False
+
+    def receive(self, now_us: int) -> ReceiveResult:
+        return ReceiveResult.DONE
+
+    def refuse_memory(self) -> None:
+        """Nothing is received."""
+
+    def release_memory(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def unread(self) -> memoryview:
+        return memoryview(b"")
+
+    def lose(self) -> None:
+        """It is lost."""
+
+    def stage(self) -> Stage:
+        return Stage.BUSY
+
+
+_LOST: Final = _LostSession()
+
+
+class SessionConnection(Guarded):
+    """One client connection, whatever carries it, and its session."""
+
+    def __init__(self, server: SessionServer) -> None:
+        self._server = server
+        self._services = server.services
+        self._clock = server.clock
+        self.gate = server.gate
+        self._labels = (server.name,)
+        self._received_bytes = server.services.metrics.received_bytes.values
+        self.inbox = Inbox(server.services.receive)
+        self.session: ProtocolSession = server.new_session(self)
+        self._result = ReceiveResult.DONE
+        """Why the session takes no more."""
+        self._is_receiving = False
+        """Within the session: what completes at once must not call it again."""
+        self._works: set[asyncio.Future[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @abstractmethod
+    def proceed(self) -> None:
+        """Let the session take what is whole; then see to the buffer, and to the end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection when all that was written is sent."""
+
+    @abstractmethod
+    def unsent_bytes(self) -> int:
+        """Return what was written and the client has not taken yet."""
+
+    def _lose(self) -> None:
+        """The client is gone, or may not stay."""
+        session = self.session
+        session.is_lost = True
+        session.lose()
+        session.is_ended = True
+        session.responses.close()
+        works, self._works = self._works, set()
+        for work in works:
+            work.cancel()
+        self.tick_at(None)
+        self.inbox.drop()
+
+    def _cut_loose(self) -> None:
+        """Refer to nothing that refers to this connection, which is lost.
+
+        What refers to each other would stay until somebody looks for cycles, and there may be thousands a minute.
+        """
+        self.session = _LOST
+        self.inbox.close()
+
+    # -- what the gate asks
+
+    def stage(self) -> Stage:
+        return Stage.BLOCKED if self.session.is_blocked else self.session.stage()
+
+    def progress(self) -> int:
+        return (self.session.requests_count << 40) - self.unsent_bytes()
+
+    def unread(self) -> memoryview:
+        return self.session.unread
+
+    def release_memory(self) -> None:
+        self.session.release_memory()
+
+    def stop_reading(self) -> None:
+        self.session.end()
+
+    # -- what the session asks
+
+    def settle(self) -> None:
+        """Note that the first request is whole."""
+        self.gate.settle(self)
+
+    def count_dropped(self, reason: str, count: int = 1) -> None:
+        """Count what nobody could be told in the protocol."""
+        self.gate.count_dropped(reason, count)
+
+    def wait_for_disk(self) -> None:
+        """Begin no more requests until the disk has caught up; the caller has seen that it has not."""
+        self.session.is_congested = True
+        self._services.broker.appender.call_when_uncongested(self._on_disk_ready)
+
+    def _on_disk_ready(self) -> None:
+        self.session.is_congested = False
+        self.proceed()
+
+    def run(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
+        """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
+        future = asyncio.ensure_future(work)
+        works = cast("set[asyncio.Future[R]]", self._works)
+        works.add(future)
+
+        def finish(done: asyncio.Future[R]) -> None:
+            works.discard(done)
+            if not (done.cancelled() or self.session.is_lost):
+                on_done(done)
+
+        future.add_done_callback(finish)
+
+    def run_to_end(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
+        """Call back when ``work`` is done, also if the client is gone before."""
+        future = asyncio.ensure_future(work)
+        # a task that nobody refers to may be collected before it is done
+        works = cast("set[asyncio.Future[R]]", self._server.works)
+        works.add(future)
+        future.add_done_callback(works.discard)
+        future.add_done_callback(on_done)
+
+    def run_in_worker(self, work: Callable[[], R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
+        """Call back when a worker has done ``work``, unless the client is gone before."""
+        self.run(asyncio.get_running_loop().run_in_executor(self._services.workers, work), on_done)
+
+    def tick_at(self, due_us: int | None) -> None:
+        """Have the session's ``tick`` called then, instead of when it was due before; None is never."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_us is not None:
+            delay_s = max(due_us - self._clock(), 0) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        due_us = self.session.tick(self._clock())
+        if due_us is not None and not self.session.is_lost:
+            self.tick_at(due_us)
+
+    def _yield_turn(self) -> None:
+        """Let others have their turn: go on in the next pass of the event loop."""
+        self._result = ReceiveResult.WAIT
+        self.session.is_resting = True
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.session.is_resting = False
+        self.proceed()
+
+
+class SessionServer:
+    """The connections of an endpoint; how they come is a subclass's."""
+
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        gate: Gate,
+        new_session: SessionFactory,
+        *,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        self.services = services
+        self.name = name
+        self.gate = gate
+        self.new_session = new_session
+        self.clock = clock
+        self.works: set[asyncio.Future[object]] = set()
+        """What is done for clients that may be gone."""
+        self._connections: set[SessionConnection] = set()
+        self._all_gone = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Answer what is whole, close; a client that does not read is cut."""
+        for connection in list(self._connections):
+            connection.proceed()
+        with contextlib.suppress(TimeoutError):
+            if self._connections:
+                await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
+        for connection in list(self._connections):
+            connection.abort()
+
+    def admit(self, connection: SessionConnection, host: str) -> bool:
+        """Return whether there is a place for one more."""
+        if not self.gate.admit(connection, host):
+            return False
+        self._connections.add(connection)
+        # set when the last one before has left: a stop has to wait for this one
+        self._all_gone.clear()
+        return True
+
+    def leave(self, connection: SessionConnection) -> None:
+        """Take the place of a connection that is gone back."""
+        self._connections.discard(connection)
+        self.gate.leave(connection)
+        if not self._connections:
+            self._all_gone.set()

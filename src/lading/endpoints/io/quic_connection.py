@@ -1,0 +1,372 @@
+"""One client over QUIC: a stream is a request and its response, all streams share one session.
+
+A stream is held until its last byte is there. Whole ones go to the session in the order in which they became whole, one
+at a time, and each response goes back on the stream of its request. What is not one request is refused on its stream
+alone; nothing of other streams depends on it. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aioquic.quic import events
+
+from ...log_lines import origin
+from ...settings import Address
+from ..base.deadlines import Stage
+from ..base.responses import Bytes
+from ..base.services import Services
+from ..base.session import Peer, ReceiveResult, SessionFactory
+from .connection import SessionConnection, SessionServer
+from .gate import Gate
+from .quic_bounds import BoundedQuicConnection
+
+log = logging.getLogger(__name__)
+
+REFUSED: Final = 1
+"""The error code of streams that are no request, and of connections that are closed for a reason."""
+WAITING_BYTES_MAX: Final = 1 << 20
+"""A client with this much in whole requests that wait is granted no more until some have begun."""
+TIMER_S_MIN: Final = 0.001
+"""The event loop's timers know no shorter times."""
+
+NetworkAddress = tuple[Any, ...]
+
+
+class QuicConnections(SessionServer):
+    """What connections ask of their server: a socket, and to be found by the ids in datagrams."""
+
+    datagrams: asyncio.DatagramTransport
+    here: Address
+    request_bytes_max: int
+
+    def __init__(self, services: Services, name: str, gate: Gate, new_session: SessionFactory) -> None:
+        super().__init__(services, name, gate, new_session)
+        self._by_id: dict[bytes, QuicClientConnection] = {}
+        self._handshakes: set[QuicClientConnection] = set()
+
+    def add_id(self, connection_id: bytes, connection: QuicClientConnection) -> None:
+        """Have datagrams with this id brought to a connection."""
+        self._by_id[connection_id] = connection
+
+    def remove_id(self, connection_id: bytes) -> None:
+        """Bring datagrams with this id to nobody."""
+        self._by_id.pop(connection_id, None)
+
+    def settle_handshake(self, connection: QuicClientConnection) -> None:
+        """Note that a handshake is over, one way or another."""
+        self._handshakes.discard(connection)
+
+
+class ArrivingRequest:
+    """What has come of a stream that is not at its end."""
+
+    __slots__ = ("parts", "size_bytes")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Add what follows."""
+        self.parts.append(data)
+        self.size_bytes += len(data)
+
+
+class QuicClientConnection(SessionConnection):
+    """A connection; ``receive`` is called with each of its datagrams."""
+
+    def __init__(self, server: QuicConnections, quic: BoundedQuicConnection, address: NetworkAddress) -> None:
+        super().__init__(server)
+        self._side = server
+        self._quic = quic
+        self._address = Address(str(address[0]), int(address[1]))
+        self._ids: set[bytes] = set()
+        self._arriving: dict[int, ArrivingRequest] = {}
+        self._whole: deque[tuple[int, ArrivingRequest]] = deque()
+        """Requests that wait for the session, by stream."""
+        self._held_bytes = 0
+        """In arriving and whole requests."""
+        self._whole_bytes = 0
+        self._asked: deque[int] = deque()
+        """Streams of requests that the session has, in the order of their responses."""
+        self._written_bytes = 0
+        """At most so much is on its way to the client."""
+        self._is_open = False
+        """The handshake is done, and the session knows its client."""
+        self._is_closing = False
+        """The session wants no more: close when all is sent."""
+        self._is_transmit_due = False
+        self._quic_timer: asyncio.TimerHandle | None = None
+        self.inbox.open_account(self._address.host, self.give_way)
+
+    # -- datagrams
+
+    def receive(self, data: bytes, address: NetworkAddress) -> None:
+        """Take a datagram."""
+        self._received_bytes[self._labels] += len(data)
+        self._turn(lambda now_s: self._quic.receive_datagram(data, address, now_s))
+
+    def add_id(self, connection_id: bytes) -> None:
+        """Have datagrams with this id from now on."""
+        self._ids.add(connection_id)
+        self._side.add_id(connection_id, self)
+
+    def _turn(self, advance: Callable[[float], object]) -> None:
+        """Let the state of the connection advance, and do what follows from it."""
+        if self.session.is_lost:
+            return
+        try:
+            advance(time.monotonic())
+            while not self.session.is_lost and (event := self._quic.next_event()) is not None:
+                self._handle(event)
+            self._hold_memory()
+            self.proceed()
+        except Exception:
+            # asyncio would go on with a connection of which nobody knows where it stands
+            log.exception("closing the connection: its datagrams cannot be handled", extra=self.origin())
+            self._vanish()
+            return
+        self._transmit_soon()
+
+    def _handle(self, event: events.QuicEvent) -> None:
+        if isinstance(event, events.StreamDataReceived):
+            self._on_data(event.stream_id, event.data, event.end_stream)
+        elif isinstance(event, events.StreamReset):
+            self._quic.count_read(self._quic.unread_bytes_of(event.stream_id))
+            self._refuse(event.stream_id, "reset")
+        elif isinstance(event, events.HandshakeCompleted):
+            self._open()
+        elif isinstance(event, events.ConnectionIdIssued):
+            self.add_id(event.connection_id)
+        elif isinstance(event, events.ConnectionIdRetired):
+            self._ids.discard(event.connection_id)
+            self._side.remove_id(event.connection_id)
+        elif isinstance(event, events.ConnectionTerminated):
+            self._vanish()
+
+    def _open(self) -> None:
+        """The handshake is done: the client is who it says it is, as far as its address goes."""
+        self._is_open = True
+        self._side.settle_handshake(self)
+        session = self.session
+        call_soon = asyncio.get_running_loop().call_soon
+        session.responses.is_single = True
+        sent_bytes = self._services.metrics.sent_bytes.values
+        session.responses.open(session.wrap(self), sent_bytes, self._labels, call_soon, self.proceed)
+        peer = Peer(self._address.host, self._address.port, self._side.here)
+        if not session.begin(peer, self._clock()):
+            self.abort()
+
+    # -- requests
+
+    def _on_data(self, stream_id: int, data: bytes, is_end: bool) -> None:
+        self._quic.count_read(len(data))
+        if self._services.stopping or self.session.is_ended:
+            # what comes while the broker stops is not begun
+            return
+        request = self._arriving.get(stream_id)
+        if request is None:
+            request = self._arriving[stream_id] = ArrivingRequest()
+        request.add(data)
+        self._held_bytes += len(data)
+        if request.size_bytes > self._side.request_bytes_max:
+            self._refuse(stream_id, "request_too_large")
+        elif is_end:
+            del self._arriving[stream_id]
+            self._whole.append((stream_id, request))
+            self._whole_bytes += request.size_bytes
+
+    def _refuse(self, stream_id: int, reason: str) -> None:
+        """Take no more of a stream, and answer nothing on it."""
+        request = self._arriving.pop(stream_id, None)
+        if request is not None:
+            self._held_bytes -= request.size_bytes
+        self.count_dropped(reason)
+        if reason != "reset" and request is not None:
+            self._quic.stop_stream(stream_id, REFUSED)
+        self._quic.reset_stream(stream_id, REFUSED)
+
+    def _hold_memory(self) -> None:
+        """Count the memory of what has come; refuse the longest half requests where there is none."""
+        if self.session.is_lost:
+            return
+        while not self.inbox.hold_elsewhere(self._held_bytes + self._quic.unordered_bytes):
+            if not self._arriving:
+                self.session.refuse_memory()
+                return
+            self._refuse(max(self._arriving, key=lambda each: self._arriving[each].size_bytes), "no_memory")
+        self._quic.is_withholding = self._whole_bytes > WAITING_BYTES_MAX
+
+    def proceed(self) -> None:
+        """Let the session take what is whole; then see to the end."""
+        session = self.session
+        if self._is_receiving or session.is_lost or not self._is_open:
+            return
+        self._is_receiving = True
+        try:
+            is_waiting = self._take_whole()
+        finally:
+            self._is_receiving = False
+        session.responses.is_watched = is_waiting or session.is_ended or self._services.stopping
+        if session.is_ended or self._is_closing or self._services.stopping:
+            self._end()
+
+    def _take_whole(self) -> bool:
+        """Let the session take whole requests, one after the other. Return whether one of them waits."""
+        session, inbox = self.session, self.inbox
+        while not (session.is_resting or session.is_lost):
+            if inbox.at == inbox.have and not self._next_request():
+                return False
+            self._result = session.receive(self._clock())
+            inbox.make_room(True)
+            if self._result is ReceiveResult.TURN:
+                self._yield_turn()
+            elif inbox.at < inbox.have:
+                return True
+        return bool(self._whole)
+
+    def _next_request(self) -> bool:
+        """Give the session the next whole request. Return whether there is one."""
+        while self._whole and not self.session.is_ended:
+            stream_id, request = self._whole.popleft()
+            self._held_bytes -= request.size_bytes
+            self._whole_bytes -= request.size_bytes
+            data = b"".join(request.parts)
+            if not self.session.is_one_request(data):
+                self._refuse(stream_id, "malformed")
+            elif not self.inbox.append(data):
+                self._refuse(stream_id, "no_memory")
+            else:
+                self._asked.append(stream_id)
+                return True
+        return False
+
+    # -- the sink of responses
+
+    def write(self, data: Bytes) -> None:
+        """Send the response to the request that waits longest."""
+        stream_id = self._asked.popleft()
+        if not self._quic.wants_response(stream_id):
+            return
+        self._quic.send_stream_data(stream_id, bytes(data), end_stream=True)
+        self._written_bytes += len(data)
+        if self._written_bytes > self.session.limits.write_buffer_bytes:
+            self._look_at_reading()
+        self._transmit_soon()
+
+    def writelines(self, list_of_data: Sequence[Bytes]) -> None:
+        """Send the response to the request that waits longest, in parts."""
+        self.write(b"".join(list_of_data))
+
+    def _look_at_reading(self) -> None:
+        """See how much is on its way; a client that does not read is asked nothing more."""
+        self._written_bytes = self._quic.count_unacknowledged_bytes()
+        is_blocked = self._written_bytes > self.session.limits.write_buffer_bytes
+        if is_blocked is not self.session.is_blocked:
+            self.session.block(is_blocked)
+            if not is_blocked:
+                self.proceed()
+
+    def _transmit_soon(self) -> None:
+        if not self._is_transmit_due:
+            self._is_transmit_due = True
+            asyncio.get_running_loop().call_soon(self._transmit)
+
+    def _transmit(self) -> None:
+        """Send the datagrams that are due, once for all that came in a pass of the event loop."""
+        self._is_transmit_due = False
+        if not self.session.is_lost:
+            if self._written_bytes:
+                self._look_at_reading()
+            self._send()
+
+    def _send(self) -> None:
+        now_s = time.monotonic()
+        self._quic.acknowledge_now(now_s)
+        for data, address in self._quic.datagrams_to_send(now_s):
+            self._side.datagrams.sendto(data, address)
+        if self._quic_timer is not None:
+            self._quic_timer.cancel()
+            self._quic_timer = None
+        due_s = self._quic.get_timer()
+        if due_s is not None:
+            delay_s = max(due_s - now_s, TIMER_S_MIN)
+            self._quic_timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._quic_timer = None
+        self._turn(self._quic.handle_timer)
+
+    # -- what the session and the gate ask
+
+    def origin(self) -> dict[str, str]:
+        return origin(self._server.name, str(self._address))
+
+    def unsent_bytes(self) -> int:
+        return self._quic.count_unacknowledged_bytes()
+
+    def stage(self) -> Stage:
+        if not self._is_open:
+            return Stage.FIRST
+        stage = super().stage()
+        if stage is Stage.BUSY and (self.session.is_ended or self._is_closing) and self._written_bytes:
+            return Stage.BLOCKED
+        if stage is Stage.IDLE and self._arriving:
+            return Stage.PARTIAL if self.session.requests_count else Stage.FIRST
+        return stage
+
+    def release_memory(self) -> None:
+        for stream_id in list(self._arriving):
+            self._refuse(stream_id, "no_memory")
+        super().release_memory()
+        self._hold_memory()
+
+    def close(self) -> None:
+        """Close the connection when all that was written is sent."""
+        self._is_closing = True
+        self._end()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if not self.session.is_lost:
+            self._quic.close(REFUSED)
+            self._vanish()
+
+    def _end(self) -> None:
+        """Close when everything is answered, and the client has it."""
+        session = self.session
+        if session.is_lost or session.is_busy or (self._whole and not session.is_ended):
+            return
+        if self._quic.count_unacknowledged_bytes():
+            return
+        session.say_goodbye()
+        self._quic.close()
+        self._vanish()
+
+    def _vanish(self) -> None:
+        """The connection is gone: send its last word, forget it."""
+        if self.session.is_lost:
+            return
+        self.session.is_lost = True
+        try:
+            self._send()
+        except Exception:
+            log.debug("no last word", exc_info=True)
+        if self._quic_timer is not None:
+            self._quic_timer.cancel()
+            self._quic_timer = None
+        for connection_id in self._ids:
+            self._side.remove_id(connection_id)
+        self._ids.clear()
+        self._arriving.clear()
+        self._whole.clear()
+        self._side.settle_handshake(self)
+        self._lose()
+        self._side.leave(self)
+        self._cut_loose()

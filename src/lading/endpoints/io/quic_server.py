@@ -1,0 +1,188 @@
+"""The datagrams of a QUIC endpoint: which connection each is for, and who may open one.
+
+A new client must answer from its address (Retry) while many handshakes are under way, so that made-up addresses take no
+places; datagrams of connections that are gone, of other versions and of no protocol at all take nothing. Threads: event
+loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Final, cast
+
+from aioquic.buffer import Buffer  # type: ignore[attr-defined]
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
+from aioquic.quic.packet import (
+    QuicHeader,
+    QuicPacketType,
+    encode_quic_retry,
+    encode_quic_version_negotiation,
+    pull_quic_header,
+)
+from aioquic.quic.retry import QuicRetryTokenHandler
+
+from ...settings import Address
+from ..base.services import Services
+from ..base.session import SessionFactory
+from .certificates import CertificateFiles
+from .gate import Gate
+from .quic_bounds import WINDOW_BYTES, BoundedQuicConnection
+from .quic_connection import NetworkAddress, QuicClientConnection, QuicConnections
+
+ID_BYTES: Final = 8
+"""Of connection ids that this server chooses."""
+LONG_HEADER: Final = 0x80
+STREAMS_MAX: Final = 128
+"""Requests of one connection under way; aioquic looks at each for each datagram."""
+HANDSHAKES_MAX: Final = 32
+"""While so many are under way, a new client must prove its address first."""
+IDLE_TIMEOUT_S: Final = 30.0
+"""A client that sends nothing for so long is gone; those of Iggy send something every 5 or 10 s."""
+RECEIVE_BUFFER_BYTES: Final = 4 << 20
+"""Datagrams that the kernel keeps while the event loop is at work; the system may allow fewer."""
+
+# aioquic tells of each connection, and of each mistake of a peer
+logging.getLogger("quic").setLevel(logging.CRITICAL)
+
+
+def make_configuration(files: CertificateFiles) -> QuicConfiguration:
+    """Return what all connections of an endpoint have in common. No ALPN: no release of Iggy offers any."""
+    configuration = QuicConfiguration(
+        is_client=False,
+        connection_id_length=ID_BYTES,
+        idle_timeout=IDLE_TIMEOUT_S,
+        max_data=WINDOW_BYTES,
+        max_stream_data=WINDOW_BYTES,
+    )
+    configuration.load_cert_chain(files.certificate, cast("Path", files.key))
+    return configuration
+
+
+class QuicServer(QuicConnections, asyncio.DatagramProtocol):
+    """An endpoint's socket, once the first datagram has come to it."""
+
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        gate: Gate,
+        new_session: SessionFactory,
+        configuration: QuicConfiguration,
+        request_bytes_max: int,
+    ) -> None:
+        super().__init__(services, name, gate, new_session)
+        self.request_bytes_max = request_bytes_max
+        self._configuration = configuration
+        self._retry = QuicRetryTokenHandler()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Take datagrams from now on."""
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        self.here = Address(*listener.getsockname()[:2])
+        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=listener)
+
+    async def stop(self) -> None:
+        """Take no new clients, answer what is whole, close."""
+        await super().stop()
+        self.datagrams.close()
+
+    # -- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.datagrams = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: NetworkAddress) -> None:
+        if len(data) > ID_BYTES and not data[0] & LONG_HEADER:
+            # all but the first datagrams of a connection
+            connection = self._by_id.get(data[1 : 1 + ID_BYTES])
+            if connection is not None:
+                connection.receive(data, addr)
+            else:
+                self.gate.count_dropped("no_connection")
+            return
+        try:
+            header = pull_quic_header(Buffer(data=data), host_cid_length=ID_BYTES)
+        except ValueError:
+            self.gate.count_dropped("malformed")
+            return
+        connection = self._by_id.get(header.destination_cid)
+        if connection is not None:
+            connection.receive(data, addr)
+        elif header.version not in self._configuration.supported_versions:
+            self._negotiate_version(header, data, addr)
+        elif header.packet_type is QuicPacketType.INITIAL and len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
+            self._accept(header, data, addr)
+        else:
+            self.gate.count_dropped("no_connection")
+
+    def error_received(self, exc: Exception) -> None:
+        """A client's port is closed; its connection ends by its time-out."""
+
+    # -- new connections
+
+    def _negotiate_version(self, header: QuicHeader, data: bytes, addr: NetworkAddress) -> None:
+        """Tell which versions there are; never more than was sent, and never in answer to the same."""
+        self.gate.count_dropped("version")
+        if header.packet_type is not QuicPacketType.VERSION_NEGOTIATION and len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
+            answer = encode_quic_version_negotiation(
+                source_cid=header.destination_cid,
+                destination_cid=header.source_cid,
+                supported_versions=self._configuration.supported_versions,
+            )
+            self.datagrams.sendto(answer, addr)
+
+    def _accept(self, header: QuicHeader, data: bytes, addr: NetworkAddress) -> None:
+        """Begin a connection, if there is a place for it."""
+        original_cid, retry_cid = header.destination_cid, None
+        if self.services.stopping:
+            return
+        if header.token:
+            try:
+                original_cid = self._retry.validate_token(
+                    address=addr, destination_cid=original_cid, token=header.token, now=time.monotonic()
+                )
+            except ValueError:
+                self.gate.count_dropped("token")
+                return
+            retry_cid = header.destination_cid
+        elif len(self._handshakes) >= HANDSHAKES_MAX:
+            self._demand_token(header, addr)
+            return
+        quic = BoundedQuicConnection(
+            configuration=self._configuration,
+            streams_max=STREAMS_MAX,
+            original_destination_connection_id=original_cid,
+            retry_source_connection_id=retry_cid,
+        )
+        connection = QuicClientConnection(self, quic, addr)
+        if not self.admit(connection, str(addr[0])):
+            # in this generation of QUIC a client is told nothing and tries again
+            connection.session.lose()
+            return
+        self._handshakes.add(connection)
+        connection.add_id(header.destination_cid)
+        connection.add_id(quic.host_cid)
+        connection.receive(data, addr)
+
+    def _demand_token(self, header: QuicHeader, addr: NetworkAddress) -> None:
+        """Have a client send from its address what only comes to its address."""
+        source_cid = os.urandom(ID_BYTES)
+        token = self._retry.create_token(
+            address=addr,
+            original_destination_connection_id=header.destination_cid,
+            retry_source_connection_id=source_cid,
+            now=time.monotonic(),
+        )
+        answer = encode_quic_retry(
+            version=cast("int", header.version),
+            source_cid=source_cid,
+            destination_cid=header.source_cid,
+            original_destination_cid=header.destination_cid,
+            retry_token=token,
+        )
+        self.datagrams.sendto(answer, addr)
