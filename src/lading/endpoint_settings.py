@@ -172,6 +172,20 @@ class IggyQuicSettings(IggyQuicListener, WithListeners):
     listeners: Mapping[ListenerName, IggyQuicListener] = {}
 
 
+class IggyWebSocketListener(IggyTcpListener):
+    """An address for Iggy over WebSocket."""
+
+    request_bytes_max: ByteSize = Field(default=ByteSize(64 << 20), ge=1 << 16, le=1 << 28)
+    """The longest message; a longer one closes its connection."""
+
+
+class IggyWebSocketSettings(IggyWebSocketListener, WithListeners):
+    """The Iggy WebSocket endpoint."""
+
+    address: Listen = Address("127.0.0.1", 8092)
+    listeners: Mapping[ListenerName, IggyWebSocketListener] = {}
+
+
 class IggyHttpSettings(WithoutLogin):
     """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
 
@@ -261,6 +275,7 @@ class EndpointSettings(Section):
 
     iggy_tcp: IggyTcpSettings = IggyTcpSettings()
     iggy_quic: IggyQuicSettings = IggyQuicSettings()
+    iggy_websocket: IggyWebSocketSettings = IggyWebSocketSettings()
     iggy_http: IggyHttpSettings = IggyHttpSettings()
     kafka: KafkaSettings = KafkaSettings()
     nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()

@@ -59,6 +59,7 @@ PROTOCOL: Final = Protocol(
     endpoints=(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:create_tcp"),
         EndpointSpec("iggy_quic", "lading.endpoints.iggy.endpoint:create_quic", SocketKind.SOCK_DGRAM),
+        EndpointSpec("iggy_websocket", "lading.endpoints.iggy.endpoint:create_websocket"),
         EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),
     ),
     schemes={

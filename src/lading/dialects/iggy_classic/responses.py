@@ -10,7 +10,7 @@ from ...model.errors import MalformedMessage
 from .primitives import BOOL, F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, repeat_counted, repeat_to_end
 from .records import record
 
-TRANSPORT_TCP, TRANSPORT_QUIC = 1, 2
+TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
 """Values of ``ClientInfo.transport``."""
 
 

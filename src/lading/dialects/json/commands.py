@@ -132,7 +132,7 @@ def _single(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-_TRANSPORTS: Final = {r.TRANSPORT_TCP: "TCP", r.TRANSPORT_QUIC: "QUIC"}
+_TRANSPORTS: Final = {r.TRANSPORT_TCP: "TCP", r.TRANSPORT_QUIC: "QUIC", r.TRANSPORT_WEBSOCKET: "WebSocket"}
 
 Members = Sequence[tuple[str, Callable[[Any], Any]]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from ...dialects.iggy_classic.responses import TRANSPORT_QUIC, TRANSPORT_TCP
-from ...endpoint_settings import IggyListener, IggyQuicListener, IggyTcpListener, endpoint_key
+from ...dialects.iggy_classic.responses import TRANSPORT_QUIC, TRANSPORT_TCP, TRANSPORT_WEBSOCKET
+from ...endpoint_settings import IggyListener, IggyQuicListener, IggyTcpListener, IggyWebSocketListener, endpoint_key
 from ..base.deadlines import Stage
 from ..base.services import Endpoint, Services
-from ..base.session import SessionFactory
+from ..base.session import ConnectionHandle, ProtocolSession, SessionFactory
 from ..io.gate import Gate
 from ..io.quic import QuicEndpoint
 from ..io.tcp import TcpServer
@@ -35,6 +35,22 @@ def create_quic(services: Services, name: str) -> Endpoint:
     new_session = _choose_session(services, name, settings, TRANSPORT_QUIC)
     gate = _make_gate(services, name, settings)
     return QuicEndpoint(services, name, gate, new_session, settings.tls, settings.request_bytes_max)
+
+
+def create_websocket(services: Services, name: str) -> Endpoint:
+    """Create an endpoint, or a listener of it, over WebSocket; called by ``serve``."""
+    settings = services.settings.endpoints.section(name)
+    assert isinstance(settings, IggyWebSocketListener)
+    new_session = _choose_session(services, name, settings, TRANSPORT_WEBSOCKET)
+
+    def open_session(connection: ConnectionHandle) -> ProtocolSession:
+        # with the first client: the library takes 50 ms and 10 MB that others spare themselves
+        from ..io.websocket import WebSocketSession
+
+        return WebSocketSession(services, new_session, settings.request_bytes_max, connection)
+
+    gate = _make_gate(services, name, settings)
+    return TcpServer(services, name, gate, encrypt(services, name, settings.tls, open_session))
 
 
 def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:
