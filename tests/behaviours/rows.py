@@ -13,12 +13,17 @@ from itertools import product
 from typing import Protocol
 
 from lading.dialects.protocols import ENDPOINTS
+from lading.endpoint_settings import endpoint_key
 from tests.behaviours.iggy_current_client import IggyCurrentSession
 from tests.behaviours.iggy_http_client import IggyHttpSession
 from tests.behaviours.iggy_release_client import SHAPES, IggyReleaseSession
 from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
 from tests.behaviours.nsq_sessions import GoNsqSession, PythonNsqSession, YouzanNsqSession
 from tests.behaviours.python_client import PythonSession
+from tests.behaviours.relays import QuicCarrier, TlsCarrier, WebSocketCarrier, relay
+
+SECURE = "iggy_tcp.secure"
+"""A listener with TLS."""
 
 HeaderRow = tuple[str, int, bytes | None]
 """Key, kind code, value bytes."""
@@ -120,6 +125,8 @@ _TWICE: Mapping[str, str] = {
 LISTENERS: Mapping[str, str] = {
     "endpoints.iggy_tcp.listeners.headers_only.address": "127.0.0.1:0",
     "endpoints.iggy_tcp.listeners.headers_only.release": "0.0.30",
+    f"{endpoint_key(SECURE)}.address": "127.0.0.1:0",
+    f"{endpoint_key(SECURE)}.tls.enabled": "true",
 }
 """Settings of our broker for the suite: only where they connect tells clients of 0.0.30 from those of 0.0.40."""
 
@@ -198,6 +205,13 @@ CLIENTS: tuple[Client, ...] = (
         _IGGY_CURRENT,
         left_out={"order_is_kept": _SORTS},
     ),
+    Client("iggy-quic", "iggy_quic", lambda at: PythonSession(f"iggy://{relay(QuicCarrier, at['iggy_quic'])}")),
+    Client(
+        "iggy-websocket",
+        "iggy_websocket",
+        lambda at: PythonSession(f"iggy://{relay(WebSocketCarrier, at['iggy_websocket'])}"),
+    ),
+    Client("iggy-tls", SECURE, lambda at: PythonSession(f"iggy://{relay(TlsCarrier, at[SECURE])}")),
     Client("librdkafka", "kafka", lambda at: LibrdkafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client(
         "kafka-python",
@@ -236,7 +250,7 @@ class Server:
 
 
 SERVERS: tuple[Server, ...] = (
-    Server("lading", tuple(ENDPOINTS)),
+    Server("lading", (*ENDPOINTS, SECURE)),
     Server("apache-kafka", ("kafka",)),
     Server("nsqd", ("nsqd_tcp",), but=("python-nsq", "youzan-go-nsq")),
 )
