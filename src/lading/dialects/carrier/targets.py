@@ -88,7 +88,7 @@ def _has_name(key: str, target: Capabilities) -> bool:
     except (MalformedMessage, UnicodeDecodeError):
         return False
     # an escape of what needs none would come back as another text
-    is_known = kind == _TEXT or target.typed_names
+    is_known = kind == _TEXT or (target.typed_names and kind <= (target.kind_max or 0))
     return is_known and target.name_bytes_min <= len(raw) <= target.name_bytes_max and key_text(raw, kind) == key
 
 

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.kernels.arrays import Bytes, Longs
 from lading.model.names import key_text
 
-from .layout import (
+from ..iggy_messages.header_places import HeaderPlace, list_headers
+from ..iggy_messages.layout import (
     ARROW_BYTES_MAX,
     BAD_HEADERS,
     BAD_KIND,
     BAD_POSITION,
-    BATCH_HEAD_BYTES,
     COUNT,
     CUT,
     FINE,
     HEADER_BYTES_MIN,
     HEADER_COUNT,
-    IDS,
     KEY_BYTES,
-    KEY_ENDS,
-    KEYS,
-    KINDS,
-    LIST_ENDS,
     ODD_KEYS,
-    OFFSETS,
     PAYLOAD_BYTES,
-    PAYLOAD_ENDS,
-    PAYLOADS,
     POSITION_MAX,
     STORED_KIND_MAX,
-    STRING_KEY,
-    TIMESTAMPS,
     TOO_LARGE,
+    TYPED,
     VALUE_BYTES,
-    VALUE_ENDS,
-    VALUES,
     WANT_HEADERS,
     WANT_PAYLOAD,
     WHERE,
 )
-from .stored_fallback import TypedHeaderPlace, headers, read_batch, read_frame
+from ..iggy_messages.scanning_fallback import write_buffers
+from .layout import (
+    BATCH_HEAD_BYTES,
+    LIST_ENDS,
+    PAYLOADS,
+)
+from .stored_fallback import read_batch, read_frame
 
 
 def scan(
@@ -114,11 +107,11 @@ def scan(
                 these_headers = these_keys = these_values = these_odd = 0
                 if want_headers or asked:
                     starts[:, count], lengths[:, count], kinds[:, count] = 0, -1, 0
-                    for place in headers(data, frame.headers_at, frame.end):
+                    for place in list_headers(data, frame.headers_at, frame.end, TYPED):
                         if place is None:
                             reason = BAD_HEADERS
                             break
-                        if not 1 <= place.kind <= STORED_KIND_MAX or not place.key_kind:
+                        if place.kind > STORED_KIND_MAX or not place.key_kind:
                             reason = BAD_KIND
                             break
                         key = bytes(data[place.key_at : place.key_at + place.key_size])
@@ -127,7 +120,7 @@ def scan(
                             these_headers += 1
                             these_keys += len(text)
                             these_values += place.value_size
-                            these_odd |= place.key_kind != STRING_KEY or text != key or not key.isascii()
+                            these_odd |= text != key or not key.isascii()
                         index = asked.get(bytes((place.key_kind,)) + key)
                         if index is not None:
                             starts[index, count] = place.value_at
@@ -179,7 +172,7 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
         offsets.append(batch.base_offset + frame.offset_delta)
         times.append(batch.base_time_us)
         ids += frame.id
-        for place in headers(data, frame.headers_at, frame.end) if places[LIST_ENDS] >= 0 else ():
+        for place in list_headers(data, frame.headers_at, frame.end, TYPED) if places[LIST_ENDS] >= 0 else ():
             assert place is not None, "scan checked this block"
             keys += _text(data, place)
             values += data[place.value_at : place.value_at + place.value_size]
@@ -190,25 +183,21 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
         if places[PAYLOADS] >= 0:
             payloads += data[frame.payload_at : frame.headers_at]
             payload_ends.append(len(payloads))
-    written: dict[int, Any] = {
-        OFFSETS: np.array(offsets, np.int64),
-        TIMESTAMPS: np.array(times, np.int64),
-        IDS: ids,
-        LIST_ENDS: np.array(list_ends, np.int32),
-        KEY_ENDS: np.array(key_ends, np.int32),
-        KEYS: keys,
-        KINDS: np.array(kinds, np.int8),
-        VALUE_ENDS: np.array(value_ends, np.int32),
-        VALUES: values,
-        PAYLOAD_ENDS: np.array(payload_ends, np.int32),
-        PAYLOADS: payloads,
-    }
-    for buffer, content in written.items():
-        place_at = int(places[buffer])
-        if place_at >= 0:
-            octets = np.frombuffer(content, np.uint8)
-            memory[place_at : place_at + octets.size] = octets
+    buffers = (
+        np.array(offsets, np.int64),
+        np.array(times, np.int64),
+        ids,
+        np.array(list_ends, np.int32),
+        np.array(key_ends, np.int32),
+        keys,
+        np.array(kinds, np.int8),
+        np.array(value_ends, np.int32),
+        values,
+        np.array(payload_ends, np.int32),
+        payloads,
+    )
+    write_buffers(memory, places, buffers)
 
 
-def _text(data: memoryview, place: TypedHeaderPlace) -> bytes:
+def _text(data: memoryview, place: HeaderPlace) -> bytes:
     return key_text(bytes(data[place.key_at : place.key_at + place.key_size]), place.key_kind).encode()

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from lading.kernels.arrays import Bytes, KindTable, Longs, Table
-from lading.kernels.key_text import (
-    SHORT_BYTES,
-    copy_odd_text,
-    copy_typed_text,
-    copy_words,
-    is_plain,
-    measure_typed_text,
-    odd_text_size,
-    same,
-)
-from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
+from lading.kernels.memory import base, load32, load64, loadi64, memcpy, store32, store64
 from lading.kernels.signature import (
     BYTES,
     CHUNKS,
@@ -25,164 +15,60 @@ from lading.kernels.signature import (
     OUT_LONGS,
     OUT_TABLE,
     TABLE,
-    Data,
-    inline,
     int64,
     kernel,
-    routine,
 )
 from lading.model import chunk_table
 
-from .layout import (
+from ..iggy_messages.header_block import (
+    copy_headers,
+    copy_headers_at_edge,
+    locate_headers,
+    locate_headers_at_edge,
+    measure_headers,
+    measure_headers_at_edge,
+)
+from ..iggy_messages.layout import (
     ARROW_BYTES_MAX,
-    BAD_HEADERS,
-    BAD_KIND,
     BAD_POSITION,
-    BASE_OFFSET,
-    BASE_TIME,
-    BATCH_HEAD_BYTES,
     COUNT,
     CUT,
     FINE,
-    FRAME_HEAD_BYTES,
     HEADER_BYTES_MIN,
     HEADER_COUNT,
-    HEADERS_LENGTH,
-    ID,
-    IDS,
     KEY_BYTES,
-    KEY_ENDS,
-    KEYS,
-    KINDS,
-    LIST_ENDS,
     ODD_KEYS,
-    OFFSET_DELTA,
-    OFFSETS,
     PAYLOAD_BYTES,
-    PAYLOAD_ENDS,
-    PAYLOAD_LENGTH,
-    PAYLOADS,
-    STORED_KIND_MAX,
-    STRING_KEY,
-    TIMESTAMPS,
+    SPARE_BYTES,
     TOO_LARGE,
+    TYPED,
     VALUE_BYTES,
-    VALUE_ENDS,
-    VALUES,
     WANT_HEADERS,
     WANT_PAYLOAD,
     WHERE,
 )
+from .layout import (
+    BASE_OFFSET,
+    BASE_TIME,
+    BATCH_HEAD_BYTES,
+    FRAME_HEAD_BYTES,
+    HEADERS_LENGTH,
+    ID,
+    IDS,
+    KEY_ENDS,
+    KEYS,
+    KINDS,
+    LIST_ENDS,
+    OFFSET_DELTA,
+    OFFSETS,
+    PAYLOAD_ENDS,
+    PAYLOAD_LENGTH,
+    PAYLOADS,
+    TIMESTAMPS,
+    VALUE_ENDS,
+    VALUES,
+)
 from .stored_kernels import batch_end, frame_end
-
-
-@inline
-def _measure(data: Data, at: int, end: int, size: int) -> tuple[int, int, int, int]:
-    """Of a header block: (headers, key bytes as text, value bytes, whether some key is odd); -reason for headers."""
-    count = 0
-    keys = 0
-    values = 0
-    odd = 0
-    while at < end:
-        # in bounds: each length is read only if it lies before ``end``; of a key eight bytes more are read only where
-        # so many lie in the region, whose size is ``size``
-        if end - at < HEADER_BYTES_MIN:
-            return -BAD_HEADERS, keys, values, odd
-        key_kind = int64(load8(data, at))
-        key_size = int64(load32(data, at + 1))
-        at += 5
-        if end - at < key_size + 5:
-            return -BAD_HEADERS, keys, values, odd
-        kind_at = at + key_size
-        kind = load8(data, kind_at)
-        value_size = int64(load32(data, kind_at + 1))
-        next_at = kind_at + 5 + value_size
-        if next_at > end:
-            return -BAD_HEADERS, keys, values, odd
-        if kind < 1 or kind > STORED_KIND_MAX or key_kind == 0:
-            return -BAD_KIND, keys, values, odd
-        if key_kind != STRING_KEY:
-            keys += measure_typed_text(key_kind, key_size)
-            odd = 1
-        elif kind_at + 8 <= size and is_plain(data, at, key_size):
-            keys += key_size
-        else:
-            # a key at the very end of the region is looked at as an odd one, which reads no byte behind it
-            keys += odd_text_size(data, at, key_size)
-            odd = 1
-        at = next_at
-        values += value_size
-        count += 1
-    return count, keys, values, odd
-
-
-@routine
-def _locate(
-    data: Data,
-    at: int,
-    end: int,
-    size: int,
-    keys: Data,
-    key_ends: Data,
-    asked: int,
-    starts: Data,
-    lengths: Data,
-    kinds: Data,
-    room: int,
-) -> int:
-    """Write where the last value of each asked key lies; a reason or 0.
-
-    ``starts``, ``lengths`` and ``kinds`` are addresses of one row; the next key's row is ``room`` further on.
-    """
-    for index in range(asked):
-        store64(starts, 8 * index * room, 0)
-        store64(lengths, 8 * index * room, -1)
-        store8(kinds, index * room, 0)
-    while at < end:
-        # in bounds: as in ``_measure``; the tables have a place for each of ``asked`` keys
-        if end - at < HEADER_BYTES_MIN:
-            return BAD_HEADERS
-        key_kind = load8(data, at)
-        key_at = at + 5
-        key_size = int64(load32(data, at + 1))
-        if end - key_at < key_size + 5:
-            return BAD_HEADERS
-        kind = load8(data, key_at + key_size)
-        value_size = int64(load32(data, key_at + key_size + 1))
-        value_at = key_at + key_size + 5
-        at = value_at + value_size
-        if at > end:
-            return BAD_HEADERS
-        if kind < 1 or kind > STORED_KIND_MAX or key_kind == 0:
-            return BAD_KIND
-        key = 0
-        for index in range(asked):
-            key_end = loadi64(key_ends, 8 * index)
-            # an asked key is its kind and its bytes
-            if (
-                key_end - key == key_size + 1
-                and load8(keys, key) == key_kind
-                and _is_same(data, key_at, size, keys, key + 1, key_size)
-            ):
-                store64(starts, 8 * index * room, value_at)
-                store64(lengths, 8 * index * room, value_size)
-                store8(kinds, index * room, kind)
-                break
-            key = key_end
-    return FINE
-
-
-@inline
-def _is_same(data: Data, at: int, size: int, keys: Data, key: int, key_size: int) -> bool:
-    """Whether a key in a region of ``size`` bytes is an asked one."""
-    # in bounds: by words only if eight bytes behind the key are in the region
-    if at + key_size + 8 <= size:
-        fast: bool = same(data, at, keys, key, key_size)
-        return fast
-    slow = True
-    for step in range(key_size):
-        slow = slow and load8(data, at + step) == load8(keys, key + step)
-    return slow
 
 
 @kernel(
@@ -273,15 +159,25 @@ def scan(
                 these_keys = 0
                 these_values = 0
                 these_odd = 0
+                # behind a block in the middle of the region lie enough bytes to load whole words
+                spare = next_at + SPARE_BYTES <= size
                 if want_headers:
-                    these_headers, these_keys, these_values, these_odd = _measure(data, headers_at, next_at, size)
+                    if spare:
+                        measured = measure_headers(data, headers_at, next_at, TYPED)
+                    else:
+                        measured = measure_headers_at_edge(data, headers_at, next_at, TYPED)
+                    these_headers, these_keys, these_values, these_odd = measured
                     if these_headers < 0:
                         reason = -these_headers
                         break
                     cost += these_keys + these_values + HEADER_BYTES_MIN * these_headers
                 if asked > 0:
+                    sought = (key_data, key_end_data, asked)
                     places = (start_data + 8 * count, length_data + 8 * count, kind_data + count, room)
-                    reason = _locate(data, headers_at, next_at, size, key_data, key_end_data, asked, *places)
+                    if spare:
+                        reason = locate_headers(data, headers_at, next_at, TYPED, *sought, *places)
+                    else:
+                        reason = locate_headers_at_edge(data, headers_at, next_at, TYPED, *sought, *places)
                     if reason != FINE:
                         break
                 if cost > ARROW_BYTES_MAX:
@@ -359,33 +255,9 @@ def fill(region: Bytes, rows: Table, odd: int, memory: Bytes, places: Longs) -> 
             payload += payload_size
             store32(out, payload_ends + 4 * row + 4, payload)
         if want_headers:
-            # whole words may be loaded behind a key or value only if the region has so many bytes behind the headers
-            spare = end + 8 <= size
-            while here < end:
-                key_kind = int64(load8(data, here))
-                key_size = int64(load32(data, here + 1))
-                here += 5
-                if key_kind != STRING_KEY:
-                    key += copy_typed_text(out, keys + key, data, here, key_size, key_kind)
-                elif odd:
-                    key += copy_odd_text(out, keys + key, data, here, key_size)
-                else:
-                    if spare:
-                        copy_words(out, keys + key, data, here, key_size)
-                    else:
-                        memcpy(out, keys + key, data, here, key_size)
-                    key += key_size
-                here += key_size
-                store8(out, kinds + header, load8(data, here))
-                value_size = int64(load32(data, here + 1))
-                here += 5
-                if spare and value_size <= SHORT_BYTES:
-                    copy_words(out, values + value, data, here, value_size)
-                else:
-                    memcpy(out, values + value, data, here, value_size)
-                here += value_size
-                value += value_size
-                header += 1
-                store32(out, key_ends + 4 * header, key)
-                store32(out, value_ends + 4 * header, value)
+            into = (out, key_ends, keys, kinds, value_ends, values, header, key, value)
+            if end + SPARE_BYTES <= size:
+                header, key, value = copy_headers(*into, data, here, end, TYPED, odd, True)
+            else:
+                header, key, value = copy_headers_at_edge(*into, data, here, end, TYPED, odd)
             store32(out, list_ends + 4 * row + 4, header)

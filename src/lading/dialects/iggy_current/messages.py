@@ -8,32 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COLUMNS, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
-from lading.model.names import key_bytes, key_text
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
-from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
 from ..codes import IGGY_CURRENT
+from ..iggy_messages import layout as shared
+from ..iggy_messages.layout import COUNT, TYPED, WHERE
+from ..iggy_messages.stored import assemble_messages, encode_key
 from ..requested_keys import RequestedKeys
 from . import fallback, layout, send_fallback, stored_fallback
-from .layout import BATCH_HEAD_BYTES, COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, VALUE_BYTES, WHERE
+from .layout import BATCH_HEAD_BYTES
 
 KERNEL_MODULE: Final = "lading.dialects.iggy_current.kernels"
 STORED_KERNEL_MODULE: Final = "lading.dialects.iggy_current.stored_kernels"
 SEND_KERNEL_MODULE: Final = "lading.dialects.iggy_current.send_kernels"
 
-_SPARE_BYTES: Final = 8
+_FIXED_BYTES: Final = {"offset": 8, "timestamp": 8, "id": 16}
 _PARTS_AT_ONCE: Final = 1024
 
 
@@ -45,53 +44,26 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = RequestedKeys(request.keys, _stored_key)
-    wants = layout.WANT_HEADERS * ("headers" in request.fields) | layout.WANT_PAYLOAD * ("payload" in request.fields)
+    asked = RequestedKeys(request.keys, partial(encode_key, TYPED))
+    wants = shared.WANT_HEADERS * ("headers" in request.fields) | shared.WANT_PAYLOAD * ("payload" in request.fields)
     cursor = np.array([0, -1, -1], np.int64)
-    totals = np.zeros(layout.TOTALS, np.int64)
+    totals = np.zeros(shared.TOTALS, np.int64)
     room = max(1, min(request.max_rows, size_bytes // layout.STORED_BYTES_MIN + 1))
     rows = np.empty((room, 2), np.int64)
-    limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
+    limit_bytes = min(request.max_bytes, shared.ARROW_BYTES_MAX)
     while cursor[0] < len(run.chunks):
         shape = (len(asked), room)
         places = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
         span = (cursor, request.first, request.end, room, limit_bytes, wants)
         reason = kernels.scan(run.region, run.chunks, *span, asked.bytes, asked.ends, rows, *places, totals)
         if reason:
-            raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[WHERE]))
+            raise MalformedMessage(f"the message {shared.REASONS[reason]}", at=int(totals[WHERE]))
         count = int(totals[COUNT])
         if count:
-            columns = _columns(kernels, run.region, rows[:count], totals.tolist(), request.fields)
+            columns = assemble_messages(
+                _FIXED_BYTES, kernels, run.region, rows[:count], totals.tolist(), request.fields
+            )
             yield Decoded(count, columns, asked.locate(run.region, count, *places))
-
-
-def _stored_key(text: str) -> bytes | None:
-    """Kind and bytes of a header key here, or None for a text that no key of this dialect has."""
-    try:
-        data, kind = key_bytes(text)
-    except MalformedMessage:
-        return None
-    return bytes((kind,)) + data if data and key_text(data, kind) == text else None
-
-
-def _columns(
-    kernels: Any, region: Bytes, rows: NDArray[np.int64], totals: list[int], fields: frozenset[str]
-) -> dict[str, pa.Array[Any]]:
-    count, header_count = len(rows), totals[HEADER_COUNT]
-    # in the order of layout.OFFSETS and what follows
-    stored: dict[str, StoredColumn] = {
-        "offset": FixedColumn(count, 8),
-        "timestamp": FixedColumn(count, 8),
-        "id": FixedColumn(count, 16),
-        "headers": HeadersColumn(
-            count,
-            BinaryColumn(header_count, totals[KEY_BYTES] + _SPARE_BYTES),
-            BinaryColumn(header_count, totals[VALUE_BYTES] + _SPARE_BYTES),
-            FixedColumn(header_count, 1),
-        ),
-        "payload": BinaryColumn(count, totals[PAYLOAD_BYTES]),
-    }
-    return assemble_columns(count, fields, stored, partial(kernels.fill, region, rows, totals[ODD_KEYS]))
 
 
 class BatchSlices(NamedTuple):
@@ -123,7 +95,7 @@ def slice_batches(run: Run, first: int, end: int) -> BatchSlices:
             heads = np.empty(2 * BATCH_HEAD_BYTES * _PARTS_AT_ONCE, np.uint8)
             filled, found, reason, at = kernels.cut(run.region, at, stop, first, end, table, heads)
             if reason:
-                raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=at)
+                raise MalformedMessage(f"the message {shared.REASONS[reason]}", at=at)
             count += found
             made = 0
             for low, high, is_cut in table[:filled].tolist():
@@ -146,7 +118,7 @@ def find_batches(data: bytes | bytearray | memoryview | Bytes, start: int = 0) -
     chunks = np.empty(((region.size - start) // (BATCH_HEAD_BYTES + layout.FRAME_HEAD_BYTES), COLUMNS), np.int64)
     count, reason, where = kernels.survey(region, start, region.size, chunks)
     if reason:
-        raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=where)
+        raise MalformedMessage(f"the message {shared.REASONS[reason]}", at=where)
     return Run(IGGY_CURRENT, region, chunks[:count])
 
 

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from ...model.kinds import FIXED_SIZE_BYTES, Kind
+from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.layout import TYPED
 from . import limits
 from .errors import StatusError
-from .stored_fallback import headers
 
 _PREFIX = struct.Struct("<BI")
 UNSUPPORTED_KEY: Final = 4041
@@ -68,7 +69,7 @@ def parse_options(data: memoryview) -> dict[str, Option]:
     if len(data) > limits.OPTIONS_BYTES_MAX:
         raise StatusError(TOO_LARGE, f"{len(data)} bytes of options; {limits.OPTIONS_BYTES_MAX} are taken")
     found: dict[str, Option] = {}
-    for place in headers(data, 0, len(data)):
+    for place in list_headers(data, 0, len(data), TYPED):
         if place is None or place.key_kind != Kind.STRING or not 1 <= place.key_size <= limits.KEY_BYTES_MAX:
             raise MalformedMessage("the options are no block of text keys with values")
         try:

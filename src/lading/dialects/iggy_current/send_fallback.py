@@ -9,16 +9,18 @@ import numpy as np
 
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 
+from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.header_writing_fallback import write_headers
+from ..iggy_messages.layout import FITS, NO_PAYLOAD, TYPED
 from . import layout, limits
 from .checksums import hash_batch, hash_bytes
 from .layout import BATCH_HEAD_BYTES, PARTITION
-from .stored_fallback import headers, read_batch, read_frame
+from .stored_fallback import read_batch, read_frame
 
 _U64 = struct.Struct("<Q")
 _FRAME_HEAD = struct.Struct("<16sIIIIQ")
 _BATCH_HEAD = struct.Struct("<QQQQQQI204x")
 _PLACE = struct.Struct("<QQQ")
-_KIND_AND_SIZE = struct.Struct("<BI")
 _HIGHEST_KIND: Final = limits.KIND_MAX
 
 
@@ -75,7 +77,7 @@ def _check_frame(data: memoryview, at: int, end: int, number: int, checksums: by
         raise _Refused(limits.HEADERS_TOO_LARGE)
     if frame.reserved:
         raise _Refused(limits.INVALID_RESERVED_FIELD)
-    for place in headers(data, frame.headers_at, frame.end):
+    for place in list_headers(data, frame.headers_at, frame.end, TYPED):
         if place is None:
             raise _Refused(limits.INVALID_FORMAT)
         if not 1 <= place.key_size <= limits.KEY_BYTES_MAX:
@@ -100,7 +102,7 @@ def write(
     list_ends: Ints,
     key_ends: Ints,
     keys: Bytes,
-    key_kinds: Bytes,
+    key_kinds: Kinds,
     kinds: Kinds,
     value_ends: Ints,
     values: Bytes,
@@ -109,7 +111,7 @@ def write(
     target: Bytes,
     where: Longs,
 ) -> int:
-    """Columns as Arrow buffers -> batches as sent or as stored, at ``target``: a reason (layout.KEY_SIZE, …) or 0.
+    """Columns as Arrow buffers -> batches as sent or as stored, at ``target``: a reason (shared.KEY_SIZE, …) or 0.
 
     ``firsts`` holds the row with which each batch begins, and how many rows there are behind the last. ``target`` has
     just the size of them all. At a fault ``where`` holds row and header.
@@ -123,22 +125,15 @@ def write(
             where[0] = row
             payload = payloads[payload_ends[row] : payload_ends[row + 1]].tobytes()
             if not payload:
-                return layout.NO_PAYLOAD
+                return NO_PAYLOAD
             if len(payload) > limits.PAYLOAD_BYTES_MAX:
                 return layout.PAYLOAD_SIZE
             block = bytearray()
-            for header in range(int(list_ends[row]), int(list_ends[row + 1])):
-                where[1] = header
-                key = keys[key_ends[header] : key_ends[header + 1]].tobytes()
-                value = values[value_ends[header] : value_ends[header + 1]].tobytes()
-                if not 1 <= len(key) <= limits.KEY_BYTES_MAX:
-                    return layout.KEY_SIZE
-                if kinds[header] < 1 or not key_kinds[header]:
-                    return layout.UNKNOWN_KIND
-                if not 1 <= len(value) <= limits.VALUE_BYTES_MAX:
-                    return layout.VALUE_SIZE
-                block += _KIND_AND_SIZE.pack(key_kinds[header], len(key)) + key
-                block += _KIND_AND_SIZE.pack(kinds[header], len(value)) + value
+            first, end = int(list_ends[row]), int(list_ends[row + 1])
+            columns = (key_ends, keys, key_kinds, kinds, value_ends, values, where)
+            reason = write_headers(block, first, end, TYPED, *columns)
+            if reason:
+                return reason
             if sent and len(block) > limits.HEADERS_BYTES_MAX:
                 return layout.HEADERS_SIZE
             delta_us = int(timestamps[row]) - origin_us
@@ -151,4 +146,4 @@ def write(
         _U64.pack_into(head, layout.BATCH_CHECKSUM, hash_batch(head, checksums))
         out += head + frames
     target[: len(out)] = np.frombuffer(out, np.uint8)
-    return layout.FITS
+    return FITS

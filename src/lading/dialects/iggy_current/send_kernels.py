@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
-from lading.kernels.memory import base, load8, load32, load64, memcpy, store8, store32, store64
+from lading.kernels.memory import base, load8, load32, load64, memcpy, store32, store64
 from lading.kernels.signature import (
     BOOLEAN,
     BYTES,
@@ -24,6 +24,8 @@ from lading.kernels.signature import (
 )
 from lading.kernels.xxh3 import xxh3_64
 
+from ..iggy_messages.header_writing import write_headers
+from ..iggy_messages.layout import FITS, HEADER_BYTES_MIN, NO_PAYLOAD, TYPED
 from . import limits
 from .layout import (
     BASE_OFFSET,
@@ -33,15 +35,11 @@ from .layout import (
     BATCH_HEAD_HASHED_BYTES,
     BATCH_LENGTH,
     CHECKSUM_BYTES,
-    FITS,
     FRAME_HEAD_BYTES,
-    HEADER_BYTES_MIN,
     HEADERS_LENGTH,
     HEADERS_SIZE,
     ID,
-    KEY_SIZE,
     MESSAGE_COUNT,
-    NO_PAYLOAD,
     OFFSET_DELTA,
     ORIGIN_TIME,
     PARTITION,
@@ -50,8 +48,6 @@ from .layout import (
     RESERVED,
     SCRATCH_BYTES,
     TIME_DELTA,
-    UNKNOWN_KIND,
-    VALUE_SIZE,
 )
 from .stored_kernels import batch_checksum, batch_end, frame_end
 
@@ -170,7 +166,7 @@ def stamp(
         INTS,
         INTS,
         BYTES,
-        BYTES,
+        KINDS,
         KINDS,
         INTS,
         BYTES,
@@ -190,7 +186,7 @@ def write(
     list_ends: Ints,
     key_ends: Ints,
     keys: Bytes,
-    key_kinds: Bytes,
+    key_kinds: Kinds,
     kinds: Kinds,
     value_ends: Ints,
     values: Bytes,
@@ -199,8 +195,7 @@ def write(
     target: Bytes,
     where: Longs,
 ) -> int:
-    out, key_data, value_data = base(target), base(keys), base(values)
-    payload_data, id_data = base(payloads), base(ids)
+    out, payload_data, id_data = base(target), base(payloads), base(ids)
     scratch_array = np.empty(SCRATCH_BYTES + CHECKSUM_BYTES * offsets.size, np.uint8)
     scratch = base(scratch_array)
     # in bounds: Arrow's ends lie inside their data, and the caller made ``target`` as large as all parts add up to
@@ -229,27 +224,11 @@ def write(
             memcpy(out, at, payload_data, payload_at, payload_size)
             at += payload_size
             block = at
-            for header in range(list_ends[row], list_ends[row + 1]):
-                where[1] = header
-                key_at = int64(key_ends[header])
-                key_size = int64(key_ends[header + 1]) - key_at
-                value_at = int64(value_ends[header])
-                value_size = int64(value_ends[header + 1]) - value_at
-                kind = kinds[header]
-                if key_size < 1 or key_size > _KEY_MAX:
-                    return KEY_SIZE
-                if kind < 1 or key_kinds[header] == 0:
-                    return UNKNOWN_KIND
-                if value_size < 1 or value_size > _VALUE_MAX:
-                    return VALUE_SIZE
-                store8(out, at, key_kinds[header])
-                store32(out, at + 1, key_size)
-                memcpy(out, at + 5, key_data, key_at, key_size)
-                at += 5 + key_size
-                store8(out, at, kind)
-                store32(out, at + 1, value_size)
-                memcpy(out, at + 5, value_data, value_at, value_size)
-                at += 5 + value_size
+            first, end = list_ends[row], list_ends[row + 1]
+            columns = (key_ends, keys, key_kinds, kinds, value_ends, values, where)
+            reason, at = write_headers(out, at, first, end, TYPED, *columns)
+            if reason != FITS:
+                return reason
             if sent and at - block > _HEADERS_MAX:
                 return HEADERS_SIZE
             store32(out, frame + HEADERS_LENGTH, at - block)

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from lading.kernels.arrays import Bytes, Longs
 
+from ..iggy_messages.layout import BAD_POSITION, CUT, FINE, POSITION_MAX
 from .checksums import hash_batch, hash_bytes
-from .layout import (
-    BAD_POSITION,
-    BATCH_CHECKSUM,
-    BATCH_HEAD_BYTES,
-    BATCH_LENGTH,
-    CUT,
-    FINE,
-    FRAME_HEAD_BYTES,
-    HEADER_BYTES_MIN,
-    MESSAGE_COUNT,
-    POSITION_MAX,
-)
+from .layout import BATCH_CHECKSUM, BATCH_HEAD_BYTES, BATCH_LENGTH, FRAME_HEAD_BYTES, MESSAGE_COUNT
 
 _BATCH_HEAD = struct.Struct("<QQQQQQI")
 _FRAME_HEAD = struct.Struct("<Q16sIIIIQ")
-_KIND_AND_SIZE = struct.Struct("<BI")
 _U64 = struct.Struct("<Q")
 
 
@@ -56,17 +44,6 @@ class StoredFrame(NamedTuple):
     end: int
 
 
-class TypedHeaderPlace(NamedTuple):
-    """One header inside a block: where its key and value lie, and their kinds."""
-
-    key_kind: int
-    key_at: int
-    key_size: int
-    kind: int
-    value_at: int
-    value_size: int
-
-
 def read_batch(data: memoryview, at: int, end: int) -> StoredBatch | None:
     """The batch at ``at``, or None where it does not lie before ``end``."""
     if end - at < BATCH_HEAD_BYTES:
@@ -88,26 +65,6 @@ def read_frame(data: memoryview, at: int, end: int) -> StoredFrame | None:
         return None
     place = payload_at, headers_at, headers_at + headers_size
     return StoredFrame(checksum, id_, offset_delta, time_delta, reserved, *place)
-
-
-def headers(data: memoryview, at: int, end: int) -> Iterator[TypedHeaderPlace | None]:
-    """The headers of the block ``data[at:end]`` in order; None, and no more, where its lengths do not add up."""
-    while at < end:
-        if end - at < HEADER_BYTES_MIN:
-            yield None
-            return
-        key_kind, key_size = _KIND_AND_SIZE.unpack_from(data, at)
-        key_at = at + _KIND_AND_SIZE.size
-        if end - key_at < key_size + _KIND_AND_SIZE.size:
-            yield None
-            return
-        kind, value_size = _KIND_AND_SIZE.unpack_from(data, key_at + key_size)
-        value_at = key_at + key_size + _KIND_AND_SIZE.size
-        at = value_at + value_size
-        if at > end:
-            yield None
-            return
-        yield TypedHeaderPlace(key_kind, key_at, key_size, kind, value_at, value_size)
 
 
 def cut(

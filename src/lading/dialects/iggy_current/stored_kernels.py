@@ -22,8 +22,8 @@ from lading.kernels.signature import (
 from lading.kernels.xxh3 import xxh3_64
 from lading.model import chunk_table
 
+from ..iggy_messages.layout import BAD_POSITION, CUT, FINE
 from .layout import (
-    BAD_POSITION,
     BASE_OFFSET,
     BASE_TIME,
     BATCH_CHECKSUM,
@@ -31,8 +31,6 @@ from .layout import (
     BATCH_HEAD_HASHED_BYTES,
     BATCH_LENGTH,
     CHECKSUM_BYTES,
-    CUT,
-    FINE,
     FRAME_HEAD_BYTES,
     HEADERS_LENGTH,
     MESSAGE_COUNT,

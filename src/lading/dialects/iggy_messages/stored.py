@@ -68,7 +68,7 @@ def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanReques
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(form.scan_home, form.scan_fallback, size_bytes)
-    asked = RequestedKeys(request.keys, partial(_stored_key, form.typed))
+    asked = RequestedKeys(request.keys, partial(encode_key, form.typed))
     wants = layout.WANT_HEADERS * ("headers" in request.fields) | layout.WANT_PAYLOAD * ("payload" in request.fields)
     cursor = np.array([0, -1], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
@@ -84,11 +84,13 @@ def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanReques
             raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[WHERE]))
         count = int(totals[COUNT])
         if count:
-            columns = _columns(form, kernels, run.region, rows[:count], totals.tolist(), request.fields)
+            columns = assemble_messages(
+                form.fixed_bytes, kernels, run.region, rows[:count], totals.tolist(), request.fields
+            )
             yield Decoded(count, columns, asked.locate(run.region, count, *places))
 
 
-def _stored_key(typed: int, text: str) -> bytes | None:
+def encode_key(typed: int, text: str) -> bytes | None:
     """The bytes of a header key here, or None for a text that no key has; its kind in front where keys are typed."""
     try:
         data, kind = key_bytes(text)
@@ -101,13 +103,22 @@ def _stored_key(typed: int, text: str) -> bytes | None:
     return data if kind == STRING_KEY else None
 
 
-def _columns(
-    form: StoredForm, kernels: Any, region: Bytes, rows: NDArray[np.int64], totals: list[int], fields: frozenset[str]
+def assemble_messages(
+    fixed_bytes: Mapping[str, int],
+    kernels: Any,
+    region: Bytes,
+    rows: NDArray[np.int64],
+    totals: list[int],
+    fields: frozenset[str],
 ) -> dict[str, pa.Array[Any]]:
+    """The columns ``fields`` of the messages at ``rows``, which ``kernels.fill`` writes; ``totals`` are of a scan.
+
+    ``fixed_bytes`` are the fields in front of the headers by their size, in the order in which ``fill`` has them.
+    """
     count, header_count = len(rows), totals[HEADER_COUNT]
     # in the order of the places that ``fill`` takes
     stored: dict[str, StoredColumn] = {
-        **{field: FixedColumn(count, size_bytes) for field, size_bytes in form.fixed_bytes.items()},
+        **{field: FixedColumn(count, size_bytes) for field, size_bytes in fixed_bytes.items()},
         "headers": HeadersColumn(
             count,
             BinaryColumn(header_count, totals[KEY_BYTES] + layout.SPARE_BYTES),
