@@ -65,8 +65,9 @@ def test_a_full_collection_looks_only_at_what_is_new(frozen: None) -> None:
         gc.callbacks.remove(count)
     young, per_middle, _ = gc.get_threshold()
     new_max = (YOUNG_PER_FULL + 1) * (per_middle + 1) * (young + 1)
-    assert looked
-    assert max(looked) < 1.2 * new_max
+    # the first also looks at what came before the block
+    assert looked[1:]
+    assert max(looked[1:]) < 1.2 * new_max
     assert gone() is None
     assert len(alive) == 2 * ALIVE
 
