@@ -36,7 +36,7 @@ LINES: Final[dict[str, Callable[[Capabilities], str]]] = {
     "null values": lambda kept: yes(kept.nulls),
     "empty values": lambda kept: yes(kept.empties),
     "kinds": kinds,
-    "keys that are no UTF-8": lambda kept: yes(kept.binary_names),
+    "keys that are not UTF-8": lambda kept: yes(kept.binary_names),
     "bytes of a key": lambda kept: f"{kept.name_bytes_min} to {size(kept.name_bytes_max)}",
     "bytes of a value": lambda kept: size(kept.value_bytes_max),
     "bytes of all values": lambda kept: size(kept.values_sum_max),
