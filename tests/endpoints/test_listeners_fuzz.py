@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from lading import testing
+from tests.dialects.test_iggy_releases import captured
 from tests.endpoints.connection import Connection
 from tests.endpoints.frames import HEAD, Frames, message, poll, to_partition
 from tests.endpoints.health import Health
@@ -32,6 +33,7 @@ TOPIC = struct.pack("<BBI", 1, 4, 1) * 2
 ONE = struct.pack("<I", 1)
 VERBS = ((b"FIN ", b"\n"), (b"REQ ", b" 0\n"), (b"TOUCH ", b"\n"))
 _numbers = count(1)
+LOGIN = 38
 SEND, POLL, STREAM_CREATE, TOPIC_CREATE, GROUP_CREATE, JOIN, LEAVE = 101, 100, 202, 302, 602, 604, 605
 
 SETTINGS = {"endpoints.kafka.request_bytes_max": "4MiB", "broker.rebalance_delay_ms": 0}
@@ -102,6 +104,36 @@ def iggy_inputs() -> Inputs:
     return [HEAD.pack(4 + len(payload), code) + payload for code, payload in requests]
 
 
+def logged_in(login: bytes) -> Open:
+    """Opens connections of an Iggy client that has logged in and is a member of a group."""
+
+    def open_(address: str) -> Connection:
+        member = Frames(address)
+        assert member.ask(LOGIN, login) == (0, ONE)
+        assert member.ask(JOIN, TOPIC + TOPIC[:6]) == (0, b"")
+        return member
+
+    return open_
+
+
+def release_inputs(client: str) -> Inputs:
+    """What a published client was seen to send, and what it may send of users, groups and offsets."""
+    name, ident = b"\5group", TOPIC[:6]
+    requests = [
+        *captured(client).values(),
+        (SEND, TOPIC + to_partition(2) + message(b"payload") * 3),
+        (POLL, b"\2" + ident + TOPIC + struct.pack("<IBQIB", 0, 5, 0, 10, 1)),
+        (POLL, b"\1\2" + name + TOPIC + struct.pack("<IBQIB", 1, 1, 0, 10, 1)),
+        *((code, b"\1\2" + name + TOPIC + ONE + bytes(8)) for code in (120, 121)),
+        (GROUP_CREATE, TOPIC + bytes(4) + name),
+        *((code, TOPIC + b"\2" + name) for code in (600, 603, 604, 605)),
+        *((code, TOPIC + ONE + b"\1") for code in (102, 305)),
+        *((code, b"\2" + name) for code in (31, 44, 200)),
+        *((code, b"") for code in (10, 12, 20, 22, 32, 39, 201)),
+    ]
+    return [HEAD.pack(4 + len(payload), code) + payload for code, payload in requests]
+
+
 def kafka_inputs() -> Inputs:
     frames = [bytes.fromhex(frame["request_hex"]) for frame in RECORDED]
     return [struct.pack(">i", len(frame)) + frame for frame in frames]
@@ -134,6 +166,10 @@ def request(method: str, target: str, body: bytes = b"", *lines: str) -> bytes:
 MESSAGES = b'{"partitioning":{"kind":"partition_id","value":"AQAAAA=="},"messages":[{"payload":"aGVsbG8="}]}'
 LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
     "iggy_tcp": (joined_iggy, iggy_inputs()),
+    **{
+        f"iggy_tcp of {client}": (logged_in(captured(client)["login_user"][1]), release_inputs(client))
+        for client in ("iggy-py_0.1.0", "iggy-py_0.2.0", "iggy-py_0.4.0", "apache-iggy_0.5.0", "apache-iggy_0.8.0")
+    },
     "iggy_http": (
         Connection,
         (
@@ -203,7 +239,7 @@ def test_no_input_keeps_others_waiting(running: testing.Running, listener: str, 
         for data in inputs:
             said = [data, *(mutate(data, chance) for _ in range((ROUNDS_FULL if full else ROUNDS) // len(inputs)))]
             for each in said:
-                client = open_(running.endpoints[listener])
+                client = open_(running.endpoints[listener.split()[0]])
                 with suppress(ConnectionError):
                     client.socket.sendall(each)
                     if chance.random() < 0.2:
