@@ -114,6 +114,8 @@ _PLAIN_IGGY: Mapping[str, str] = {
 
 _IGGY_TCP: Mapping[str, str] = {name: reason for name, reason in _PLAIN_IGGY.items() if name not in GROUPS}
 """The same over TCP, where groups can be joined."""
+CURRENT = "0.11"
+"""The release of the crate in the package apache-iggy 0.9.0."""
 _SORTS = "the client sorts headers by their keys"
 _IGGY_CURRENT: Mapping[str, str] = {
     **{name: reason for name, reason in _IGGY_TCP.items() if name != "hidden_messages_are_not_read"},
@@ -222,13 +224,22 @@ CLIENTS: tuple[Client, ...] = (
         for transport in _TRANSPORTS
         if transport != "WebSocket" or release in ("0.8", "0.9", "0.10")
     ),
-    Client(
-        "iggy-current",
-        "iggy_tcp",
-        lambda at: IggyCurrentSession(at["iggy_tcp"]),
-        _IGGY_CURRENT,
-        left_out={"order_is_kept": _SORTS},
-        iggy=("0.11", "TCP"),
+    *(
+        Client(
+            name,
+            endpoint,
+            lambda at, scheme=scheme, endpoint=endpoint: IggyCurrentSession(  # type: ignore[misc]
+                f"iggy+{scheme}://anyone:anything@{at[endpoint]}"
+            ),
+            _IGGY_CURRENT,
+            left_out={"order_is_kept": _SORTS},
+            iggy=(CURRENT, transport),
+        )
+        for name, endpoint, scheme, transport in (
+            ("iggy-current", "iggy_tcp", "tcp", "TCP"),
+            ("iggy-current-quic", "iggy_quic", "quic", "QUIC"),
+            ("iggy-current-websocket", "iggy_websocket", "ws", "WebSocket"),
+        )
     ),
     Client("iggy-quic", "iggy_quic", lambda at: PythonSession(f"iggy://{relay(QuicCarrier, at['iggy_quic'])}")),
     Client(

@@ -131,11 +131,12 @@ def look(value: Any) -> Any:
 
 
 async def main() -> None:
-    client = (
-        iggy.IggyClient.from_connection_string(sys.argv[1]) if "://" in sys.argv[1] else iggy.IggyClient(sys.argv[1])
-    )
+    place = sys.argv[1]
+    # with a user in the connection string the client logs in by itself
+    client = iggy.IggyClient.from_connection_string(place) if "://" in place else iggy.IggyClient(place)
     await client.connect()
-    await client.login_user("anyone", "anything")
+    if "://" not in place:
+        await client.login_user("anyone", "anything")
     print(json.dumps({"ok": "ready"}), flush=True)
     for line in sys.stdin:
         try:
