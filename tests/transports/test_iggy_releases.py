@@ -156,7 +156,7 @@ def test_the_release_is_found_and_messages_go_there_and_back(relay: Relay) -> No
     transport.close()
 
 
-@pytest.mark.parametrize("release", ["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10"])
+@pytest.mark.parametrize("release", ["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10", "0.11"])
 def test_a_release_that_is_named_is_spoken_at_once(lading_: Running, release: str) -> None:
     transport = IggyTransport(f"iggy://{lading_.endpoints['iggy_tcp']}", timeout_s=20, release=release)
     name = f"{next(_names)}.topic"
@@ -191,9 +191,57 @@ def test_servers_say_which_release_they_are() -> None:
 
 
 def test_a_release_that_cannot_be_read_is_refused_by_name() -> None:
-    for release in ("0.0.30", "0.11", ""):
+    for release in ("0.0.30", "0.12", ""):
         with pytest.raises(SettingError, match=r"there are 0\.0\.40"):
             IggyTransport("iggy://127.0.0.1:1", release=release)
+
+
+class PatientRelay(Relay):
+    """Waits for 256 bytes before it does anything, as a server of the current generation does."""
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._upstream, 20) as server:
+            try:
+                while True:
+                    head = take(client, 256)
+                    server.sendall(head + take(client, struct.unpack_from("<I", head, 48)[0] - 256))
+                    is_poll = struct.unpack_from("<I", head, 196)[0] == POLL
+                    head = take(server, 256)
+                    body = bytearray(take(server, struct.unpack_from("<I", head, 48)[0] - 256))
+                    if is_poll and self.flips and len(body) > 16:
+                        self.flips -= 1
+                        body[-1] ^= 1
+                    client.sendall(head + body)
+            except ConnectionError:
+                return
+
+
+def test_the_current_generation_is_found_by_its_silence(lading_: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.transports.iggy.socket.PROBE_S", 0.2)
+    relay = PatientRelay(lading_.endpoints["iggy_tcp"], "", "")
+    transport = IggyTransport(f"iggy://127.0.0.1:{relay.port}", timeout_s=20)
+    name = f"{next(_names)}.topic"
+    assert len(transport.create_topic(name, 2).partitions) == 2
+    transport.send(name, 1, batch(b"one", b"two"))
+    transport.send(name, 1, batch(b"three"))
+    assert [row[::3] for row in read(transport, name, 1)] == [(0, b"one"), (1, b"two"), (2, b"three")]
+    assert [row[2] for row in read(transport, name, 1)] == [HEADERS] * 3
+    assert [(each.number, each.first_offset, each.end_offset) for each in transport.topic(name).partitions] == [
+        (0, 0, 0),
+        (1, 0, 3),
+    ]
+    assert name in [each.name for each in transport.topics()]
+    with pytest.raises(LocalError, match="does not exist"):
+        transport.topic(f"{name}s")
+    transport.close()
+    assert len(read(transport, name, 1)) == 3
+    relay.flips = 1
+    assert len(read(transport, name, 1)) == 3
+    relay.flips = 2
+    with pytest.raises(ChecksumMismatch, match="offset 2:"):
+        read(transport, name, 1)
+    transport.close()
+    relay.close()
 
 
 def test_a_server_that_says_no_release_must_be_named(lading_: Running) -> None:

@@ -60,3 +60,41 @@ def reply_header(request: FrameHeader, body_bytes: int, status: int = 0, op: int
 def eviction_header(client: bytes, version: int, version_min: int, reason: int) -> bytes:
     """The last word to a client that may not stay; ``reason`` is one of ``Eviction``."""
     return _EVICTION.pack(HEADER_BYTES, EVICTION, client, version, version_min, reason)
+
+
+def request_header(
+    client: bytes,
+    body_bytes: int,
+    operation: int,
+    *,
+    checksum: int = 0,
+    request: int = 0,
+    session: int = 0,
+    code: int = 0,
+) -> bytes:
+    """The header of a request with so many bytes behind it; ``code`` is that of a read, whose operation is 2."""
+    size_bytes = HEADER_BYTES + body_bytes
+    return _REQUEST.pack(size_bytes, REQUEST, client, checksum, bytes(8), 0, request, operation, session, 0, code)
+
+
+class ReplyFacts(NamedTuple):
+    """What a server says in front of a reply, or instead of one: ``kind`` is REPLY or EVICTION."""
+
+    kind: int
+    size_bytes: int
+    operation: int
+    status: int
+    reason: int
+
+
+def parse_reply_header(data: memoryview) -> ReplyFacts:
+    """The header of a reply, or of an eviction; MalformedMessage for anything else."""
+    if len(data) != HEADER_BYTES or data[COMMAND_AT] not in (REPLY, EVICTION):
+        raise MalformedMessage("the bytes are no reply of today's Iggy", at=0)
+    size_bytes = struct.unpack_from("<I", data, SIZE_AT)[0]
+    if size_bytes < HEADER_BYTES:
+        raise MalformedMessage(f"a reply claims {size_bytes} bytes, less than its header", at=SIZE_AT)
+    if data[COMMAND_AT] == EVICTION:
+        return ReplyFacts(EVICTION, size_bytes, 0, 0, data[HEADER_BYTES - 1])
+    facts = _REPLY.unpack_from(data, 0)
+    return ReplyFacts(REPLY, size_bytes, facts[-2], facts[-1], 0)

@@ -13,6 +13,7 @@ from ...dialects.iggy_zero_copy.messages import read_polled
 from ...model.chunk_table import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US
 from ...model.errors import MalformedMessage
 from ...model.run import Run
+from .current import CURRENT, read_batches
 from .server_release import WIRE_FORMS
 
 _LATER_HEAD_BYTES: Final = 16
@@ -34,7 +35,7 @@ class Polled:
     @property
     def count(self) -> int:
         """How many messages."""
-        return self._of(COUNT, 0)
+        return int(self.run.chunks[:, COUNT].sum())
 
     @property
     def first(self) -> int:
@@ -44,7 +45,7 @@ class Polled:
     @property
     def last(self) -> int:
         """Offset of the last message, -1 where there is none."""
-        return self._of(LAST_OFFSET, -1)
+        return int(self.run.chunks[-1, LAST_OFFSET]) if len(self.run.chunks) else -1
 
     @property
     def first_timestamp_us(self) -> int:
@@ -62,7 +63,9 @@ def parse_poll_response(body: bytearray, release: Release = UNTOLD) -> Polled:
     if len(body) < _LATER_HEAD_BYTES:
         raise MalformedMessage(f"a poll's answer has {len(body)} bytes, not even its head", at=0)
     form, damaged = WIRE_FORMS.get(release.name), None
-    if form is None:
+    if release is CURRENT:
+        run, damaged = read_batches(body, _LATER_HEAD_BYTES)
+    elif form is None:
         run = parse_polled_run(body, _LATER_HEAD_BYTES)
     else:
         run, damaged = read_polled(body, _LATER_HEAD_BYTES, form)

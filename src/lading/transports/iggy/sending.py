@@ -10,7 +10,9 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import limits
 from ...dialects.iggy_classic.command_table import REQUEST_HEAD
 from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, balanced, to_partition
+from ...dialects.iggy_current import encode as current
 from ...dialects.iggy_zero_copy import encode as zero_copy
+from .current import CURRENT
 from .server_release import WIRE_FORMS
 
 if TYPE_CHECKING:
@@ -32,11 +34,12 @@ def encode_send(release: Release, place: tuple[str, str], partition: int | None,
 
     partitioning = balanced() if partition is None else to_partition(partition + release.first_partition)
     form = WIRE_FORMS.get(release.name)
-    if form is None:
+    if form is None and release is not CURRENT:
         return release.commands.encode_request(c.SendMessages(*place, partitioning, encode_sent(batch)))
     where = IDENTIFIER.write(place[0]) + IDENTIFIER.write(place[1]) + PARTITIONING.write(partitioning)
     metadata = where + U32.write(batch.num_rows)
-    payload = U32.write(len(metadata)) + metadata + zero_copy.encode_sent(batch, form, time.time_ns() // 1000)
+    messages = zero_copy.encode_sent(batch, form, time.time_ns() // 1000) if form else current.encode_sent(batch)
+    payload = U32.write(len(metadata)) + metadata + messages
     return REQUEST_HEAD.pack(REQUEST_HEAD.size // 2 + len(payload), SEND) + payload
 
 

@@ -15,6 +15,7 @@ from ...dialects.iggy_classic.releases import BY_NAME, Release, release_of_login
 from ...dialects.iggy_classic.responses import StatsInfo
 from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
 from ...model.errors import MalformedMessage, SettingError
+from .current import CURRENT
 
 LOGGING_IN: Final = BY_NAME["0.10"]
 """The release whose login is sent: earlier servers read over what they do not know of it."""
@@ -36,9 +37,10 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 def find_release(name: str) -> Release:
     """Return a release by its name; SettingError where there is none that can be read."""
-    found = BY_NAME.get(name)
-    if found is None or name == "0.0.30":
-        known = ", ".join(known for known in BY_NAME if known != "0.0.30")
+    readable = {known: release for known, release in BY_NAME.items() if known != "0.0.30"} | {CURRENT.name: CURRENT}
+    found = readable.get(name)
+    if found is None:
+        known = ", ".join(readable)
         raise SettingError(f"release {name!r} of Iggy: not supported by iggy://; there are {known}")
     return found
 

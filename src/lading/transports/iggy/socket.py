@@ -6,6 +6,7 @@ import random
 import select
 import socket
 import time
+from functools import partial
 from typing import Any, Final
 
 from ...dialects.iggy_classic import commands as c
@@ -16,6 +17,7 @@ from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
+from .current import CURRENT, PROBE_S, CurrentFrames, speaks_current
 from .server_release import GETTING, LOGGING_IN, release_of_stats
 
 UNAUTHENTICATED: Final = 40
@@ -38,6 +40,10 @@ class AnswerTooLarge(RemoteError):
 
 class ConnectionBroken(Unreachable):
     """The connection to a server that had answered broke; the fate of the request is unknown."""
+
+
+class CurrentServer(RemoteError):
+    """The server waits for more of a classic request: it speaks the current way, and has done nothing."""
 
 
 class IggyRefusal(RemoteError, Refusal):
@@ -84,6 +90,8 @@ class IggySocket:
         self.release = release or UNTOLD
         self._is_told = release is not None
         self._user = user
+        self._framing = CurrentFrames() if release is CURRENT else None
+        """None: frames are classic."""
 
     def request(self, command: Command, *, again: bool) -> bytearray:
         """The body of the answer; IggyRefusal or RemoteError for a status, else Unreachable."""
@@ -94,8 +102,10 @@ class IggySocket:
         except IggyRefusal as refusal:
             if refusal.code != UNAUTHENTICATED or self._is_told:
                 raise
-        # no classic server, and nothing of the request was done: say who asks, and ask in its own words
-        self.release = self._find_release()
+            # nothing of the request was done: say who asks, and ask in the words of the server
+            self.release = self._find_release()
+        except CurrentServer:
+            self.release, self._framing = CURRENT, CurrentFrames()
         self._is_told = True
         return self.request(command, again=again)
 
@@ -137,8 +147,23 @@ class IggySocket:
             )
         return found
 
+    def _is_silent(self, connection: socket.socket) -> bool:
+        """Whether a server that never answered yet leaves a classic request unanswered, and speaks the current way."""
+        if self._is_told or self._answered:
+            return False
+        wait_s = min(PROBE_S, self._timeout_s)
+        return not select.select([connection], [], [], wait_s)[0] and speaks_current(self._address, wait_s)
+
     def _log_in(self, connection: socket.socket, release: Release) -> None:
         name, password = self._user
+        if self._framing is not None:
+            self._framing = CurrentFrames()
+            connection.sendall(self._framing.register(self._user))
+            status, body = self._received(connection)
+            if status:
+                raise RemoteError(f"the Iggy server at {self.place} refused the login of {name!r} ({name_of(status)})")
+            self._framing.accept(body)
+            return
         version = ".".join(map(str, (*release.version, 0, 0)[:3])) if release.version else None
         login = release.commands.encode_request(LoginUser(name, password, version))
         status, _ = self._exchange(connection, login)
@@ -166,7 +191,9 @@ class IggySocket:
             try:
                 connection = self._ready()
                 sent = True
-                connection.sendall(frame)
+                connection.sendall(frame if self._framing is None else self._framing.wrap(frame))
+                if self._is_silent(connection):
+                    raise CurrentServer(f"the Iggy server at {self.place} is of the current generation")
                 return self._received(connection)
             except OSError as failure:
                 self.close()
@@ -193,6 +220,10 @@ class IggySocket:
         return self._socket
 
     def _received(self, connection: socket.socket) -> tuple[int, bytearray]:
+        if self._framing is not None:
+            answer = self._framing.receive(partial(_exactly, connection), ANSWER_BYTES_MAX)
+            self._answered = True
+            return answer
         status, size_bytes = RESPONSE_HEAD.unpack(_exactly(connection, RESPONSE_HEAD.size))
         self._answered = True
         if size_bytes > ANSWER_BYTES_MAX:
@@ -209,10 +240,7 @@ class IggySocket:
                 "(Lading prints its address as iggy_tcp when it starts)"
             )
         if isinstance(failure, TimeoutError):
-            return Unreachable(
-                f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s; a server of Iggy 0.9 or "
-                "newer speaks a protocol that iggy:// does not"
-            )
+            return Unreachable(f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s")
         tried = f"and {self._retries} retries did not bring it back" if again else "before the answer"
         return ConnectionBroken(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
 
