@@ -27,7 +27,6 @@ from .clock import date_us, now_us
 from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
 from .endpoints.base.admission import set_keepalive
-from .endpoints.base.garbage import collect_all
 from .endpoints.base.services import Endpoint, Services, format_bound_address, listen
 from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watch_loop
@@ -264,7 +263,8 @@ def _print(line: str) -> None:
 def _warm_up() -> None:
     """What may happen after the ready line: kernels load beside the service, start-up garbage leaves the collector."""
     engine.load_in_background()
-    collect_all()
+    gc.collect()
+    gc.freeze()
 
 
 def _log_recoveries(broker: Broker) -> None:

@@ -105,3 +105,14 @@ def test_under_load_garbage_is_looked_for_where_the_process_has_grown_by_a_lot()
             trimmer.look()
             trimmer.on_trimmed()
     assert (figures.collections, figures.trims) == (1, 4)
+
+
+def test_what_a_start_takes_is_no_garbage() -> None:
+    figures = Figures()
+    trimmer = figures.trimmer()
+    figures.resident_bytes += COLLECT_GROWN_BYTES + GROWN_BYTES
+    trimmer.settle()
+    for _ in range(3):
+        trimmer.look()
+        trimmer.on_trimmed()
+    assert (figures.trims, figures.collections) == (1, 0)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ...kernels import engine
 from .garbage import collect_all, collecting_in_pieces
 from .services import Services
 
@@ -39,6 +40,8 @@ MAPPED_BYTES: Final = 8 << 20
 32 MiB by itself, after which the heap of each thread keeps the largest that it ever had."""
 HEAP_TOP_BYTES: Final = 16 << 20
 """So much free memory stays at the end of a heap."""
+START_S_MAX: Final = 120.0
+"""Kernels that are not loaded by then never are."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _STATM: Final = Path("/proc/self/statm")
@@ -95,6 +98,10 @@ class HeapTrimmer:
             self._is_trimming = True
             self._trim()
 
+    def settle(self) -> None:
+        """Take what the process has by now for what is in use: its kernels are being loaded."""
+        self._collected_bytes = self._resident_bytes()
+
     def on_trimmed(self) -> None:
         """Take what is left for what is in use, so that it is not tried again and again."""
         self._floor_bytes, self._is_trimming = self._resident_bytes(), False
@@ -113,10 +120,15 @@ def trimming(services: Services) -> Iterator[None]:
 
     trimmer = HeapTrimmer(lambda: sum(received.values()), trim, collect_all)
     timer: asyncio.TimerHandle
+    homes = engine.list_kernel_modules()
+    is_starting, settled_s = True, loop.time() + START_S_MAX
 
     def look() -> None:
-        nonlocal timer
+        nonlocal timer, is_starting
         try:
+            if is_starting:
+                trimmer.settle()
+                is_starting = not all(map(engine.get_loaded, homes)) and loop.time() < settled_s
             trimmer.look()
         finally:
             timer = loop.call_later(LOOK_S, look)
