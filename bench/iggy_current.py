@@ -1,0 +1,53 @@
+"""The current generation of Iggy under its published client, package apache-iggy 0.9: sends and polls by durability.
+
+Payloads of 100 bytes with three headers, batches of 1000, one connection; the client, in Python over Rust, is inside of
+the figures. The real server, which acknowledges from memory, gave with this client on another day and the same machine:
+sent 1,131 k/s (860 to 1,347), polled 1,645 (1,385 to 1,654), a single message after 344 us (p99 960).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from bench.measure import cpu_s, kernels_loaded, median
+from lading import testing
+from tests.interop import wheels
+
+QUESTION = "Iggy's current generation under its own client: messages/s, broker's CPU per million, wait for a single one"
+
+PROGRAM: Final = Path(__file__).parent / "_iggy_current_load.py"
+BATCH: Final = 1000
+SCHEMES: Final = {"TCP": ("tcp", "iggy_tcp"), "WebSocket": ("ws", "iggy_websocket"), "QUIC": ("quic", "iggy_quic")}
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows: transport, durability, k messages/s sent and polled (medians), CPU of the broker, waits of single sends."""
+    python = wheels.install("apache-iggy", "0.9.0", "3.11")
+    rounds, batches = (1, 50) if quick else (3, 400)
+    rows = []
+    for durability in ("os", "fsync"):
+        with testing.broker(durability=durability) as broker:
+            kernels_loaded(broker)
+            for transport, (scheme, endpoint) in SCHEMES.items():
+                place = f"iggy+{scheme}://iggy:iggy@{broker.endpoints[endpoint]}"
+                # QUIC's state machine is in Python here, on one side of the connection
+                count = batches // 10 if transport == "QUIC" else batches
+                taken = []
+                for _ in range(rounds):
+                    began_cpu_s = cpu_s(broker.pid)
+                    (figures,) = wheels.run(python, PROGRAM, place, str(count), str(BATCH))
+                    taken.append({**figures, "cpu": (cpu_s(broker.pid) - began_cpu_s) / (2 * count * BATCH) * 1e6})
+                middle = {name: median(one[name] for one in taken) for name in taken[0]}
+                rows.append(
+                    {
+                        "transport": transport,
+                        "durability": durability,
+                        "sent k/s": round(middle["sent"] / 1e3),
+                        "polled k/s": round(middle["polled"] / 1e3),
+                        "CPU s/M": round(middle["cpu"], 2),
+                        "single p50 us": round(middle["p50"] * 1e6),
+                        "single p99 us": round(middle["p99"] * 1e6),
+                    }
+                )
+    return rows
