@@ -90,6 +90,8 @@ class QuicClientConnection(SessionConnection):
         self._arriving: dict[int, ArrivingRequest] = {}
         self._whole: deque[tuple[int, ArrivingRequest]] = deque()
         """Requests that wait for the session, by stream."""
+        self._refused: set[int] = set()
+        """Streams on which more may come that nobody takes."""
         self._held_bytes = 0
         """In arriving and whole requests."""
         self._whole_bytes = 0
@@ -139,6 +141,7 @@ class QuicClientConnection(SessionConnection):
             self._on_data(event.stream_id, event.data, event.end_stream)
         elif isinstance(event, events.StreamReset):
             self._quic.count_read(self._quic.unread_bytes_of(event.stream_id))
+            self._refused.discard(event.stream_id)
             self._refuse(event.stream_id, "reset")
         elif isinstance(event, events.HandshakeCompleted):
             self._open()
@@ -170,6 +173,10 @@ class QuicClientConnection(SessionConnection):
         if self._services.stopping or self.session.is_ended:
             # what comes while the broker stops is not begun
             return
+        if stream_id in self._refused:
+            if is_end:
+                self._refused.discard(stream_id)
+            return
         request = self._arriving.get(stream_id)
         if request is None:
             request = self._arriving[stream_id] = ArrivingRequest()
@@ -177,6 +184,8 @@ class QuicClientConnection(SessionConnection):
         self._held_bytes += len(data)
         if request.size_bytes > self._side.request_bytes_max:
             self._refuse(stream_id, "request_too_large")
+            if is_end:
+                self._refused.discard(stream_id)
         elif is_end:
             del self._arriving[stream_id]
             self._whole.append((stream_id, request))
@@ -189,6 +198,7 @@ class QuicClientConnection(SessionConnection):
             self._held_bytes -= request.size_bytes
         self.count_dropped(reason)
         if reason != "reset" and request is not None:
+            self._refused.add(stream_id)
             self._quic.stop_stream(stream_id, REFUSED)
         self._quic.reset_stream(stream_id, REFUSED)
 
@@ -321,11 +331,14 @@ class QuicClientConnection(SessionConnection):
             return Stage.PARTIAL if self.session.requests_count else Stage.FIRST
         return stage
 
-    def release_memory(self) -> None:
+    def give_way(self) -> None:
+        """Give back the memory of half requests: they are refused on their streams, and the connection stays."""
         for stream_id in list(self._arriving):
             self._refuse(stream_id, "no_memory")
-        super().release_memory()
+        if not self.unread():
+            self.release_memory()
         self._hold_memory()
+        self._transmit_soon()
 
     def close(self) -> None:
         """Close the connection when all that was written is sent."""
