@@ -20,6 +20,7 @@ from lading.kernels.signature import (
     inline,
     int64,
     kernel,
+    step,
 )
 from lading.kernels.varint import varint32
 
@@ -53,6 +54,35 @@ def _mark(out: Data, data: Data, name_at: int, name_size: int, value_at: int, si
         at += size
     at = put_varint(out, at, occurrence)
     return int64(crc32(out, 0, at))
+
+
+@step
+def _count_before(data: Data, name_at: int, size: int, names_at: Data, names_size: Data, headers: int) -> int:
+    """Count the first ``headers`` of a record whose name is this one."""
+    occurrence = 0
+    for other in range(headers):
+        # in bounds: both tables have a place for each of HEADERS_MAX headers
+        if loadi64(names_size, 8 * other) == size and same(data, name_at, data, loadi64(names_at, 8 * other), size):
+            occurrence += 1
+    return occurrence
+
+
+@inline
+def _read_header(data: Data, at: int) -> tuple[int, int, int, int]:
+    """Read a header that ``scan`` has checked: where its name is, the size of that, and the same of its value."""
+    name_size, name_at = varint32(data, at, POSITION_MAX)
+    value_size, value_at = varint32(data, name_at + name_size, POSITION_MAX)
+    return name_at, name_size, value_at, value_size
+
+
+@inline
+def _can_be_undone(
+    data: Data, name_at: int, name_size: int, value_size: int, reserved: Data, reserved_size: int
+) -> bool:
+    """Whether a header is as small and plain as those done here, and none of a carrier."""
+    if name_size + value_size > CARRIER_HEADER_BYTES_MAX or not is_plain(data, name_at, name_size):
+        return False
+    return name_size < reserved_size or not same(data, name_at, reserved, 0, reserved_size)
 
 
 @kernel(LONG(BYTES, TABLE, LONGS, LONGS, TABLE, BYTES, OUT_KIND_TABLE, OUT_LONGS, OUT_BYTES, OUT_BYTES))
@@ -101,20 +131,13 @@ def undo(
         for header in range(headers):
             if body_end - at < ENTRY_BYTES:
                 return row
-            name_size, here = varint32(data, here, POSITION_MAX)
-            name_at = here
-            value_size, here = varint32(data, here + name_size, POSITION_MAX)
-            if name_size + value_size > CARRIER_HEADER_BYTES_MAX or not is_plain(data, name_at, name_size):
+            name_at, name_size, value_at, value_size = _read_header(data, here)
+            if not _can_be_undone(data, name_at, name_size, value_size, name_of_carrier, reserved_size):
                 return row
-            if name_size >= reserved_size and same(data, name_at, name_of_carrier, 0, reserved_size):
-                return row
-            occurrence = 0
-            for other in range(header):
-                if names_size[other] == name_size and same(data, name_at, data, names_at[other], name_size):
-                    occurrence += 1
+            occurrence = _count_before(data, name_at, name_size, base(names_at), base(names_size), header)
             names_at[header] = name_at
             names_size[header] = name_size
-            mark = _mark(room, data, name_at, name_size, here, value_size, occurrence)
+            mark = _mark(room, data, name_at, name_size, value_at, value_size, occurrence)
             if mark != int64(load32(carrier, at + 1)):
                 return row
             tag = int64(load8(carrier, at))
@@ -123,15 +146,14 @@ def undo(
                 if at >= body_end:
                     return row
                 for key in range(asked):
-                    if value_starts[key, row] == here:
+                    if value_starts[key, row] == value_at:
                         kinds[key, row] = load8(carrier, at)
                 at += 1
             elif tag != SHOWN_TAG:
                 return row
-            here += max(value_size, 0)
-        name_size, here = varint32(data, here, POSITION_MAX)
-        value_size, here = varint32(data, here + name_size, POSITION_MAX)
-        if here != start or at != body_end:
+            here = value_at + max(value_size, 0)
+        _, _, value_at, _ = _read_header(data, here)
+        if value_at != start or at != body_end:
             return row
         if flags & TIME_FLAG:
             times_us[row] = loadi64(carrier, time_at)
