@@ -17,6 +17,9 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-iggy.
 TRANSPORTS: Final = ("TCP", "QUIC", "WebSocket", "HTTP")
 FIRST_WITH_WEBSOCKET: Final = "0.8"
 
+BY_ITS_CRATE: Final = {("0.0.30", "HTTP"): "test_rust_headers_only.py"}
+"""What no row shows, but a published client in ``tests/interop``, by the test that runs it."""
+
 COLUMNS: Final[dict[str, Sequence[str]]] = {
     "create, send, poll": (
         "messages_are_read_once_and_in_order",
@@ -47,8 +50,6 @@ def _not_served(release: str, transport: str) -> str:
         return "nothing here has tried it"
     if transport == "WebSocket" and names.index(release) < names.index(FIRST_WITH_WEBSOCKET):
         return "its clients have none"
-    if transport == "HTTP" and release == "0.0.30":
-        return "nothing here has tried it"
     if transport == "HTTP":
         return "its clients log in by `POST /users/login`, which is not served"
     return "not served yet"
@@ -80,8 +81,9 @@ def print_tables() -> str:
     lines = [_row("release", *TRANSPORTS), "|---|" + "---|" * len(TRANSPORTS)]
     releases = dict.fromkeys([*(each.name for each in RELEASES), *(release for release, _ in by_place)])
     for release in releases:
+        known = {*by_place, *BY_ITS_CRATE}
         cells = [
-            served.cell(None if (release, transport) in by_place else _not_served(release, transport))
+            served.cell(None if (release, transport) in known else _not_served(release, transport))
             for transport in TRANSPORTS
         ]
         lines.append(_row(release, *cells))
@@ -102,6 +104,11 @@ def test_every_behaviour_that_the_tables_name_is_one() -> None:
     for behaviours in COLUMNS.values():
         for name in behaviours:
             assert f"def test_{name}(" in suite
+
+
+def test_what_a_published_client_shows_has_its_test() -> None:
+    for test in BY_ITS_CRATE.values():
+        assert (PAGE.parents[2] / "tests" / "interop" / test).exists()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Rust client of the generation, crate ``iggy`` 0.0.40: built once into the user's cache, run as a program."""
+"""The Rust clients of the crate ``iggy``, 0.0.40 and 0.0.30: built once into the user's cache, run as programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).parent / "iggy_rust"
+HERE = Path(__file__).parent
+PROGRAMS = {"iggy_rust": "lading-iggy-client", "iggy_rust_headers_only": "lading-iggy-headers-only"}
+"""The client of each folder beside this file: of 0.0.40, and of 0.0.30."""
 BUILD_TIMEOUT_S = 1200
 RUN_TIMEOUT_S = 120
 
@@ -19,25 +21,25 @@ class Unavailable(Exception):
     """The client cannot be built here; the sentence says what is missing."""
 
 
-def build(release: bool = False) -> Path:
-    """The program; Unavailable without cargo, OpenSSL's headers or the crate. Two to three minutes the first time."""
+def build(release: bool = False, folder: str = "iggy_rust") -> Path:
+    """The program of a folder; Unavailable without cargo, OpenSSL's headers or the crate. Minutes, the first time."""
     cargo = shutil.which("cargo") or shutil.which("cargo", path=str(Path("~/.cargo/bin").expanduser()))
     if cargo is None:
         raise Unavailable("cargo is not installed")
     pkg_config = shutil.which("pkg-config")
     if pkg_config is None or subprocess.run([pkg_config, "--exists", "openssl"], check=False).returncode:
         raise Unavailable("libssl-dev and pkg-config are not installed (the crate links OpenSSL)")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / "iggy_rust"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / folder
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # outside of the clone, where the lock file and the build are kept for the next run
-        shutil.copytree(SOURCE, cache, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target", "Cargo.lock"))
+        shutil.copytree(HERE / folder, cache, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target", "Cargo.lock"))
         command = ["nice", cargo, "build", *(["--release"] if release else [])]
         done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     if done.returncode:
         raise Unavailable(f"the crate does not build here: {done.stderr.strip().splitlines()[-1:]}")
-    return cache / "target" / ("release" if release else "debug") / "lading-iggy-client"
+    return cache / "target" / ("release" if release else "debug") / PROGRAMS[folder]
 
 
 def run(program: Path, *arguments: str) -> list[dict[str, Any]]:
