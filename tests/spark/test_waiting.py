@@ -50,22 +50,26 @@ def test_a_stream_goes_on_when_the_broker_is_back(
     assert [reader.latestOffset(end, LIMIT) for _ in range(2)] == [end, end]
     assert reader.reportLatestOffset() is None
     rows: list[bytes] = []
+    failed: list[BaseException] = []
 
     def read() -> None:
-        # a task has its own copy of the reader
-        (piece,) = reader.partitions(start, end)
-        for batch in pickle.loads(pickle.dumps(reader)).read(piece):
-            rows.extend(batch.column("payload").to_pylist())
+        try:
+            # a task has its own copy of the reader
+            (piece,) = reader.partitions(start, end)
+            for batch in pickle.loads(pickle.dumps(reader)).read(piece):
+                rows.extend(batch.column("payload").to_pylist())
+        except BaseException as error:
+            failed.append(error)
 
     task = threading.Thread(target=read, daemon=True)
     task.start()
     until = time.monotonic() + ENDS_WITHIN_S
     while len(patience_lines(caplog)) < 2:
-        assert task.is_alive() and time.monotonic() < until
+        assert task.is_alive() and time.monotonic() < until, failed
         time.sleep(0.02)
     restarting.start()
     task.join(ENDS_WITHIN_S)
-    assert rows == [b"0", b"1"]
+    assert rows == [b"0", b"1"], failed
     restarting.send(b"2")
     while reader.latestOffset(end, LIMIT) == end:
         assert time.monotonic() < until
