@@ -93,7 +93,7 @@ def test_readers_notice_that_a_log_was_cut_back(home: Path, caplog: pytest.LogCa
         with caplog.at_level(logging.WARNING, "lading.spark"):
             end, read = micro_batch(stream(url, failOnDataLoss="false"), checkpoint)
         assert [payload.encode() for payload in read] == new
-        assert "from offset 16 on are lost" in caplog.text
+        assert "from offset 16 and later are lost" in caplog.text
         # where nothing was cut a new epoch is no loss
         write(url, 0, 1, "newer")
         assert micro_batch(stream(url), end)[1] == ["newer 0"]

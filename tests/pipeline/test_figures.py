@@ -65,7 +65,7 @@ def test_figures_of_a_run_that_follows(spark: SparkSession, place: Place) -> Non
 
 
 def test_an_address_that_is_taken_or_none() -> None:
-    said = r"cannot be shown at 127.0.0.1:\d+: Address already in use; name another"
+    said = r"cannot be served at 127.0.0.1:\d+: Address already in use; name another"
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(LocalError, match=said):
         serve_metrics(PipelineMetrics("x"), Address("127.0.0.1", other.getsockname()[1])).__enter__()
     document = {"source": {"from": "x", "topic": "y"}, "good": {"to": "parquet:./z"}, "metrics": {"address": "9464"}}

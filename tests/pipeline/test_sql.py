@@ -104,10 +104,10 @@ def test_what_steps_make_is_published_once(spark: SparkSession, place: Place, mo
 WRONG = {
     "grammar": ("SELECT * FORM messages WHERE", None, r"step\[1\].sql: Syntax error at or near 'messages'.\n.*\n +\^"),
     "column": ("SELECT delai FROM messages", None, r"`delai` cannot be resolved. Did you mean .*`delay`(.|\n)*\^{5}"),
-    "view": ("SELECT 1 AS x FROM mesages", None, r"no view 'mesages' .did you mean 'messages'(.|\n)*\^{7}"),
+    "view": ("SELECT 1 AS x FROM mesages", None, r"view 'mesages' does not exist .did you mean 'messages'(.|\n)*\^{7}"),
     "no query": ("DROP TABLE messages", None, "Syntax error at or near 'DROP'"),
     "types": ("SELECT carrier + true AS x FROM messages", None, r"data type mismatch(.|\n)*\^{14}"),
-    "twice": ("SELECT delay, 1 AS DELAY FROM messages", None, "makes the column 'delay' twice"),
+    "twice": ("SELECT delay, 1 AS DELAY FROM messages", None, "returns the column 'delay' twice"),
     "no type": ("SELECT NULL AS nothing FROM messages", None, "column 'nothing' of type void, which no table can hold"),
     "condition": ("SELECT carrier FROM messages", "dealy > 60", r"route\[1\].where: .*`dealy` cannot(.|\n)*\^{5}"),
 }  # fmt: skip
