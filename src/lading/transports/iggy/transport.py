@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import unquote, urlsplit
 
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.primitives import (
@@ -17,13 +16,12 @@ from ...dialects.iggy_classic.primitives import (
 from ...dialects.iggy_classic.protocol import SENT, UNORDERED
 from ...dialects.iggy_classic.releases import UNTOLD
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
-from ...dialects.iggy_classic.validation import is_name, normalise_name
-from ...model.errors import ChecksumMismatch, LocalError, Reason, Refusal, SettingError
+from ...model.errors import ChecksumMismatch, LocalError, Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name, spellings
 from ..fetched import FetchResult
 from ..interface import PartitionMeta, SendResult, TopicMeta
-from ..open import address
 from ..topics import split_new_name, unknown_topic_error
+from .addresses import check_name, find_free_id, split_url
 from .group import IggyMembership, StreamTopic
 from .polled import Polled, parse_poll_response
 from .server_release import find_release
@@ -76,7 +74,7 @@ class IggyTransport:
         password: str = "iggy",
     ) -> None:
         self.url = url
-        host, port, self._stream = _parts(url)
+        host, port, self._stream = split_url(url)
         self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
         self._release = None if release is None else find_release(release)
         self._user = username, password
@@ -125,11 +123,11 @@ class IggyTransport:
         if self._stream is not None and "." not in name:
             stream = self._stream
         for part in (stream, topic):
-            _check_name(part)
+            check_name(part)
         self.create_stream(stream, exist_ok=True)
         for _ in range(_ID_TRIES):
             taken: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream))
-            free = _free_id({info.id for info in taken})
+            free = find_free_id({info.id for info in taken})
             try:
                 self._socket.ask(c.CreateTopic(stream, free, partitions, topic), again=False)
             except IggyRefusal as refusal:
@@ -161,13 +159,13 @@ class IggyTransport:
 
     def create_stream(self, name: str, stream_id: int | None = None, *, exist_ok: bool = False) -> None:
         """Create a stream; its id is the next free one unless given."""
-        _check_name(name)
+        check_name(name)
         for _ in range(_ID_TRIES):
             known = self._streams()
             if exist_ok and any(stream.name == name for stream in known):
                 return
             taken = {stream.id for stream in known}
-            chosen = stream_id or (DEFAULT_STREAM_ID if name == DEFAULT_STREAM else _free_id(taken))
+            chosen = stream_id or (DEFAULT_STREAM_ID if name == DEFAULT_STREAM else find_free_id(taken))
             try:
                 self._socket.ask(c.CreateStream(chosen, name), again=False)
             except IggyRefusal as refusal:
@@ -393,25 +391,3 @@ class IggyTransport:
             if answer.count:
                 self._message_bytes[topic] = max(1, answer.size_bytes // answer.count)
             return answer
-
-
-def _parts(url: str) -> tuple[str, int, str | None]:
-    try:
-        path = urlsplit(url).path.strip("/")
-    except ValueError:
-        path = ""
-    bare = url[: url.rindex(path)] if path else url
-    if "/" in path:
-        raise SettingError(f"{url!r} names more than a stream; write it like iggy://127.0.0.1:8090/stream")
-    return *address(bare, "iggy"), unquote(path) or None
-
-
-def _check_name(name: str) -> None:
-    if not is_name(name):
-        raise LocalError(f"Iggy takes names of 1 to 255 bytes of letters, digits, '_', '.' and '-', not {name!r}")
-    if normalise_name(name) != name:
-        raise LocalError(f"Iggy would store the name {name!r} as {normalise_name(name)!r}; use that")
-
-
-def _free_id(taken: set[int]) -> int:
-    return next(number for number in range(1, len(taken) + 2) if number not in taken)

@@ -9,9 +9,8 @@ import shutil
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ....broker.core.record_deletion import delete_before
 from ....broker.core.settings import TopicSettings
 from ....dialects.iggy_classic.primitives import Identifier
 from ....dialects.iggy_current import limits, options, responses
@@ -29,6 +28,7 @@ from ..logins import ROOT_NAME
 from .blocks import describe_group, describe_stream, describe_topic, describe_topic_with_partitions
 from .caller import ROOT_ID, CurrentCaller, from_wire, to_wire
 from .poll import consumer_of
+from .topic_options import merge_options, purge_topic, refuse_new_name, refuse_options, refuse_partitions
 
 if TYPE_CHECKING:
     from ....broker.core.topology import Stream, Topic
@@ -43,7 +43,6 @@ _NOT_FOUND: Final = frozenset({
 })  # fmt: skip
 NOTHING: Final = b""
 """What is answered where something was asked for that is not there, and where all went well without more to say."""
-RETENTION_MAX: Final = (1 << 63) - 1
 _TOPIC_SCOPE, _LAST_SCOPE = 1, 3
 
 
@@ -156,14 +155,14 @@ class CurrentService:
         return b"".join(describe_stream(stream, size) for stream, size in measured.items())
 
     async def _create_stream(self, caller: CurrentCaller, name: str, options: Options) -> bytes:
-        _refuse_options(options, "streams")
+        refuse_options(options, "streams")
         make = self._services.changes.make
         stream = await make(self._broker.changes.create_stream(None, name, now_us=now_us()))
         return describe_stream(stream, MeasuredStream([]))
 
     def _update_stream(self, caller: CurrentCaller, stream: Identifier, name: str, options: Options) -> Outcome:
-        _refuse_options(options, "streams")
-        _refuse_new_name(self._broker.topology.stream(from_wire(stream)).name, name)
+        refuse_options(options, "streams")
+        refuse_new_name(self._broker.topology.stream(from_wire(stream)).name, name)
         return NOTHING
 
     async def _delete_stream(self, caller: CurrentCaller, stream: Identifier) -> bytes:
@@ -174,7 +173,7 @@ class CurrentService:
 
     def _purge_stream(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
         for topic in list(self._broker.topology.stream(from_wire(stream)).topics.values()):
-            _purge(topic)
+            purge_topic(topic)
         return NOTHING
 
     # -- topics and partitions
@@ -202,8 +201,8 @@ class CurrentService:
         self, caller: CurrentCaller, stream: Identifier, partitions_count: int, name: str, options: Options
     ) -> bytes:
         if partitions_count > limits.PARTITIONS_MAX:
-            _refuse_partitions(partitions_count)
-        settings = _settings_of(TopicSettings(), options, partitions_count)
+            refuse_partitions(partitions_count)
+        settings = merge_options(TopicSettings(), options, partitions_count)
         found = self._broker.topology.stream(from_wire(stream))
         change = self._broker.changes.create_topic(
             found, None, name, partitions_count, now_us=now_us(), settings=settings
@@ -215,8 +214,8 @@ class CurrentService:
         self, caller: CurrentCaller, stream: Identifier, topic: Identifier, name: str, options: Options
     ) -> bytes:
         found = self._topic(stream, topic)
-        _refuse_new_name(found.name, name)
-        settings = _settings_of(found.settings, options, len(found.partitions))
+        refuse_new_name(found.name, name)
+        settings = merge_options(found.settings, options, len(found.partitions))
         return await self._change(found, self._broker.changes.alter_topic(found, settings))
 
     async def _delete_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> bytes:
@@ -224,14 +223,14 @@ class CurrentService:
         return await self._change(found, self._broker.changes.delete_topic(found))
 
     def _purge_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> Outcome:
-        _purge(self._topic(stream, topic))
+        purge_topic(self._topic(stream, topic))
         return NOTHING
 
     async def _create_partitions(
         self, caller: CurrentCaller, stream: Identifier, topic: Identifier, count: int
     ) -> bytes:
         if not 1 <= count <= limits.PARTITIONS_MAX:
-            _refuse_partitions(count)
+            refuse_partitions(count)
         found = self._topic(stream, topic)
         return await self._change(found, self._broker.changes.add_partitions(found, count))
 
@@ -239,7 +238,7 @@ class CurrentService:
         self, caller: CurrentCaller, stream: Identifier, topic: Identifier, count: int
     ) -> bytes:
         if not 1 <= count <= limits.PARTITIONS_MAX:
-            _refuse_partitions(count)
+            refuse_partitions(count)
         found = self._topic(stream, topic)
         return await self._change(found, self._broker.changes.delete_partitions(found, count))
 
@@ -351,46 +350,6 @@ def _nothing_if_missing(refusal: Refusal, *others: Reason) -> bytes:
     if refusal.reason in _NOT_FOUND or refusal.reason in others:
         return NOTHING
     raise refusal
-
-
-def _refuse_partitions(count: int) -> None:
-    raise Refusal(Reason.TOO_MANY_PARTITIONS, f"{count} partitions at once; {limits.PARTITIONS_MAX} are possible")
-
-
-def _refuse_new_name(name: str, wanted: str) -> None:
-    if wanted != name:
-        raise Refusal(
-            Reason.FEATURE_UNAVAILABLE, f"{name!r} cannot be called {wanted!r}: streams and topics keep their names"
-        )
-
-
-def _refuse_options(given: Options, what: str) -> None:
-    for key in given:
-        raise StatusError(options.UNSUPPORTED_KEY, f"{what} have no option {key!r}")
-
-
-def _settings_of(before: TopicSettings, given: Options, partitions_count: int) -> TopicSettings:
-    """The settings of a topic with these options.
-
-    Iggy bounds a topic, Lading each partition: the bytes are divided among them.
-    """
-    options.check_topic_options(given)
-    changed: dict[str, Any] = {}
-    if "message_expiry" in given:
-        expiry = options.number_of(given, "message_expiry")
-        changed["retention_age_us"] = None if expiry is None else min(expiry, RETENTION_MAX)
-    if "max_topic_size" in given:
-        size = options.number_of(given, "max_topic_size")
-        changed["retention_bytes"] = (
-            None if size is None else max(min(size, RETENTION_MAX) // max(partitions_count, 1), 1)
-        )
-    return before.merge(changed)
-
-
-def _purge(topic: Topic) -> None:
-    """Delete all messages that can be seen; offsets go on, so that no stored one points at another message."""
-    for partition in topic.partitions:
-        delete_before(partition, partition.log.last_stable_offset)
 
 
 _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
