@@ -29,7 +29,7 @@ def build(release: bool = False, folder: str = "iggy_rust") -> Path:
     pkg_config = shutil.which("pkg-config")
     if pkg_config is None or subprocess.run([pkg_config, "--exists", "openssl"], check=False).returncode:
         raise Unavailable("libssl-dev and pkg-config are not installed (the crate links OpenSSL)")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / folder
+    cache = _cache_of(folder)
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -39,7 +39,20 @@ def build(release: bool = False, folder: str = "iggy_rust") -> Path:
         done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     if done.returncode:
         raise Unavailable(f"the crate does not build here: {done.stderr.strip().splitlines()[-1:]}")
-    return cache / "target" / ("release" if release else "debug") / PROGRAMS[folder]
+    return _program_of(folder, release)
+
+
+def is_built(folder: str) -> bool:
+    """Whether the program of a folder was built here before."""
+    return _program_of(folder).exists()
+
+
+def _cache_of(folder: str) -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / folder
+
+
+def _program_of(folder: str, release: bool = False) -> Path:
+    return _cache_of(folder) / "target" / ("release" if release else "debug") / PROGRAMS[folder]
 
 
 def run(program: Path, *arguments: str) -> list[dict[str, Any]]:

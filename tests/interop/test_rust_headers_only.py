@@ -24,8 +24,10 @@ HEADERS = {
 
 
 @pytest.fixture(scope="module")
-def program() -> Path:
+def program(full: bool) -> Path:
     """The client, or a skip that says why there is none."""
+    if not full and not rust_client.is_built("iggy_rust_headers_only"):
+        pytest.skip("building a second crate takes 2 to 3 minutes of both cores: with LADING_TEST_FULL=1")
     try:
         return rust_client.build(folder="iggy_rust_headers_only")
     except rust_client.Unavailable as error:
