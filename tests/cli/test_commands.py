@@ -134,7 +134,7 @@ def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Run
         assert (row["protocol"], row["group"], row["members"], row["lag"]) == ("native", "ops", 1, 2)
         shown = lading("group", "show", "ops")
         assert "native group: Stable, generation 1, lag 2\nmember " in shown.stderr
-    assert "no kafka group 'nobody'" in lading("group", "show", "nobody", code=2).stderr
+    assert "kafka group 'nobody' does not exist" in lading("group", "show", "nobody", code=2).stderr
 
 
 def test_a_data_directory_can_be_read_without_a_broker(lading: Run, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from lading import testing
 from tests.endpoints.frames import Frames
 
-_ids = count(1)
+# beyond the lowest free ids, which a broker gives to streams that tests create by name
+_ids = count(1_000)
 
 
 @pytest.fixture(scope="session")

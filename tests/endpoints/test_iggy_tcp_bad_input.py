@@ -77,7 +77,7 @@ def test_limits_are_exact(frames: Frames, topic: bytes) -> None:
 
 BAD_REQUESTS: dict[str, tuple[int, int, bytes]] = {
     "unknown command": (3, 7777, b"whatever"),
-    "a command of a later generation (login)": (3, 38, bytes(8)),
+    "a command of a later generation (snapshot)": (3, 11, bytes(8)),
     "ping with a payload": (3, PING, b"x"),
     "poll cut short": (3, POLL, bytes(3)),
     "poll of no messages": (

@@ -218,7 +218,9 @@ def test_a_client_before_headers_is_told_of_once(tmp_path: Path) -> None:
 def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:
     """Somebody set `security.protocol=SSL`, `https://` or the like, and saw a connection that only closes."""
     with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
-        for name in endpoints:
+        # QUIC is TLS itself, over UDP
+        plain = [name for name in endpoints if name != "iggy_quic"]
+        for name in plain:
             connection = Connection(endpoints[name])
             connection.socket.sendall(hello())
             with suppress(ConnectionError):
@@ -228,4 +230,4 @@ def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:
         process.terminate()
         words = process.communicate(timeout=TIMEOUT_S)[1].decode()
     told = {line.split()[2] for line in words.splitlines() if "a TLS hello came to a plain port" in line}
-    assert told == set(endpoints), words
+    assert told == set(plain), words

@@ -15,7 +15,7 @@ import pytest
 from lading import testing
 from lading.endpoints.base.watchdog import STALLED_EXIT_CODE
 from lading.endpoints.http_shared import http
-from lading.endpoints.io import tcp
+from lading.endpoints.io import connection
 from lading.model.errors import LocalError
 from lading.settings import EndpointSettings
 
@@ -158,7 +158,7 @@ def test_brokers_of_tests_have_a_watchdog_with_little_patience() -> None:
 
 
 def test_what_a_stop_may_take_is_what_endpoints_give_connections() -> None:
-    assert {each.DRAIN_TIMEOUT_S for each in (http, tcp)} == {testing.DRAIN_S}
+    assert {each.DRAIN_TIMEOUT_S for each in (http, connection)} == {testing.DRAIN_S}
     assert testing.STALLED_EXIT_CODES == (STALLED_EXIT_CODE, -signal.SIGALRM)
 
 
