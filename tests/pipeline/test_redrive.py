@@ -58,7 +58,7 @@ def test_list_show_and_histogram(place: Place) -> None:
         list(quarantine.rows(reasons=["bad_valu"]))
     with pytest.raises(FilterError, match=r"unknown header 'carier' .did you mean 'carrier'"):
         list(quarantine.rows(where="carier = 'UA'"))
-    with pytest.raises(LocalError, match="message .* is not in"):
+    with pytest.raises(LocalError, match=r"message .* is not in"):
         quarantine.find(f"{place.topic}/0/0")
 
 
