@@ -96,75 +96,41 @@ _LATER_CODES: Final = MappingProxyType(
 )
 """Codes since there are users and groups have names."""
 
+_0_0_40: Final = Release(
+    "0.0.40",
+    later_layouts.TABLE_0_0_40,
+    partition_of_key=partition_by_murmur3,
+    poll_head=NUMBERED,
+    tells_partition=False,
+)
+# what a release has changed against the one it is made from
+_0_6_60: Final = Release(
+    "0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), is_missing_empty=True, codes=_LATER_CODES
+)
+_0_8: Final = replace(
+    _0_6_60,
+    name="0.8",
+    version=(0, 8),
+    commands=later_layouts.TABLE_0_8,
+    form=MessageForm.ZERO_COPY_56,
+    partition_of_key=partition_by_xxhash32_from_0,
+    first_partition=0,
+    poll_head=FLAGGED,
+)
+_0_9: Final = replace(_0_8, name="0.9", version=(0, 9), form=MessageForm.ZERO_COPY_64)
+
 RELEASES: Final = (
-    Release(
-        "0.0.30",
-        later_layouts.TABLE_0_0_40,
-        MessageForm.HEADERS_ONLY,
-        partition_of_key=partition_by_murmur3,
-        poll_head=NUMBERED,
-        tells_partition=False,
-    ),
-    Release(
-        "0.0.40",
-        later_layouts.TABLE_0_0_40,
-        partition_of_key=partition_by_murmur3,
-        poll_head=NUMBERED,
-        tells_partition=False,
-    ),
+    replace(_0_0_40, name="0.0.30", form=MessageForm.HEADERS_ONLY),
+    _0_0_40,
     Release("0.1", later_layouts.TABLE_0_1, is_silent=True, codes=_LATER_CODES),
     Release("0.4", later_layouts.TABLE_0_4, tells_errors=True, is_silent=True, codes=_LATER_CODES),
     Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), tells_errors=True, codes=_LATER_CODES),
-    Release(
-        "0.6",
-        later_layouts.TABLE_0_6,
-        version=(0, 6, 10),
-        is_missing_empty=True,
-        tells_errors=True,
-        codes=_LATER_CODES,
-    ),
-    Release("0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), is_missing_empty=True, codes=_LATER_CODES),
-    Release(
-        "0.7",
-        later_layouts.TABLE_0_6,
-        MessageForm.ZERO_COPY_CRC_32,
-        version=(0, 7),
-        is_missing_empty=True,
-        codes=_LATER_CODES,
-    ),
-    Release(
-        "0.8",
-        later_layouts.TABLE_0_8,
-        MessageForm.ZERO_COPY_56,
-        version=(0, 8),
-        partition_of_key=partition_by_xxhash32_from_0,
-        first_partition=0,
-        poll_head=FLAGGED,
-        is_missing_empty=True,
-        codes=_LATER_CODES,
-    ),
-    Release(
-        "0.9",
-        later_layouts.TABLE_0_8,
-        MessageForm.ZERO_COPY_64,
-        version=(0, 9),
-        partition_of_key=partition_by_xxhash32_from_0,
-        first_partition=0,
-        poll_head=FLAGGED,
-        is_missing_empty=True,
-        codes=_LATER_CODES,
-    ),
-    Release(
-        "0.10",
-        later_layouts.TABLE_0_8,
-        MessageForm.ZERO_COPY_64,
-        version=(0, 10),
-        partition_of_key=partition_by_xxhash32_from_0,
-        first_partition=0,
-        poll_head=FLAGGED,
-        is_missing_empty=True,
-        codes=_LATER_CODES,
-    ),
+    replace(_0_6_60, name="0.6", version=(0, 6, 10), tells_errors=True),
+    _0_6_60,
+    replace(_0_6_60, name="0.7", version=(0, 7), form=MessageForm.ZERO_COPY_CRC_32),
+    _0_8,
+    _0_9,
+    replace(_0_9, name="0.10", version=(0, 10)),
 )
 """Every release, oldest first."""
 
