@@ -30,8 +30,8 @@ R = TypeVar("R")
 Change = Generator[Callable[[], object], None, R]
 """Steps for any thread, one at a time; what a step raises is thrown into it."""
 
-TOPICS_AT_A_TIME: Final = 4
-"""Threads that make the files of new topics."""
+TOPICS_AT_A_TIME: Final = 2
+"""Threads that make the files of new topics: with four, the loop waited up to 25 ms to get the interpreter back."""
 ROWS_A_PARTITION: Final = 2
 """To let a partition go takes as long as so many of the rows of a turn."""
 
