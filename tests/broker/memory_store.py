@@ -10,6 +10,7 @@ import numpy as np
 
 from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.clock import Dates
+from lading.log.access_file import AccessFile
 from lading.log.catalog import FILE_NAME, Catalog
 from lading.log.directory import DataDirectory
 from lading.log.disk import File, RealDisk
@@ -328,6 +329,7 @@ class MemoryStore:
         self.commit = SlowCommit()
         self.dates = Dates()
         self.directory = DataDirectory(data, RealDisk())
+        self.access_file = AccessFile(data)
         self.catalog = Catalog(data / FILE_NAME, RealDisk(), self.dates)
         self._logs = logs
 

@@ -14,6 +14,8 @@ import google_crc32c
 import pytest
 
 import lading
+from lading.broker.core.credentials import check_password
+from lading.broker.core.rights import Right, topic_resource
 from lading.chunk import layout
 from lading.chunk.overlay import RECORD_BYTES
 from lading.log.formats import FORMATS
@@ -245,6 +247,16 @@ def test_a_flipped_bit_in_a_version_is_damage_and_no_later_version(home: Path, n
     data[{"watermark": 4, "states.log": 8, "writers.snapshot": 8, "00000000000000000000.log": 10}[name]] ^= 2
     path.write_bytes(data)
     opened(home / "data").stop()
+
+
+def test_users_and_rights_that_were_kept_are_read(tmp_path: Path) -> None:
+    shutil.copytree(KEPT.with_name("access_v1"), tmp_path / "data")
+    access = opened(tmp_path / "data").access
+    assert check_password(access.credentials("ann"), "ann's password")
+    assert access.table.user("root").is_administrator
+    principal = access.accept_token("lading_9vZ1Jq0pT3sXnB7kWcY5mRfLhDgAeUoI2iVxQyKzE4M", NOW)
+    assert access.allows(principal, Right.READ, topic_resource("default", "orders-1"))
+    assert not access.allows(principal, Right.WRITE, topic_resource("default", "orders-1"))
 
 
 def test_a_table_document_of_a_later_version_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ..log.store import LogStore
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
 from .channels.rules import ChannelRules
+from .core.access import AccessControl
 from .core.append import Appender
 from .core.attempts import Attempts
 from .core.catalog_commit import CatalogCommit
@@ -73,8 +74,10 @@ class Broker:
         attempts = self._attempts = Attempts(self.counters)
         self._components: list[Component] = []
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
+        self.access = self._add(AccessControl(store.access_file, store.dates))
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
         self.topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
+        self.access.on_changed = self.topology.forget_routes
         self.changes = TopologyChanges(
             self.topology, self.catalog, directory, self._make_log,
             TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),

@@ -33,6 +33,7 @@ class Format(NamedTuple):
 
 CATALOG: Final = Format("catalog", 1, (1,), "catalog.sqlite", "`user_version` of SQLite")
 OPENING: Final = Format("catalog opening", 1, (1,), "catalog.sqlite.opening", "none: a later one has another name")
+ACCESS: Final = Format("users and rights", 1, (1,), "access.json", "`version`")
 DESCRIPTION: Final = Format("topic description", 1, (1,), "topics/ID/topic.json", "`version`")
 CHUNK: Final = Format("chunk", layout.VERSION, (1,), "topics/ID/N/*.log", "byte 10 of each chunk")
 INDEX: Final = Format("index", 1, (1,), "topics/ID/N/*.index", "none: what is not understood is rebuilt")
@@ -43,7 +44,7 @@ WRITERS: Final = Format("writers", 1, (1,), "topics/ID/N/writers.snapshot", "`ve
 DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and checkpoints of tables (*.json)", "`version`")
 
 FORMATS: Final = (
-    CATALOG, OPENING, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
+    CATALOG, OPENING, ACCESS, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
 )  # fmt: skip
 """All formats; docs/reference/formats.md shows this table."""
 
@@ -77,14 +78,18 @@ class FormatGate:
 
     def require_known_description(self, data: bytes, path: Path) -> None:
         """Check a ``topic.json``; refusing invalid JSON is left to the reader."""
+        self.require_known_document(DESCRIPTION, data, path)
+
+    def require_known_document(self, format_: Format, data: bytes, path: Path) -> None:
+        """Check a JSON document that has its version beside the rest; refusing invalid JSON is left to the reader."""
         try:
             version = json.loads(data).get("version")
         except (ValueError, AttributeError):
             return
         if type(version) is int:
             # no checksum covers it: a digit of which one bit flipped may still be a digit
-            covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in DESCRIPTION.reads)
-            self.require_known(DESCRIPTION, version, path, covered=covered or version > 9)
+            covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in format_.reads)
+            self.require_known(format_, version, path, covered=covered or version > 9)
 
     def require_known_watermark(self, data: bytes, path: Path) -> None:
         """Check a watermark file; later versions may cover their version by the CRC of the head."""
@@ -124,6 +129,8 @@ class FormatGate:
         start need not list thousands of directories again.
         """
         disk = disk or RealDisk()
+        access = data / ACCESS.file
+        self.require_known_document(ACCESS, _begin(disk, access, None), access)
         root = data / "topics"
         found: dict[str, list[str]] = {}
         for topic in _names(disk, root):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..clock import Dates
+from .access_file import AccessFile
 from .catalog import FILE_NAME, Catalog
 from .directory import DataDirectory
 from .disk import Disk, RealDisk
@@ -27,6 +28,7 @@ class LocalLogStore:
         self._segment_bytes = segment_bytes
         found = GATE.check_directory(data, self.disk)
         self.directory = DataDirectory(data, self.disk, found)
+        self.access_file = AccessFile(data, self.disk)
         self.catalog = Catalog(data / FILE_NAME, self.disk, self.dates)
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..clock import Dates
+from .access_file import AccessFile
 from .catalog import Catalog
 from .directory import DataDirectory
 from .interface import Commit, PartitionLog
@@ -17,6 +18,10 @@ class LogStore(Protocol):
     @property
     def catalog(self) -> Catalog:
         """Everything but messages."""
+
+    @property
+    def access_file(self) -> AccessFile:
+        """Users, tokens and rules."""
 
     @property
     def directory(self) -> DataDirectory:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Topic
     from ...broker.core.topology_changes import Change
 
 R = TypeVar("R")
@@ -21,7 +20,7 @@ class ChangeRunner:
     def __init__(self, workers: ThreadPoolExecutor) -> None:
         self._workers = workers
         self._running: set[asyncio.Task[object]] = set()
-        self._turns: WeakValueDictionary[Topic, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
     async def make(self, change: Change[R]) -> R:
         """Make a change and return or raise what it does; it is made whole also where the caller is cancelled."""
@@ -33,9 +32,9 @@ class ChangeRunner:
             return result
         return await self._shield(self._go_on(change, step))
 
-    async def make_in_turn(self, topic: Topic, change: Change[R]) -> R:
-        """Make a change of a topic when those of the same topic before it have ended."""
-        return await self._shield(self._wait_and_make(topic, change))
+    async def make_in_turn(self, changed: object, change: Change[R]) -> R:
+        """Make a change of a topic, or of users, when those of the same one before it have ended."""
+        return await self._shield(self._wait_and_make(changed, change))
 
     async def _shield(self, work: Coroutine[None, None, R]) -> R:
         task = asyncio.ensure_future(work)
@@ -49,8 +48,8 @@ class ChangeRunner:
             # whoever waited has it; where nobody does any more it is nobody's fault
             task.exception()
 
-    async def _wait_and_make(self, topic: Topic, change: Change[R]) -> R:
-        turn = self._turns.setdefault(topic, asyncio.Lock())
+    async def _wait_and_make(self, changed: object, change: Change[R]) -> R:
+        turn = self._turns.setdefault(changed, asyncio.Lock())
         async with turn:
             return await self._go_on(change, None)
 

@@ -16,11 +16,11 @@ class Topology(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows whenever a stream, topic or partition comes or goes."""
+        """Grows whenever a stream, topic or partition comes or goes, or a user or a right."""
 
 
 class RouteCache(Generic[H, R]):
-    """Routes by the head that names them, as long as topics stay; one for all connections of an endpoint.
+    """Routes by the head that names them, as long as topics and rights stay; one for all connections of a user.
 
     Threads: event loop only.
     """
@@ -52,3 +52,31 @@ class RouteCache(Generic[H, R]):
             self._version = version
             self._routes.clear()
         self._routes[head] = route
+
+
+USERS_MAX: Final = 1024
+"""Users whose routes are remembered; a user without connections costs the memory of its routes."""
+
+
+class UserRouteCaches(Generic[H, R]):
+    """A cache for each user of an endpoint: a route that is remembered was allowed to the user who found it.
+
+    A session takes its cache when it knows its user (``of``) and keeps it, so that a request pays nothing for it.
+    """
+
+    __slots__ = ("_caches", "_routes_max", "_topology")
+
+    def __init__(self, topology: Topology, routes_max: float = ROUTES_MAX) -> None:
+        self._topology = topology
+        self._routes_max = routes_max
+        self._caches: dict[str, RouteCache[H, R]] = {}
+
+    def of(self, user: str) -> RouteCache[H, R]:
+        """Return the cache of a user, by the name of its principal: empty while no users are set up."""
+        cache = self._caches.get(user)
+        if cache is None:
+            if len(self._caches) >= USERS_MAX:
+                # sessions keep what they have
+                self._caches.clear()
+            cache = self._caches[user] = RouteCache(self._topology, self._routes_max)
+        return cache

@@ -18,6 +18,7 @@ from ...model.errors import LocalError
 from ...open_files import open_files_limit, share_open_files
 from ...settings import Address, Settings
 from .admission import ConnectionBudget
+from .authenticator import Authenticator
 from .busy_poll import BusyPoll
 from .change_runner import ChangeRunner
 from .process import Process
@@ -48,6 +49,8 @@ class Services:
     connection_budget: ConnectionBudget = field(init=False)
     changes: ChangeRunner = field(init=False)
     """Makes ``broker.changes``."""
+    authenticator: Authenticator = field(init=False)
+    """Checks logins, and changes users and rules."""
     stopping: bool = False
     shared: dict[type, Any] = field(default_factory=dict)
     """What the faces of one protocol share, by its type."""
@@ -55,6 +58,8 @@ class Services:
 
     def __post_init__(self) -> None:
         self.changes = ChangeRunner(self.workers)
+        self.authenticator = Authenticator(self.broker, self.changes)
+        self.add_stop_callback(self.authenticator.close)
         self.busy_poll = BusyPoll(self.settings.busy_poll_us)
         connections = self.settings.connections
         shares = share_open_files(open_files_limit(), self.settings.log.open_files_max)

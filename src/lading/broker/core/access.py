@@ -1,0 +1,352 @@
+"""Who may log in, and who may do what: one set of users and one table of rules for all protocols.
+
+How a session uses it (``endpoints/base/authenticator.py`` has the half that waits):
+
+1. When somebody connects: ``access.admit(is_open=...)``. It gives the principal who the client is without a login, or
+   None if it has to log in first. While no users are set up everybody is ``OPEN`` and may do everything, as ever.
+2. At a login: ``await services.authenticator.log_in(name, password, peer)``, or ``log_in_with_token``. SCRAM asks for
+   ``scram_verifier`` and ends with ``accept``.
+3. When a route is made, and in each rare request: ``access.allows(principal, operation, resource)``. Never per message:
+   a change of users or rules calls ``on_changed``, which has all routes be looked up again (``RouteCache``), so a route
+   that is remembered was allowed, if it is remembered for one user only (``route_cache.UserRouteCaches``).
+4. ``principal.add_revoked_callback(connection.abort)``: users and tokens that are deleted, or made inactive, lose their
+   connections at once.
+
+Changes (``add_user`` and so on) are steps as those of topics (``topology_changes``): slow hashes and the disk are for a
+worker. Make one at a time: ``await services.authenticator.change(access.add_user(...))``, or ``complete`` in a process
+of its own. It is on disk when it has ended. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from weakref import WeakSet
+
+from ...clock import Dates
+from ...log.access_file import AccessFile
+from ...model.errors import Reason, Refusal
+from .callbacks import ignore
+from .component import NEVER_US, Component
+from .credentials import (
+    SALT_BYTES,
+    SCRAM_HASHES,
+    SCRAM_ITERATIONS,
+    Credentials,
+    ScramVerifier,
+    hash_token,
+    make_credentials,
+    make_token,
+)
+from .disk_refusals import refuse_disk_errors
+from .principal import Principal
+from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow
+from .topology_changes import Change
+from .users import AccessTable, Token, User, require_password, require_user_name
+
+KNOWN_MAX: Final = 4096
+"""Passwords of users that are recognised without their slow hash."""
+
+
+class AccessControl(Component):
+    """Users, tokens and rules of one data directory."""
+
+    def __init__(self, file: AccessFile, dates: Dates) -> None:
+        """Raises CorruptLog if the file is invalid, NewerFormat if it is of a later Lading."""
+        self._file = file
+        self._dates = dates
+        document = file.load()
+        try:
+            self.table = AccessTable() if document is None else AccessTable.parse(document)
+        except (KeyError, TypeError, ValueError, Refusal) as error:
+            raise file.damage_error(repr(error)) from None
+        self.on_changed: Callable[[], None] = ignore
+        """Called when users or rules have changed."""
+        self._principals: WeakSet[Principal] = WeakSet()
+        self._tokens = {token.hash: token for token in self.table.tokens.values()}
+        self._secret = secrets.token_bytes(32)
+        self._known: dict[str, tuple[Credentials, bytes]] = {}
+        self._ends_us: int | None = None
+
+    # -- who somebody is
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether users are set up: from the first user on, everybody has to log in."""
+        return bool(self.table.users)
+
+    def admit(self, *, is_open: bool) -> Principal | None:
+        """Return who a client is that has not logged in, or None if it has to.
+
+        ``is_open`` says that the endpoint takes strangers even though users are set up (``allow_unauthenticated``):
+        their rights are those of the user ``ANONYMOUS``.
+        """
+        if self.is_enabled:
+            return self._remember(Principal(ANONYMOUS)) if is_open else None
+        return self._remember(Principal(""))
+
+    def accept(self, name: str) -> Principal:
+        """Return the principal of a user who has shown the password; Refusal if the user is gone or inactive."""
+        user = self.table.users.get(name)
+        if user is None:
+            raise credentials_refusal()
+        self._require_active(user)
+        return self._remember(Principal(name, user.id))
+
+    def vouch(self, name: str, ends_us: int | None = None) -> Principal:
+        """Return the principal for whom a certificate or another issuer vouches, until the date ``ends_us``.
+
+        A user of that name need not exist; one that is inactive is refused. Rules name the principal as any user.
+        """
+        user = self.table.users.get(name)
+        if user is not None:
+            self._require_active(user)
+        elif name in ("", EVERYBODY, ANONYMOUS) or len(name) > NAME_CHARACTERS_MAX:
+            raise credentials_refusal()
+        return self._remember(Principal(name, 0 if user is None else user.id, ends_us=ends_us))
+
+    def accept_token(self, token: str, now_us: int) -> Principal:
+        """Return the principal of a personal access token; Refusal if it is unknown or has ended."""
+        found = self._tokens.get(hash_token(token))
+        if found is None:
+            raise Refusal(Reason.INVALID_TOKEN, "this access token is not valid")
+        if found.ends_us is not None and found.ends_us <= self._dates.of(now_us):
+            raise Refusal(Reason.TOKEN_EXPIRED, "this access token has expired")
+        user = self.table.users[found.owner]
+        self._require_active(user)
+        return self._remember(Principal(user.name, user.id, found.name, found.ends_us))
+
+    def credentials(self, name: str) -> Credentials:
+        """Return what ``check_password`` needs; for unknown names what no password fits, at the same cost."""
+        user = self.table.users.get(name)
+        return Credentials() if user is None else user.credentials
+
+    def scram_verifier(self, name: str, mechanism: str) -> ScramVerifier:
+        """Return what SCRAM needs of a user; for unknown names an invention that is the same each time (RFC 5802 9)."""
+        user = self.table.users.get(name)
+        if user is not None and (found := user.credentials.scram.get(mechanism)) is not None:
+            return found
+        size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
+        salt = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha512")
+        return ScramVerifier(salt[:SALT_BYTES], SCRAM_ITERATIONS, secrets.token_bytes(size), secrets.token_bytes(size))
+
+    def is_known(self, name: str, password: str) -> bool:
+        """Return whether this password of the user was right before, without its slow hash."""
+        known = self._known.get(name)
+        user = self.table.users.get(name)
+        return (
+            known is not None
+            and user is not None
+            and known[0] is user.credentials
+            and hmac.compare_digest(known[1], self._fingerprint(password))
+        )
+
+    def remember(self, name: str, password: str, credentials: Credentials) -> None:
+        """Remember that this password is right for ``credentials``, in memory and only as a keyed hash."""
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[name] = (credentials, self._fingerprint(password))
+
+    def _fingerprint(self, password: str) -> bytes:
+        return hmac.digest(self._secret, password.encode(errors="surrogatepass"), "sha256")
+
+    def _remember(self, principal: Principal) -> Principal:
+        self._principals.add(principal)
+        if principal.ends_us is not None and (self._ends_us is None or principal.ends_us < self._ends_us):
+            self._ends_us = principal.ends_us
+            self.on_due()
+        return principal
+
+    def _require_active(self, user: User) -> None:
+        if not user.is_active:
+            raise Refusal(Reason.USER_INACTIVE, f"user {user.name!r} is not active")
+
+    # -- who may do what
+
+    def allows(self, principal: Principal | None, operation: Right, resource: Resource) -> bool:
+        """Return whether ``principal`` may do ``operation`` with ``resource``, whether or not that exists.
+
+        None, who has not logged in, may do nothing.
+        """
+        if principal is None or principal.is_revoked:
+            return False
+        if not self.table.users:
+            return True
+        user = self.table.users.get(principal.name)
+        if user is not None and user.is_administrator:
+            return True
+        if not principal.name:
+            return False
+        rules = self.table.rules
+        found = rules.get(principal.name, frozenset())
+        return rules_allow(found | rules.get(EVERYBODY, frozenset()), operation, resource)
+
+    def require(self, principal: Principal | None, operation: Right, resource: Resource) -> None:
+        """Raise Refusal with UNAUTHORIZED unless ``allows``; the text does not tell whether the resource exists."""
+        if not self.allows(principal, operation, resource):
+            name = principal.name if principal is not None else ANONYMOUS
+            raise Refusal(
+                Reason.UNAUTHORIZED, f"user {name!r} may not {operation} {resource.kind} {resource.name!r}; "
+                f"an administrator can allow it: lading acl add {name} {operation} …",
+            )  # fmt: skip
+
+    def is_administrator(self, principal: Principal | None) -> bool:
+        """Return whether ``principal`` may do everything."""
+        if principal is None or principal.is_revoked:
+            return False
+        user = self.table.users.get(principal.name)
+        return not self.table.users or (user is not None and user.is_administrator)
+
+    # -- changes
+
+    def add_user(
+        self, name: str, password: str, *, now_us: int, is_administrator: bool = False, is_active: bool = True
+    ) -> Change[User]:
+        """Add a user. The first one has to be an administrator: from then on everybody has to log in."""
+        require_user_name(name)
+        require_password(password)
+        if not self.table.users and not (is_administrator and is_active):
+            raise Refusal(
+                Reason.LAST_ADMINISTRATOR,
+                f"user {name!r}: the first user has to be an administrator: nobody else could add users then",
+            )
+        if name in self.table.users:
+            raise Refusal(Reason.USER_EXISTS, f"user {name!r} already exists")
+        made: list[Credentials] = []
+        yield lambda: made.append(make_credentials(password))
+        user = User(self.table.next_id, name, made[0], self._dates.of(now_us), is_active, is_administrator)
+        yield from self._replace(self.table.with_user(user))
+        return user
+
+    def set_password(self, name: str, password: str) -> Change[None]:
+        """Give a user another password; logins that were made with the old one go on, tokens stay."""
+        require_password(password)
+        user = self.table.user(name)
+        made: list[Credentials] = []
+        yield lambda: made.append(make_credentials(password))
+        yield from self._replace(self.table.with_user(replace(user, credentials=made[0])))
+
+    def set_scram_verifiers(self, name: str, verifiers: Mapping[str, ScramVerifier], *, now_us: int) -> Change[None]:
+        """Give a user another password, of which only these verifiers are known; others are forgotten.
+
+        A user who does not exist is added, without rights. None may be added first.
+        """
+        if (user := self.table.users.get(name)) is None:
+            if not self.table.users:
+                raise Refusal(Reason.LAST_ADMINISTRATOR, f"user {name!r}: add an administrator first: lading user add")
+            user = User(self.table.next_id, require_user_name(name), Credentials(), self._dates.of(now_us))
+        credentials = Credentials("", dict(verifiers))
+        yield from self._replace(self.table.with_user(replace(user, credentials=credentials)))
+
+    def change_user(
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        is_active: bool | None = None,
+        is_administrator: bool | None = None,
+    ) -> Change[User]:
+        """Rename a user, let it log in or not, make it an administrator or not; what is None stays."""
+        user = self.table.user(name)
+        changed = replace(
+            user,
+            is_active=user.is_active if is_active is None else is_active,
+            is_administrator=user.is_administrator if is_administrator is None else is_administrator,
+        )
+        table = self.table.with_user(changed)
+        if new_name is not None and new_name != name:
+            if require_user_name(new_name) in table.users:
+                raise Refusal(Reason.USER_EXISTS, f"user {new_name!r} already exists")
+            table = table.with_name(name, new_name)
+        self._require_administrator(table, name)
+        yield from self._replace(table)
+        return table.users[name if new_name is None else new_name]
+
+    def delete_user(self, name: str) -> Change[None]:
+        """Delete a user with its tokens and rules; its connections end. The last administrator stays."""
+        self.table.user(name)
+        table = self.table.without_user(name)
+        self._require_administrator(table, name)
+        yield from self._replace(table)
+
+    def add_token(self, owner: str, name: str, ends_us: int | None, *, now_us: int) -> Change[tuple[Token, str]]:
+        """Add a personal access token that ends at a date, or never; returns it with the secret, which is not kept."""
+        self.table.user(owner)
+        if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable():
+            raise Refusal(Reason.INVALID_TOKEN_NAME, f"token name {name!r}: invalid; use printable characters")
+        if (owner, name) in self.table.tokens:
+            raise Refusal(Reason.TOKEN_EXISTS, f"user {owner!r} has a token {name!r} already")
+        secret = make_token()
+        token = Token(owner, name, hash_token(secret), self._dates.of(now_us), ends_us)
+        yield from self._replace(self.table.with_token(token))
+        return token, secret
+
+    def delete_token(self, owner: str, name: str) -> Change[None]:
+        """Delete a token; connections that were made with it end."""
+        self.table.user(owner)
+        if (owner, name) not in self.table.tokens:
+            raise Refusal(Reason.TOKEN_NOT_FOUND, f"user {owner!r} has no token {name!r}")
+        yield from self._replace(self.table.without_token(owner, name))
+
+    def change_rules(self, added: Iterable[AccessRule], removed: Iterable[AccessRule] = ()) -> Change[None]:
+        """Remove rules, then add some; those that are not there, or are already, are no error."""
+        yield from self._replace(self.table.with_rules(added, removed))
+
+    def _require_administrator(self, table: AccessTable, name: str) -> None:
+        if not any(one.is_administrator and one.is_active for one in table.users.values()):
+            raise Refusal(
+                Reason.LAST_ADMINISTRATOR,
+                f"user {name!r} is the only administrator; make another user one before",
+            )
+
+    def _replace(self, table: AccessTable) -> Change[None]:
+        """Write another table, then use it."""
+        with refuse_disk_errors("the table of users"):
+            yield partial(self._file.save, table.document())
+        self.table = table
+        self._tokens = {token.hash: token for token in table.tokens.values()}
+        # routes first: who is called back may look something up
+        self.on_changed()
+        for principal in list(self._principals):
+            if not self._counts(principal):
+                principal.revoke()
+
+    def _counts(self, principal: Principal) -> bool:
+        """Whether a login is still one."""
+        if not principal.name:
+            return not self.table.users
+        user = self.table.users.get(principal.name)
+        if principal.user_id and (user is None or user.id != principal.user_id):
+            return False
+        if user is not None and not user.is_active:
+            return False
+        return principal.token is None or (principal.name, principal.token) in self.table.tokens
+
+    # -- the component
+
+    def tick(self, now_us: int) -> None:
+        """Revoke logins that have ended."""
+        date_us = self._dates.of(now_us)
+        if self._ends_us is None or date_us < self._ends_us:
+            return
+        principals = list(self._principals)
+        self._ends_us = min(
+            (one.ends_us for one in principals if one.ends_us is not None and one.ends_us > date_us), default=None
+        )
+        for principal in principals:
+            if principal.ends_us is not None and principal.ends_us <= date_us and not principal.is_revoked:
+                principal.revoke()
+
+    @property
+    def due_us(self) -> int:
+        return NEVER_US if self._ends_us is None else self._ends_us - self._dates.shift_us
+
+
+def credentials_refusal() -> Refusal:
+    """Return the one error for unknown users and wrong passwords."""
+    return Refusal(Reason.INVALID_CREDENTIALS, "wrong user name or password")

@@ -1,0 +1,43 @@
+"""Who a connection acts for, from its login to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Principal:
+    """One login. A session holds it, passes it to ``AccessControl.allows``, and calls ``add_revoked_callback``."""
+
+    name: str
+    """As rules name the user; empty while no users are set up."""
+    user_id: int = 0
+    """0 for who is no user of this broker: strangers, and those whom a certificate or another issuer vouches for."""
+    token: str | None = None
+    """The name of the personal access token that was shown."""
+    ends_us: int | None = None
+    """The date from which on the login counts no longer, such as that of its token."""
+    is_revoked: bool = False
+    """The user or the token was deleted, or has ended: nothing is allowed any more."""
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+    def add_revoked_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back once when the login counts no longer, so that its connection ends; the result cancels that.
+
+        A session gives ``connection.abort`` here and cancels when it is lost.
+        """
+        self._callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return cancel
+
+    def revoke(self) -> None:
+        """Have the login count no longer, for ``AccessControl``."""
+        self.is_revoked = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()

@@ -1,0 +1,99 @@
+"""How wrong passwords are slowed down: by the pair of name and address, and more loosely by either of them alone."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...model.errors import Reason, Refusal
+
+FORGET_US: Final = 60_000_000
+"""Failures are forgotten when there was none for so long."""
+WAIT_US_MAX: Final = 10_000_000
+"""A login that would have to wait for longer is refused at once, unchecked."""
+ENTRIES_MAX: Final = 10_000
+"""Names and addresses that are remembered: clients may make up any number of names."""
+
+
+_Key = tuple[str, str, str]
+
+
+class SlowDown(NamedTuple):
+    """After ``free_count`` failures each try is followed by a pause, which doubles up to ``pause_us_max``."""
+
+    free_count: int
+    pause_us: int
+    pause_us_max: int
+
+
+BY_PAIR: Final = SlowDown(5, 100_000, 5_000_000)
+BY_ADDRESS: Final = SlowDown(50, 20_000, 200_000)
+"""Many clients may share one address, and one of them should not shut out the others."""
+BY_NAME: Final = SlowDown(200, 10_000, 100_000)
+"""A user is not shut out by strangers at other addresses."""
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    last_us: int = 0
+    free_us: int = 0
+    """When the next login may be checked."""
+
+
+class LoginThrottle:
+    """Says how long a login waits before it is checked. No clock: times come in."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[_Key, _Failures] = OrderedDict()
+        self.failures_count = 0
+        """All failures."""
+
+    def wait_us(self, name: str, host: str, now_us: int) -> int:
+        """Return how long to wait before checking a login, whose turn is taken by that. Raises Refusal if too long."""
+        rows = [(rule, found) for rule, key in _keys(name, host) if (found := self._find(key, now_us)) is not None]
+        start_us = max((found.free_us for _, found in rows), default=now_us)
+        if start_us - now_us > WAIT_US_MAX:
+            self.failures_count += 1
+            raise Refusal(Reason.INVALID_CREDENTIALS, "too many wrong logins; wait a minute and try again")
+        start_us = max(start_us, now_us)
+        for rule, found in rows:
+            pause_us = _pause_us(rule, found.count)
+            if pause_us:
+                found.free_us = start_us + pause_us
+        return start_us - now_us
+
+    def fail(self, name: str, host: str, now_us: int) -> None:
+        """Count a wrong login."""
+        self.failures_count += 1
+        for rule, key in _keys(name, host):
+            found = self._find(key, now_us)
+            if found is None:
+                if len(self._failures) >= ENTRIES_MAX:
+                    self._failures.popitem(last=False)
+                found = self._failures[key] = _Failures()
+            found.count += 1
+            found.last_us = now_us
+            found.free_us = max(found.free_us, now_us + _pause_us(rule, found.count))
+            self._failures.move_to_end(key)
+
+    def succeed(self, name: str, host: str) -> None:
+        """Forget the failures of a name at an address: its user knows the password."""
+        self._failures.pop(("pair", name, host), None)
+
+    def _find(self, key: _Key, now_us: int) -> _Failures | None:
+        found = self._failures.get(key)
+        if found is not None and now_us - max(found.last_us, found.free_us) > FORGET_US:
+            del self._failures[key]
+            return None
+        return found
+
+
+def _keys(name: str, host: str) -> list[tuple[SlowDown, _Key]]:
+    return [(BY_PAIR, ("pair", name, host)), (BY_ADDRESS, ("address", "", host)), (BY_NAME, ("name", name, ""))]
+
+
+def _pause_us(rule: SlowDown, count: int) -> int:
+    over = count - rule.free_count
+    return 0 if over <= 0 else min(rule.pause_us << min(over - 1, 20), rule.pause_us_max)

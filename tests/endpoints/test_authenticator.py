@@ -1,0 +1,164 @@
+"""Logins: who waits, how long, and what is logged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from lading.broker.broker import Broker
+from lading.broker.core import credentials
+from lading.broker.core.topology_changes import complete
+from lading.endpoints.base.authenticator import Authenticator
+from lading.endpoints.base.change_runner import ChangeRunner
+from lading.endpoints.base.login_throttle import WAIT_US_MAX, LoginThrottle
+from lading.endpoints.base.route_cache import UserRouteCaches
+from lading.model.errors import Reason, Refusal
+from tests.broker.room import NOW, opened, topic_of
+
+R = TypeVar("R")
+PASSWORD = "a password that nobody guesses"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(credentials, "SCRYPT_LOG2_N", 4)
+    monkeypatch.setattr(credentials, "SCRAM_ITERATIONS", 4096)
+    broker = opened(tmp_path)
+    complete(broker.access.add_user("root", PASSWORD, now_us=NOW, is_administrator=True))
+    yield broker
+    broker.stop()
+
+
+def run(broker: Broker, work: Callable[[Authenticator], Awaitable[R]]) -> R:
+    async def inner() -> R:
+        with ThreadPoolExecutor(1) as workers:
+            authenticator = Authenticator(broker, ChangeRunner(workers))
+            try:
+                async with asyncio.timeout(30):
+                    return await work(authenticator)
+            finally:
+                authenticator.close()
+
+    return asyncio.run(inner())
+
+
+def reason_of(refused: pytest.ExceptionInfo[Refusal]) -> Reason:
+    return refused.value.reason
+
+
+def test_a_right_and_a_wrong_password(broker: Broker) -> None:
+    async def work(authenticator: Authenticator) -> None:
+        assert (await authenticator.log_in("root", PASSWORD, "192.0.2.1")).name == "root"
+        for name, password in (("root", "wrong"), ("nobody", PASSWORD), ("root", ""), ("root", "\ud800")):
+            with pytest.raises(Refusal) as refused:
+                await authenticator.log_in(name, password, "192.0.2.1")
+            assert reason_of(refused) is Reason.INVALID_CREDENTIALS
+            # the same words: they do not tell whether there is such a user
+            assert str(refused.value) == "wrong user name or password"
+
+    run(broker, work)
+
+
+def test_a_password_that_was_right_is_hashed_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[bytes] = []
+    scrypt = credentials._scrypt
+
+    def count(password: bytes, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
+        hashed.append(password)
+        return scrypt(password, salt, log2_n, r, p)
+
+    monkeypatch.setattr(credentials, "_scrypt", count)
+
+    async def work(authenticator: Authenticator) -> None:
+        for _ in range(3):
+            await authenticator.log_in("root", PASSWORD, "192.0.2.1")
+        assert len(hashed) == 1
+        await authenticator.change(broker.access.set_password("root", "another"))
+        with pytest.raises(Refusal):
+            await authenticator.log_in("root", PASSWORD, "192.0.2.1")
+        await authenticator.log_in("root", "another", "192.0.2.1")
+
+    run(broker, work)
+
+
+def test_tokens(broker: Broker) -> None:
+    async def work(authenticator: Authenticator) -> None:
+        _, secret = await authenticator.change(broker.access.add_token("root", "ci", None, now_us=NOW))
+        assert (await authenticator.log_in_with_token(secret, "192.0.2.1")).token == "ci"
+        with pytest.raises(Refusal) as refused:
+            await authenticator.log_in_with_token(secret[:-1], "192.0.2.1")
+        assert reason_of(refused) is Reason.INVALID_TOKEN
+
+    run(broker, work)
+
+
+def test_changes_that_come_together_are_made_one_after_another(broker: Broker) -> None:
+    async def work(authenticator: Authenticator) -> None:
+        names = [f"user{number}" for number in range(8)]
+        await asyncio.gather(
+            *(authenticator.change(broker.access.add_user(name, PASSWORD, now_us=NOW)) for name in names)
+        )
+        assert list(broker.access.table.users) == ["root", *names]
+        assert len({user.id for user in broker.access.table.users.values()}) == 9
+
+    run(broker, work)
+
+
+def test_wrong_logins_are_logged_once_a_minute_with_their_number(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(authenticator: Authenticator) -> None:
+        for number in range(1_000):
+            authenticator.note_failure(f"name{number}", "192.0.2.1")
+
+    with caplog.at_level(logging.WARNING):
+        run(broker, work)
+    assert [record.getMessage() for record in caplog.records] == [
+        "wrong logins: 1 since the last line, the newest as 'name0' from 192.0.2.1"
+    ]
+
+
+def test_a_thousand_wrong_passwords_a_second_are_slowed_down() -> None:
+    throttle, checked = LoginThrottle(), 0
+    for number in range(60_000):
+        now_us = NOW + number * 1_000
+        try:
+            throttle.wait_us("root", "192.0.2.1", now_us)
+        except Refusal:
+            continue
+        checked += 1
+        throttle.fail("root", "192.0.2.1", now_us)
+    # one every five seconds after the first ones, and those that wait their turn
+    assert checked < 30
+    # others are not shut out: neither the same user at another address nor another one at this address
+    assert throttle.wait_us("root", "192.0.2.2", NOW + 60_000_000) <= 100_000
+    assert throttle.wait_us("ann", "192.0.2.1", NOW + 60_000_000) <= WAIT_US_MAX // 10
+
+
+def test_failures_are_forgotten() -> None:
+    throttle = LoginThrottle()
+    for _ in range(10):
+        throttle.fail("root", "192.0.2.1", NOW)
+    assert throttle.wait_us("root", "192.0.2.1", NOW + 1) > 0
+    assert throttle.wait_us("root", "192.0.2.1", NOW + 120_000_000) == 0
+    for _ in range(10):
+        throttle.fail("root", "192.0.2.1", NOW + 120_000_000)
+    throttle.succeed("root", "192.0.2.1")
+    assert throttle.wait_us("root", "192.0.2.1", NOW + 120_000_001) == 0
+
+
+def test_routes_are_remembered_for_one_user(broker: Broker) -> None:
+    caches: UserRouteCaches[bytes, str] = UserRouteCaches(broker.topology)
+    topic_of(broker)
+    ann, root = caches.of("ann"), caches.of("root")
+    root.add(b"head", "allowed")
+    assert caches.of("root") is root and ann.get(b"head") is None
+    assert root.get(b"head") == "allowed"
+    complete(broker.access.add_user("ann", PASSWORD, now_us=NOW))
+    assert root.get(b"head") is None
