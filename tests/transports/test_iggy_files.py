@@ -19,6 +19,7 @@ from lading.tables.ingest import ingest
 from lading.tables.local import LocalExecutor
 from lading.transports.open import open_transport
 from tests.dialects.iggy_classic import VECTORS, messages_in, written_messages
+from tests.pipeline.direct import Driver, checked
 
 TOPIC = "fixture.stream.orders"
 
@@ -197,6 +198,50 @@ def test_a_table_is_made_of_it_without_a_server(directory: Path, tmp_path: Path)
     assert report.rows == sum(len(written_messages(number)) for number in ("1", "2"))
     table = pq.read_table(tmp_path / "table")
     assert set(table.column("carrier").to_pylist()) <= {"dhl", None}
+
+
+PIPELINE = """
+[pipeline]
+id = "orders"
+
+[source]
+from = "{source}"
+topic = "fixture.stream.orders"
+
+[headers]
+carrier = "string required"
+delay = "long"
+
+[good]
+to = "parquet:./tables/orders"
+
+[[route]]
+where = "delay > 100000"
+to = "parquet:./tables/late"
+
+[quarantine]
+to = "parquet:./tables/quarantine"
+
+[quality]
+max_failure_ratio = 0.5
+"""
+
+
+def test_a_pipeline_reads_it(directory: Path, tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(PIPELINE.format(source=url_of(directory)))
+    assert checked(file) == []
+    counts = Driver(file).run()
+    written = [message for number in ("1", "2") for message in written_messages(number)]
+    headers = [{header["key"]: header["value_hex"] for header in message["headers"]} for message in written]
+    delays = [int.from_bytes(bytes.fromhex(one["delay"]), "little") for one in headers if "carrier" in one]
+    assert (counts["read"], counts["quarantined"]) == (len(written), len(written) - len(delays))
+    late = sorted(delay for delay in delays if delay > 100_000)
+    tables = tmp_path / "tables"
+    found: list[Any] = pq.read_table(tables / "late").column("delay").to_pylist()
+    assert sorted(found) == late
+    assert pq.read_table(tables / "orders").num_rows == len(delays) - len(late) > 0
+    assert Driver(file).run() == {}
 
 
 def test_the_command_line_lists_it(directory: Path) -> None:

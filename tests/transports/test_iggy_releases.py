@@ -6,22 +6,41 @@ asks for a login first and says the version of its server, as the real ones do.
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import lading
 from lading import testing
+from lading.dialects.iggy_classic.releases import BY_NAME
 from lading.model.batch import SCHEMA
-from lading.model.errors import ChecksumMismatch, LocalError, RemoteError, SettingError
+from lading.model.errors import (
+    ChecksumMismatch,
+    LocalError,
+    MalformedMessage,
+    Reason,
+    Refusal,
+    RemoteError,
+    SettingError,
+)
+from lading.tables.ingest import ingest
+from lading.tables.local import LocalExecutor
 from lading.testing import Running
 from lading.transports.fitting import fill_missing_columns
+from lading.transports.iggy.polled import parse_poll_response
 from lading.transports.iggy.server_release import release_of_stats
 from lading.transports.iggy.transport import IggyTransport
+from lading.transports.interface import Position
+from lading.transports.open import open_transport
+from tests.dialects.iggy_classic import VECTORS
 
 LOGIN, PING, STATS, POLL = 38, 1, 10, 100
 HEAD = struct.Struct("<II")
@@ -101,10 +120,25 @@ class Relay:
         self._listener.close()
 
 
+LISTENERS = {"0.0.30": "old", "0.1": "first"}
+"""Releases whose clients cannot be told by what they send: their listeners have the setting."""
+
+
 @pytest.fixture(scope="module")
 def lading_() -> Iterator[Running]:
-    with testing.broker() as running:
+    settings: dict[str, str] = {}
+    for release, name in LISTENERS.items():
+        settings |= {
+            f"endpoints.iggy_tcp.listeners.{name}.address": testing.FREE_PORT,
+            f"endpoints.iggy_tcp.listeners.{name}.release": release,
+        }
+    with testing.broker(settings=settings) as running:
         yield running
+
+
+def url_of(running: Running, release: str) -> str:
+    listener = f".{LISTENERS[release]}" if release in LISTENERS else ""
+    return f"iggy://{running.endpoints['iggy_tcp' + listener]}?release={release}"
 
 
 @pytest.fixture
@@ -148,22 +182,82 @@ def test_the_release_is_found_and_messages_go_there_and_back(relay: Relay) -> No
     assert name in [each.name for each in transport.topics()]
     with pytest.raises(LocalError, match="does not exist"):
         transport.topic(f"{name}s")
-    with pytest.raises(LocalError, match="groups of a server"):
-        transport.join("g", [name])
+    check_group(transport, name)
     transport.close()
     # a new connection logs in by itself
     assert read(transport, name, 1) == want
     transport.close()
 
 
-@pytest.mark.parametrize("release", ["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10", "0.11"])
+RELEASED = [*BY_NAME, "0.11"]
+
+
+@pytest.mark.parametrize("release", RELEASED)
 def test_a_release_that_is_named_is_spoken_at_once(lading_: Running, release: str) -> None:
-    transport = IggyTransport(f"iggy://{lading_.endpoints['iggy_tcp']}", timeout_s=20, release=release)
+    transport = open_transport(url_of(lading_, release), timeout_s=20)
+    assert isinstance(transport, IggyTransport)
     name = f"{next(_names)}.topic"
-    transport.create_topic(name)
-    transport.send(name, 0, batch(b"one"))
-    assert read(transport, name) == [(0, b"\1" * 16, HEADERS, b"one")]
+    transport.create_topic(name, 2)
+    transport.send(name, 1, batch(b"one", b"two"))
+    assert read(transport, name, 1)[0] == (0, b"\1" * 16, HEADERS, b"one")
+    check_group(transport, name)
     transport.close()
+
+
+def check_group(transport: IggyTransport, name: str) -> None:
+    """Two members share the topic; a position of partition 1, which has messages, is the group's."""
+    one = transport.join("ops", [name])
+    assert one.partitions == [(name, 0), (name, 1)]
+    assert one.position(name, 1) is None
+    one.store(name, 1, Position(1))
+    assert one.position(name, 1) == Position(1)
+    one.store(name, 1, Position(2))
+    two = transport.join("ops", [name])
+    assert two.position(name, 1) == Position(2)
+    assert two.position(name, 0) is None
+    assert one.heartbeat()
+    assert sorted(one.partitions + two.partitions) == [(name, 0), (name, 1)]
+    (lost,) = two.partitions
+    with pytest.raises(Refusal) as raised:
+        one.store(*lost, Position(1))
+    assert raised.value.reason is Reason.STALE_GENERATION
+    one.leave()
+    assert two.heartbeat()
+    assert two.partitions == [(name, 0), (name, 1)]
+    two.leave()
+
+
+@pytest.mark.parametrize("release", ["0.0.30", "0.6.60", "0.10", "0.11"])
+def test_a_topic_becomes_a_table(lading_: Running, release: str, tmp_path: Path) -> None:
+    url, name = url_of(lading_, release), f"{next(_names)}.topic"
+    producer = lading.Producer(url)
+    producer.transport.create_topic(name)
+    for number in range(20):
+        producer.send(name, b"%d" % number, headers={"carrier": "UA", "delay": number})
+    producer.close()
+    group = lading.Consumer(url, name, group="tables", timeout_s=0)
+    assert [message.payload for message in group] == [b"%d" % number for number in range(20)]
+    group.close()
+    executor = LocalExecutor(1)
+    try:
+        report = ingest(executor, url, name, tmp_path / "table", columns="offset, carrier string, delay long")
+    finally:
+        executor.close()
+    assert report.rows == 20
+    table = pq.read_table(tmp_path / "table").sort_by("offset")
+    assert table.column("delay").to_pylist() == list(range(20))
+    assert set(table.column("carrier").to_pylist()) == {"UA"}
+
+
+def test_messages_of_0_0_30_as_they_were_recorded() -> None:
+    vectors = {row["name"]: row for row in json.loads((VECTORS / "iggy_classic_vectors.json").read_text())}
+    old, later = (bytes.fromhex(vectors[f"A.message.polled.{name}"]["hex"]) for name in ("0.0.30", "0.0.40"))
+    body = bytearray(struct.pack("<I", 1) + old)
+    run = parse_poll_response(body, BY_NAME["0.0.30"]).run
+    assert run.region.tobytes()[4:] == later
+    for end in range(5, len(body)):
+        with pytest.raises(MalformedMessage):
+            parse_poll_response(body[:end], BY_NAME["0.0.30"])
 
 
 @pytest.mark.parametrize("relay", ["0.5.0", "0.6.0", "0.8.0"], indirect=True)
@@ -191,8 +285,8 @@ def test_servers_say_which_release_they_are() -> None:
 
 
 def test_a_release_that_cannot_be_read_is_refused_by_name() -> None:
-    for release in ("0.0.30", "0.12", ""):
-        with pytest.raises(SettingError, match=r"there are 0\.0\.40"):
+    for release in ("0.12", "latest", ""):
+        with pytest.raises(SettingError, match=r"there are 0\.0\.30, 0\.0\.40"):
             IggyTransport("iggy://127.0.0.1:1", release=release)
 
 
@@ -235,6 +329,9 @@ def test_the_current_generation_is_found_by_its_silence(lading_: Running, monkey
         transport.topic(f"{name}s")
     transport.close()
     assert len(read(transport, name, 1)) == 3
+    member = transport.join("ops", [name])
+    assert member.partitions == [(name, 0), (name, 1)]
+    member.leave()
     relay.flips = 1
     assert len(read(transport, name, 1)) == 3
     relay.flips = 2

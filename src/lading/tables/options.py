@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
 from ..model.errors import SettingError
 from ..transports.interface import States
+from ..transports.option_values import parse_option
 from .offset_options import Word, parse_offsets
 from .ranges import ROWS_PER_PARTITION
 
@@ -128,17 +129,6 @@ INSTEAD = {
 """What to say here where Spark's Kafka connector takes another option."""
 SPARKS_OWN = ("checkpointlocation", "path")
 """What Spark puts among the options by itself."""
-TRANSPORT: dict[str, Callable[[str], Any]] = {
-    "timeout_s": float,
-    "retries": int,
-    "token": str,
-    "in_flight": int,
-    "message_timeout_s": float,
-    "session_timeout_s": float,
-    "reading_timeout_s": float,
-    "keeps_order": lambda text: {"true": True, "false": False}[text.lower()],
-}
-"""Options of transports (``transport.timeout_s``) and how each is read; others stay text."""
 
 
 def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
@@ -158,16 +148,8 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
 
 def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
     """The options ``transport.*`` with their types; SettingError where one cannot have its type."""
-    made: dict[str, Any] = {}
-    for name, text in _prefixed(values, "transport.").items():
-        read = TRANSPORT.get(name, str)
-        try:
-            made[name] = read(text)
-        except ValueError:
-            raise SettingError(f"transport.{name} is {text!r}; it takes a number") from None
-        except KeyError:
-            raise SettingError(f"transport.{name} is {text!r}; it takes true or false") from None
-    return made
+    given = _prefixed(values, "transport.")
+    return {name: parse_option(name, text, prefix="transport.") for name, text in given.items()}
 
 
 def _prefixed(values: Mapping[str, str], prefix: str) -> dict[str, str]:

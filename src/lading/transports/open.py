@@ -7,23 +7,26 @@ from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..dialects.protocols import SCHEMES
 from ..model.errors import SettingError
 from ..model.protocol import Scheme
 from .interface import Transport
+from .option_values import parse_option
 
 
 def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
     """Open the server or directory behind ``url``; a text without ``://`` is a directory, a transport is itself.
 
-    ``options`` go to the transport, e.g. ``timeout_s``. SettingError for an unknown scheme or option, or a URL that
-    cannot be one; a server that does not answer is found at the first request.
+    ``options`` go to the transport, e.g. ``timeout_s``; those of a server may also stand behind ``?`` in its URL.
+    SettingError for an unknown scheme or option, or a URL that cannot be one; a server that does not answer is found at
+    the first request.
     """
     if not isinstance(url, str | Path):
         return url
-    text = str(url)
+    text, written = _split_options(str(url))
+    options = written | options
     made = _transport_class(text)
     known = option_names(text)
     if unknown := next((name for name in options if name not in known), None):
@@ -38,6 +41,21 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
 def option_names(url: str | Path) -> list[str]:
     """The options that the transport behind a URL takes; SettingError for an unknown scheme."""
     return list(signature(_transport_class(str(url))).parameters)[1:]
+
+
+def _split_options(url: str) -> tuple[str, dict[str, Any]]:
+    """Return a server's URL without its query, and the options in that; a directory's name is left as it is."""
+    text, mark, query = url.partition("?")
+    if not mark or "://" not in text or _scheme(text).port is None:
+        return url, {}
+    options: dict[str, Any] = {}
+    for part in query.split("&"):
+        name, is_given, value = part.partition("=")
+        if not is_given or name in options:
+            fault = "stands twice" if name in options else "has no value"
+            raise SettingError(f"{text}: option {name!r} in the URL {fault}; write NAME=VALUE&NAME=VALUE behind '?'")
+        options[name] = parse_option(name, unquote(value))
+    return text, options
 
 
 def _transport_class(text: str) -> Any:

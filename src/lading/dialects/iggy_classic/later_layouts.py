@@ -66,8 +66,15 @@ def _read_flagged_partition(data: memoryview, at: int) -> tuple[int, int]:
     return number + 1 if is_named else 1, end
 
 
-FLAGGED_PARTITION: Final[Codec[int]] = Codec(_read_flagged_partition, lambda number: b"\x01" + U32.write(number - 1))
-"""``[flag u8][partition u32]`` counted from 0, of the releases since 0.8.0; read as if counted from 1."""
+def _write_flagged_partition(number: int) -> bytes:
+    return b"\x01" + U32.write(number - 1) if number else bytes(5)
+
+
+FLAGGED_PARTITION: Final[Codec[int]] = Codec(_read_flagged_partition, _write_flagged_partition)
+"""``[flag u8][partition u32]`` counted from 0, of the releases since 0.8.0; as if counted from 1 here.
+
+0 is written as none; none is read as the first.
+"""
 FROM_ZERO: Final[Codec[int]] = map_values(U32, lambda number: number + 1, lambda number: max(number - 1, 0))
 """A partition counted from 0 in bytes and from 1 here."""
 

@@ -84,6 +84,11 @@ class Release:
     codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType(CODE_OF))
     """The status by reason."""
 
+    @property
+    def has_names(self) -> bool:
+        """Whether its clients log in, and call consumers and groups by names: all since 0.1 do."""
+        return self.poll_head is not NUMBERED
+
 
 _LATER_CODES: Final = MappingProxyType(
     {

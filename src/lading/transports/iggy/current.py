@@ -9,23 +9,32 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.command_table import REQUEST_HEAD, CommandSpec
-from ...dialects.iggy_classic.later_layouts import EXPIRY_US, FROM_ZERO, SIZE_MAX_OR_DEFAULT, TABLE_0_8
+from ...dialects.iggy_classic.later_layouts import (
+    EXPIRY_US,
+    FLAGGED_PARTITION,
+    FROM_ZERO,
+    SIZE_MAX_OR_DEFAULT,
+    TABLE_0_8,
+)
 from ...dialects.iggy_classic.primitives import (
     IDENTIFIER,
+    NAMED_CONSUMER,
     REST,
     SHORT_TEXT,
     U8,
     U32,
     U64,
     Codec,
+    Identifier,
     ignore,
     imply,
     repeat_counted,
@@ -47,8 +56,12 @@ from ...model.version import __version__
 PROBE_S: Final = 3.0
 """A classic server has answered by then; one that has not is asked in the other way as well."""
 READ, REGISTER, SEND = 2, 1, 160
-_OPERATIONS: Final = {101: SEND, 202: 128, 203: 130, 302: 132, 303: 134, 402: 136}
+_OPERATIONS: Final = {
+    101: SEND, 121: 161, 202: 128, 203: 130, 302: 132, 303: 134, 402: 136, 602: 139, 603: 140, 604: 148, 605: 149,
+}  # fmt: skip
 """The operation of a command that changes something, by its classic code; others are reads."""
+_QUORUM: Final = 1
+"""A stored offset is acknowledged when it is replicated."""
 _PING: Final = 1
 _RESULT_BYTES: Final = 12
 _U32: Final = struct.Struct("<I")
@@ -83,14 +96,49 @@ _NEW_TOPIC: Final = record(
 )
 _TOPIC_DETAILS: Final = record(r.TopicDetails, topic=_TOPIC, partitions=repeat_to_end(_PARTITION))
 
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    """Answers the partitions of the asking member, counted from 1; None if it is no member of the group."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    group_id: Annotated[Identifier, IDENTIFIER]
+
+
+def _read_assignment(data: memoryview, at: int) -> tuple[Sequence[int] | None, int]:
+    if at == len(data):
+        return None, at
+    _generation, at = U64.read(data, at)
+    return repeat_counted(FROM_ZERO).read(data, at)
+
+
+_ASSIGNMENT: Final[Codec[Sequence[int] | None]] = Codec(_read_assignment, lambda _value: b"")
+
 CURRENT: Final = Release(
     "0.11",
     TABLE_0_8.replace_rows(
+        CommandSpec(
+            121,
+            "consumer_offset.store",
+            c.StoreOffset,
+            r.NOTHING,
+            record(
+                c.StoreOffset,
+                consumer=NAMED_CONSUMER,
+                stream=IDENTIFIER,
+                topic=IDENTIFIER,
+                partition_id=FLAGGED_PARTITION,
+                offset=U64,
+                _ack=ignore(U8, _QUORUM),
+            ),
+        ),
         CommandSpec(201, "stream.list", c.GetStreams, repeat_to_end(_STREAM)),
         CommandSpec(202, "stream.create", c.CreateStream, REST, _NEW_STREAM),
         CommandSpec(300, "topic.get", c.GetTopic, _TOPIC_DETAILS),
         CommandSpec(301, "topic.list", c.GetTopics, repeat_counted(_TOPIC)),
         CommandSpec(302, "topic.create", c.CreateTopic, REST, _NEW_TOPIC),
+        CommandSpec(606, "group.sync", SyncGroup, _ASSIGNMENT),
     ),
     MessageForm.ZERO_COPY_64,
     version=(0, 11),
@@ -148,17 +196,18 @@ class CurrentFrames:
         self._session = U64.read(memoryview(body), 4)[0]
 
     def _frame(self, operation: int, body: bytes, request: int, code: int) -> bytes:
-        checksum = 0 if operation in (READ, SEND) else hash_bytes(body)
+        # operations on partitions, from SEND on, have none
+        checksum = 0 if operation == READ or operation >= SEND else hash_bytes(body)
         head = request_header(
             self._client, len(body), operation, checksum=checksum, request=request, session=self._session, code=code
         )
         return head + body
 
 
-def speaks_current(address: tuple[str, int], timeout_s: float) -> bool:
-    """Return whether a server answers a ping of today's Iggy, over a connection of its own."""
+def speaks_current(connect: Callable[[float], socket.socket], timeout_s: float) -> bool:
+    """Return whether a server answers a ping of today's Iggy, over a connection of its own that ``connect`` makes."""
     try:
-        with socket.create_connection(address, timeout_s) as connection:
+        with connect(timeout_s) as connection:
             connection.sendall(request_header(os.urandom(16), 0, READ, request=1, code=_PING))
             answer = b""
             while len(answer) < HEADER_BYTES:

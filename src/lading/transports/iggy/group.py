@@ -1,31 +1,41 @@
 """Membership in a consumer group of an Iggy server, as ``transports.interface.Membership`` wants it.
 
-Groups of this generation are numbers. A group called by a decimal number is that group, one with another name the
-group of the name's CRC-32. The server knows only which partitions a member has. Positions are stored as those of a
-single consumer made for the group (CRC-32 of "lading group " and the number): as a group the server stores a position
-for the partition that the member polled last, whatever partition is asked for. Positions that other clients stored
-for the group itself are read too, and the higher one counts.
+Groups of servers up to 0.0.40 are numbers: one called by a decimal number is that group, one with another name the
+group of the name's CRC-32. Later servers know groups by names. The server knows only which partitions a member has.
+Positions are stored as those of a single consumer made for the group (CRC-32 of "lading group " and the number): as a
+group the server stores a position for the partition that the member polled last, whatever partition is asked for.
+Positions that other clients stored for the group itself are read too, and the higher one counts.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
+from ...dialects.iggy_classic.primitives import (
+    ConsumerIdentifier,
+    ConsumerKind,
+    Identifier,
+    PollingKind,
+    Strategy,
+)
 from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
 from ...model.errors import Reason, Refusal, RemoteError
 from ..interface import Position
+from .current import SyncGroup
 from .polled import Polled, parse_poll_response
-from .socket import IggyRefusal, IggySocket
+from .socket import IggySocket
 
 StreamTopic = tuple[str, str]
 """Stream and topic, by their own names."""
 
 U32_MAX: Final = (1 << 32) - 1
+_MISSING: Final = (5000, 5003)
+_EXISTING: Final = (5001, 5004)
+"""What servers answer that have no such group, or have it; since groups have names they have two codes for each."""
 
 
 def group_number(group: str) -> int:
@@ -43,9 +53,11 @@ class IggyMembership:
 
     def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, StreamTopic]) -> None:
         self._socket = connection
+        self._name = group
         self._number = group_number(group)
-        self._group = ConsumerIdentifier(ConsumerKind.GROUP, self._number)
-        self._keeper = ConsumerIdentifier(ConsumerKind.CONSUMER, zlib.crc32(b"lading group %d" % self._number))
+        self._ident: Identifier = group if connection.release.has_names else self._number
+        self._group = ConsumerIdentifier(ConsumerKind.GROUP, self._ident)
+        self._keeper = ConsumerIdentifier(ConsumerKind.CONSUMER, zlib.crc32(b"lading group %d" % self._number) or 1)
         self._topics = dict(topics)
         self._left = False
         self._joined_on = 0
@@ -62,8 +74,11 @@ class IggyMembership:
 
     def position(self, topic: str, partition: int) -> Position | None:
         """Behind the message consumed last, None where nothing was stored."""
-        consumed = max(self._consumed(self._keeper, topic, partition), self._consumed(self._group, topic, partition))
-        if consumed:
+        stored = [self._consumed(consumer, topic, partition) for consumer in (self._keeper, self._group)]
+        consumed = max((offset for offset in stored if offset is not None), default=None)
+        if consumed is None:
+            return None
+        if consumed or self._socket.release.is_missing_empty:
             return Position(consumed + 1)
         return Position(1) if self._zero_is_stored(topic, partition) else None
 
@@ -80,10 +95,10 @@ class IggyMembership:
     def poll_next(self, topic: str, count: int, *, auto_commit: bool = False) -> Polled:
         """The next messages of the member's partition whose turn it is, by the group's own position on the server.
 
-        Which partition that was, the protocol does not say.
+        Which partition that was, the protocol of servers up to 0.0.40 does not say.
         """
         command = c.PollMessages(self._group, *self._topics[topic], 0, Strategy(PollingKind.NEXT), count, auto_commit)
-        return parse_poll_response(self._socket.request(command, again=not auto_commit))
+        return self._parse_polled(self._socket.request(command, again=not auto_commit))
 
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
@@ -92,23 +107,31 @@ class IggyMembership:
             # a leave that does not arrive does no harm: the server drops the member with the connection
             with suppress(RemoteError):
                 for place in self._topics.values():
-                    self._socket.ask(c.LeaveGroup(*place, self._number), again=False)
+                    self._socket.ask(c.LeaveGroup(*place, self._ident), again=False)
             self._socket.close()
 
     def _join(self) -> None:
         for place in self._topics.values():
             try:
-                self._socket.ask(c.JoinGroup(*place, self._number))
-            except IggyRefusal as refusal:
-                if refusal.reason is not Reason.GROUP_NOT_FOUND:
+                self._socket.ask(c.JoinGroup(*place, self._ident))
+            except RemoteError as refusal:
+                if refusal.code not in _MISSING:
                     raise
-                # somebody else may be faster
-                with suppress(IggyRefusal):
-                    self._socket.ask(c.CreateGroup(*place, self._number), again=False)
-                self._socket.ask(c.JoinGroup(*place, self._number))
+                self._create(place)
+                self._socket.ask(c.JoinGroup(*place, self._ident))
         me: ClientDetails = self._socket.ask(c.Me())
         self._member, self._joined_on = me.client.id, self._socket.connections
         self._assigned()
+
+    def _create(self, place: StreamTopic) -> None:
+        # servers that choose numbers by themselves are not told one
+        name = self._name if self._socket.release.has_names else None
+        try:
+            self._socket.ask(c.CreateGroup(*place, self._number, name), again=False)
+        except RemoteError as refusal:
+            # somebody else may be faster
+            if refusal.code not in _EXISTING:
+                raise
 
     def _look(self) -> None:
         self._socket.ask(c.Ping())
@@ -120,20 +143,26 @@ class IggyMembership:
     def _assigned(self) -> None:
         found: list[tuple[str, int]] = []
         for topic, place in self._topics.items():
-            details: GroupDetails = self._socket.ask(c.GetGroup(*place, self._number))
-            held = [member.partitions for member in details.members if member.id == self._member]
-            if not held:
-                self._socket.ask(c.JoinGroup(*place, self._number))
-                details = self._socket.ask(c.GetGroup(*place, self._number))
-                held = [member.partitions for member in details.members if member.id == self._member]
-            found += [(topic, number - 1) for numbers in held for number in sorted(numbers)]
+            held = self._held(place)
+            if held is None:
+                self._socket.ask(c.JoinGroup(*place, self._ident))
+                held = self._held(place) or ()
+            found += [(topic, number - 1) for number in sorted(held)]
         if found != self.partitions or not self.generation:
             self.partitions = found
             self.generation += 1
 
-    def _consumed(self, consumer: ConsumerIdentifier, topic: str, partition: int) -> int:
-        stored: StoredOffset = self._socket.ask(c.GetOffset(consumer, *self._topics[topic], partition + 1))
-        return stored.offset
+    def _held(self, place: StreamTopic) -> Sequence[int] | None:
+        """The partitions of this member, counted from 1; None if it is not in the group any more."""
+        if SyncGroup in self._socket.release.commands.row_by_request:
+            own: Sequence[int] | None = self._socket.ask(SyncGroup(*place, self._ident))
+            return own
+        details: GroupDetails = self._socket.ask(c.GetGroup(*place, self._ident))
+        return next((member.partitions for member in details.members if member.id == self._member), None)
+
+    def _consumed(self, consumer: ConsumerIdentifier, topic: str, partition: int) -> int | None:
+        stored: StoredOffset | None = self._socket.ask(c.GetOffset(consumer, *self._topics[topic], partition + 1))
+        return None if stored is None else stored.offset
 
     def _zero_is_stored(self, topic: str, partition: int) -> bool:
         """Whether 0 means that message 0 was consumed, and not that nothing was stored: ``next`` goes by the truth."""
@@ -143,4 +172,7 @@ class IggyMembership:
 
     def _poll(self, place: StreamTopic, number: int, kind: PollingKind) -> Polled:
         command = c.PollMessages(self._keeper, *place, number, Strategy(kind), 1, False)
-        return parse_poll_response(self._socket.request(command, again=True))
+        return self._parse_polled(self._socket.request(command, again=True))
+
+    def _parse_polled(self, body: bytearray) -> Polled:
+        return parse_poll_response(body, self._socket.release)

@@ -6,9 +6,10 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from ...dialects.iggy_classic.headers_only import complete
 from ...dialects.iggy_classic.layout import POLLED_HEAD_BYTES
 from ...dialects.iggy_classic.messages import parse_polled_run
-from ...dialects.iggy_classic.releases import UNTOLD, Release
+from ...dialects.iggy_classic.releases import UNTOLD, MessageForm, Release
 from ...dialects.iggy_zero_copy.messages import read_polled
 from ...model.chunk_table import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US
 from ...model.errors import MalformedMessage
@@ -58,6 +59,9 @@ class Polled:
 
 def parse_poll_response(body: bytearray, release: Release = UNTOLD) -> Polled:
     """The messages in the body of a poll's answer by a server of ``release``; MalformedMessage where they are none."""
+    if release.form is MessageForm.HEADERS_ONLY:
+        messages = complete(memoryview(body)[POLLED_HEAD_BYTES:])
+        return Polled(parse_polled_run(body[:POLLED_HEAD_BYTES] + messages), len(messages))
     if not release.tells_partition:
         return Polled(parse_polled_run(body), len(body) - POLLED_HEAD_BYTES)
     if len(body) < _LATER_HEAD_BYTES:

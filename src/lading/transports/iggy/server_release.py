@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic.errors import REASON_OF, name_of
 from ...dialects.iggy_classic.releases import BY_NAME, Release, release_of_login
 from ...dialects.iggy_classic.responses import StatsInfo
+from ...dialects.iggy_current.errors import ERRORS as LATER_ERRORS
 from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
-from ...model.errors import MalformedMessage, SettingError
+from ...model.errors import MalformedMessage, Reason, SettingError
 from .current import CURRENT
 
 LOGGING_IN: Final = BY_NAME["0.10"]
@@ -37,11 +39,10 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 def find_release(name: str) -> Release:
     """Return a release by its name; SettingError where there is none that can be read."""
-    readable = {known: release for known, release in BY_NAME.items() if known != "0.0.30"} | {CURRENT.name: CURRENT}
+    readable = {**BY_NAME, CURRENT.name: CURRENT}
     found = readable.get(name)
     if found is None:
-        known = ", ".join(readable)
-        raise SettingError(f"release {name!r} of Iggy: not supported by iggy://; there are {known}")
+        raise SettingError(f"release {name!r} of Iggy: not supported by iggy://; there are {', '.join(readable)}")
     return found
 
 
@@ -60,6 +61,26 @@ def release_of_stats(body: bytes | bytearray) -> Release | None:
     told = _VERSION.match(stats.server_version)
     name = RELEASE_OF_SERVER.get((int(told[1]), int(told[2]))) if told else None
     return None if name is None else BY_NAME[name]
+
+
+_LATER_REASONS: Final[Mapping[int, Reason]] = {
+    **REASON_OF,
+    5002: Reason.INVALID_GROUP_ID,
+    5003: Reason.GROUP_NOT_FOUND,
+    5004: Reason.GROUP_EXISTS,
+    5006: Reason.GROUP_MEMBER_NOT_FOUND,
+}
+"""Codes of groups have moved since they have names."""
+
+
+def reason_of(status: int, release: Release) -> Reason | None:
+    """Return the reason behind a status of a server of ``release``; None where there is none."""
+    return (_LATER_REASONS if release.has_names else REASON_OF).get(status)
+
+
+def describe_status(status: int, release: Release) -> str:
+    """Return what a status of a server of ``release`` is called."""
+    return (release.has_names and LATER_ERRORS.get(status)) or name_of(status)
 
 
 GETTING: Final = (c.GetStream, c.GetTopic, c.GetGroup, c.GetClient)

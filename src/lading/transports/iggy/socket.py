@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import select
 import socket
+import ssl
 import time
 from functools import partial
 from typing import Any, Final
@@ -12,13 +13,13 @@ from typing import Any, Final
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.command_table import RESPONSE_HEAD
 from ...dialects.iggy_classic.commands import Command
-from ...dialects.iggy_classic.errors import REASON_OF, name_of
 from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
-from .current import CURRENT, PROBE_S, CurrentFrames, speaks_current
-from .server_release import GETTING, LOGGING_IN, release_of_stats
+from ..network import connect, describe_failure
+from .current import CURRENT, PROBE_S, CurrentFrames, SyncGroup, speaks_current
+from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_stats
 
 UNAUTHENTICATED: Final = 40
 """What servers since users exist answer before a login."""
@@ -63,7 +64,7 @@ class IggySocket:
     counts how often it was made: group membership ends with each.
 
     ``release`` is that of the server, found out if it is None: 0.0.40 until the server asks for a login. With one the
-    connection logs in as ``user`` when it is made.
+    connection logs in as ``user`` when it is made. With ``tls`` it is encrypted.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class IggySocket:
         retries: int = 6,
         release: Release | None = None,
         user: tuple[str, str] = ("iggy", "iggy"),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         if timeout_s <= 0:
             raise SettingError(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
@@ -90,10 +92,11 @@ class IggySocket:
         self.release = release or UNTOLD
         self._is_told = release is not None
         self._user = user
+        self._tls = tls
         self._framing = CurrentFrames() if release is CURRENT else None
         """None: frames are classic."""
 
-    def request(self, command: Command, *, again: bool) -> bytearray:
+    def request(self, command: Command | SyncGroup, *, again: bool) -> bytearray:
         """The body of the answer; IggyRefusal or RemoteError for a status, else Unreachable."""
         release = self.release
         name = release.commands.row_by_request[type(command)].name
@@ -118,12 +121,12 @@ class IggySocket:
             return body
         if status == UNAUTHENTICATED:
             raise IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
-        sentence = f"the Iggy server at {self.place} refused {name}: {name_of(status)}"
-        if status in REASON_OF:
-            raise IggyRefusal(f"{sentence} ({status})", REASON_OF[status], status)
-        raise RemoteError(f"{sentence} ({status})", code=status)
+        said = describe_status(status, self.release)
+        sentence = f"the Iggy server at {self.place} refused {name}: {said} ({status})"
+        reason = reason_of(status, self.release)
+        raise RemoteError(sentence, code=status) if reason is None else IggyRefusal(sentence, reason, status)
 
-    def ask(self, command: Command, *, again: bool = True) -> Any:
+    def ask(self, command: Command | SyncGroup, *, again: bool = True) -> Any:
         """What the answer to ``command`` says, see ``CommandTable.parse_response``; IggyRefusal where there is none."""
         body = self.request(command, again=again)
         if not body and self.release.is_missing_empty and isinstance(command, GETTING):
@@ -147,12 +150,30 @@ class IggySocket:
             )
         return found
 
-    def _is_silent(self, connection: socket.socket) -> bool:
-        """Whether a server that never answered yet leaves a classic request unanswered, and speaks the current way."""
+    def _probe(self, connection: socket.socket) -> bytes:
+        """Return the first byte of a server that never answered yet, or none if that takes long.
+
+        CurrentServer if it leaves a classic request unanswered, and speaks the current way.
+        """
         if self._is_told or self._answered:
-            return False
+            return b""
         wait_s = min(PROBE_S, self._timeout_s)
-        return not select.select([connection], [], [], wait_s)[0] and speaks_current(self._address, wait_s)
+        connection.settimeout(wait_s)
+        try:
+            # what is readable on an encrypted connection may be no answer
+            first = connection.recv(1)
+        except TimeoutError:
+            if speaks_current(self._connect, wait_s):
+                raise CurrentServer(f"the Iggy server at {self.place} is of the current generation") from None
+            first = b""
+        else:
+            if not first:
+                raise ConnectionResetError("the server closed the connection")
+        connection.settimeout(self._timeout_s)
+        return first
+
+    def _connect(self, timeout_s: float) -> socket.socket:
+        return connect(self._address, timeout_s, self._tls)
 
     def _log_in(self, connection: socket.socket, release: Release) -> None:
         name, password = self._user
@@ -161,7 +182,8 @@ class IggySocket:
             connection.sendall(self._framing.register(self._user))
             status, body = self._received(connection)
             if status:
-                raise RemoteError(f"the Iggy server at {self.place} refused the login of {name!r} ({name_of(status)})")
+                said = describe_status(status, release)
+                raise RemoteError(f"the Iggy server at {self.place} refused the login of {name!r} ({said})")
             self._framing.accept(body)
             return
         version = ".".join(map(str, (*release.version, 0, 0)[:3])) if release.version else None
@@ -169,7 +191,7 @@ class IggySocket:
         status, _ = self._exchange(connection, login)
         if status:
             raise RemoteError(
-                f"the Iggy server at {self.place} refused the login of {name!r} ({name_of(status)}); "
+                f"the Iggy server at {self.place} refused the login of {name!r} ({describe_status(status, release)}); "
                 "set the options username and password",
                 code=status,
             )
@@ -192,9 +214,7 @@ class IggySocket:
                 connection = self._ready()
                 sent = True
                 connection.sendall(frame if self._framing is None else self._framing.wrap(frame))
-                if self._is_silent(connection):
-                    raise CurrentServer(f"the Iggy server at {self.place} is of the current generation")
-                return self._received(connection)
+                return self._received(connection, self._probe(connection))
             except OSError as failure:
                 self.close()
                 if not self._answered or not left or (sent and not again):
@@ -212,19 +232,18 @@ class IggySocket:
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()
         if self._socket is None:
-            self._socket = socket.create_connection(self._address, self._timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = self._connect(self._timeout_s)
             self.connections += 1
-            if self._is_told and self.release is not UNTOLD:
+            if self._is_told and self.release.has_names:
                 self._log_in(self._socket, self.release)
         return self._socket
 
-    def _received(self, connection: socket.socket) -> tuple[int, bytearray]:
+    def _received(self, connection: socket.socket, first: bytes = b"") -> tuple[int, bytearray]:
         if self._framing is not None:
             answer = self._framing.receive(partial(_exactly, connection), ANSWER_BYTES_MAX)
             self._answered = True
             return answer
-        status, size_bytes = RESPONSE_HEAD.unpack(_exactly(connection, RESPONSE_HEAD.size))
+        status, size_bytes = RESPONSE_HEAD.unpack(first + _exactly(connection, RESPONSE_HEAD.size - len(first)))
         self._answered = True
         if size_bytes > ANSWER_BYTES_MAX:
             raise AnswerTooLarge(
@@ -233,7 +252,12 @@ class IggySocket:
         return status, _exactly(connection, size_bytes)
 
     def _unreachable(self, failure: OSError, again: bool) -> Unreachable:
-        cause = str(failure) or type(failure).__name__
+        cause = describe_failure(failure)
+        if isinstance(failure, ssl.SSLError):
+            return Unreachable(
+                f"the Iggy server at {self.place}: TLS failed ({cause}); see that it has TLS there, and name the "
+                "certificates to trust by the option ca_file"
+            )
         if not self._answered:
             return Unreachable(
                 f"no Iggy server answers at {self.place} ({cause}); see that one listens there for TCP "

@@ -14,12 +14,13 @@ from ...dialects.iggy_classic.primitives import (
     Strategy,
 )
 from ...dialects.iggy_classic.protocol import SENT, UNORDERED
-from ...dialects.iggy_classic.releases import UNTOLD
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
-from ...model.errors import ChecksumMismatch, LocalError, Reason, Refusal
+from ...model.errors import ChecksumMismatch, Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name, spellings
 from ..fetched import FetchResult
 from ..interface import PartitionMeta, SendResult, TopicMeta
+from ..network import make_tls_context
+from ..option_values import parse_option
 from ..topics import split_new_name, unknown_topic_error
 from .addresses import check_name, find_free_id, split_url
 from .group import IggyMembership, StreamTopic
@@ -57,7 +58,8 @@ class IggyTransport:
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (not sends: the server cannot tell
     a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the generation does:
     their order then travels by carrier wherever a message has two or more; ``release`` of the server, such as "0.9",
-    which is found out otherwise; ``username`` and ``password`` for those that ask for a login.
+    which is found out otherwise, except that 0.0.30 must be named; ``username`` and ``password`` for those that ask for
+    a login; ``tls`` and ``ca_file`` (a file of certificates to trust besides the system's).
     """
 
     idempotent = False
@@ -72,12 +74,16 @@ class IggyTransport:
         release: str | None = None,
         username: str = "iggy",
         password: str = "iggy",
+        tls: bool | str = False,
+        ca_file: str | None = None,
     ) -> None:
         self.url = url
         host, port, self._stream = split_url(url)
         self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
         self._release = None if release is None else find_release(release)
         self._user = username, password
+        is_encrypted = parse_option("tls", str(tls)) or ca_file is not None
+        self._tls = make_tls_context(ca_file) if is_encrypted else None
         self._socket = self._connection()
         self._states = IggyStates(url, self._socket, self._place, self.topic)
         self.capabilities = SENT if keeps_order else UNORDERED
@@ -297,12 +303,11 @@ class IggyTransport:
     # groups
 
     def join(self, group: str, topics: Sequence[str]) -> IggyMembership:
-        """Become a member of the group, see ``iggy_group``; over a connection of its own."""
+        """Become a member of the group, see ``iggy.group``; over a connection of its own."""
         places = {self.topic(name).name: self._place(name) for name in topics}
-        if self._socket.release is not UNTOLD:
-            raise LocalError(
-                f"groups of a server of Iggy {self._socket.release.name} are not supported; read {self.url} without one"
-            )
+        if self._socket.release.has_names:
+            # found out by now
+            self._release = self._socket.release
         return IggyMembership(self._connection(), group, places)
 
     def ping(self) -> None:
@@ -321,6 +326,7 @@ class IggyTransport:
             retries=self._retries,
             release=self._release,
             user=self._user,
+            tls=self._tls,
         )
 
     def _streams(self) -> Sequence[StreamInfo]:
@@ -365,7 +371,7 @@ class IggyTransport:
     def _poll(self, topic: str, partition: int, strategy: Strategy, count: int) -> Polled:
         place = self._place(topic)
         for _ in range(2):
-            reader = _READER if self._socket.release is UNTOLD else _LATER_READER
+            reader = _LATER_READER if self._socket.release.has_names else _READER
             command = c.PollMessages(reader, *place, partition + 1, strategy, count, False)
             body = self._socket.request(command, again=True)
             polled = parse_poll_response(body, self._socket.release)

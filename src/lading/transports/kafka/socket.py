@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from ...dialects.kafka.layout import SPARE_BYTES
 from ...dialects.kafka.limits import ANSWER_BYTES_MAX
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
+from ..network import connect, make_tls_context
 
 CLIENT: Final = "lading"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
@@ -166,18 +166,9 @@ class KafkaSocket:
         return self._socket
 
     def _connect(self) -> None:
-        plain = socket.create_connection(self._address, self._timeout_s)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-            if self._access.tls:
-                context = ssl.create_default_context(cafile=self._access.ca_file)
-                self._socket = context.wrap_socket(plain, server_hostname=self._address[0])
-            else:
-                self._socket = plain
-        except BaseException:
-            plain.close()
-            raise
+        context = make_tls_context(self._access.ca_file) if self._access.tls else None
+        self._socket = connect(self._address, self._timeout_s, context)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:
             answer = self._ask("ApiVersions", 0)
             self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

@@ -13,6 +13,7 @@ from ...dialects.protocols import SCHEMES
 from ...model.errors import SettingError
 from ..fetched import FetchResult
 from ..interface import Membership, SendResult, TopicMeta, TransactionDecision
+from ..option_values import parse_option
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 WATCH_MS: Final = 100
 """How long all leaders together hold back their answers to a reader that waits for several of them."""
-_WORDS: Final[Mapping[str, bool]] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class KafkaTransport:
@@ -58,7 +58,7 @@ class KafkaTransport:
         self._reading_timeout_s = reading_timeout_s
         if password is not None and username is None:
             raise SettingError("a password was given without a username")
-        access = KafkaSecurity(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
+        access = KafkaSecurity(parse_option("tls", str(tls)) or ca_file is not None, ca_file, username, password)
         self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
         self._topics = KafkaTopics(self._cluster, url)
         self._reader = KafkaReader(self._cluster, self._topics, url)
@@ -230,11 +230,3 @@ def bootstrap(url: str) -> list[Address]:
             raise SettingError("give user and password as options (username, password), not in the URL")
         found.append((host, port))
     return found
-
-
-def _yes(name: str, value: bool | str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value.lower() not in _WORDS:
-        raise SettingError(f"{name} is {value!r}; it takes true or false")
-    return _WORDS[value.lower()]

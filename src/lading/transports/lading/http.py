@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
+from ..network import describe_failure
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"
@@ -130,11 +131,11 @@ class AdminHttp:
         if self._answered:
             return Unreachable(
                 f"the connection to the broker at {self.place} broke and {self._retries} retries did not bring it back "
-                f"({_cause(failure)})"
+                f"({describe_failure(failure)})"
             )
         return Unreachable(
-            f"no broker is reachable at {self.place} ({_cause(failure)}); start one with `lading serve --data DIR`, "
-            "or name the address of its admin endpoint"
+            f"no broker is reachable at {self.place} ({describe_failure(failure)}); "
+            "start one with `lading serve --data DIR`, or name the address of its admin endpoint"
         )
 
 
@@ -148,10 +149,3 @@ def refusal(answer: HttpResponse, request: str) -> Refusal | RemoteError:
         return RemoteError(
             f"{request} was answered with status {answer.status}" + (f": {text}" if text else ""), code=answer.status
         )
-
-
-def _cause(failure: Exception) -> str:
-    text = (
-        (failure.strerror if isinstance(failure, OSError) else str(failure)) or str(failure) or type(failure).__name__
-    )
-    return text[:1].lower() + text[1:]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
 from ...model.errors import MalformedMessage, RemoteError, Unreachable
+from ..network import describe_failure
 
 RECEIVE_BYTES: Final = 1 << 18
 END_S: Final = 2.0
@@ -160,7 +161,7 @@ class NsqConnection:
 
     def _broken(self, failure: BaseException) -> Unreachable:
         self.close()
-        return Unreachable(f"the connection to nsqd at {self.place} broke: {str(failure) or type(failure).__name__}")
+        return Unreachable(f"the connection to nsqd at {self.place} broke: {describe_failure(failure)}")
 
     def end(self) -> None:
         """Close when the server has done all it was told; it is told nothing more."""
