@@ -29,41 +29,6 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
-class EndpointSection(Section):
-    """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
-
-    remedy: ClassVar[str]
-    enabled: bool = True
-    address: Listen
-
-    @property
-    def secured(self) -> bool:
-        """Whether it may listen beyond loopback."""
-        raise NotImplementedError
-
-
-class UnauthenticatedEndpoint(EndpointSection):
-    """An endpoint whose protocol has no credentials: beyond loopback it must be allowed by name."""
-
-    remedy: ClassVar[str] = "allow_unauthenticated=true"
-    allow_unauthenticated: bool = False
-
-    @property
-    def secured(self) -> bool:
-        return self.allow_unauthenticated
-
-
-class TokenSettings(EndpointSection):
-    """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
-
-    token: SecretStr | None = Field(default=None, min_length=1)
-    token_file: Path | None = None
-
-
-class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
-    """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
-
-
 class CertificateSettings(Section):
     """The certificate of a listener that is always encrypted."""
 
@@ -84,13 +49,83 @@ class TlsSettings(CertificateSettings):
 
     enabled: bool = False
     client_ca: Path | None = None
-    """PEM: only clients with a certificate that one of these has signed may connect."""
+    """PEM: clients show a certificate that one of these has signed."""
+    client_certificates: Literal["required", "optional"] = "required"
+    """``optional``: clients without one may connect too; a certificate that is shown must be signed all the same."""
 
     @model_validator(mode="after")
     def _require_enabled(self) -> Self:
         if not self.enabled and (self.certificate is not None or self.client_ca is not None):
             raise ValueError("certificates are set, but TLS is off; set tls.enabled=true, or leave them out")
+        if self.client_ca is None and self.client_certificates == "optional":
+            raise ValueError("client_certificates is optional without client_ca; set both, or neither")
         return self
+
+    @property
+    def demands_certificate(self) -> bool:
+        """Whether every client has shown a certificate before anything else."""
+        return self.client_ca is not None and self.client_certificates == "required"
+
+
+class NsqTlsSettings(TlsSettings):
+    """TLS of nsqd, where clients begin with it, or plain and change to it by IDENTIFY."""
+
+    required: bool = True
+    """Whether clients that stay plain are refused all commands but IDENTIFY (nsqd: -tls-required)."""
+
+    @property
+    def demands_certificate(self) -> bool:
+        return self.required and super().demands_certificate
+
+
+class EndpointSection(Section):
+    """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
+
+    remedy: ClassVar[str]
+    enabled: bool = True
+    address: Listen
+
+    @property
+    def demands_certificate(self) -> bool:
+        """Whether only clients with a certificate are let in."""
+        return False
+
+    @property
+    def secured(self) -> bool:
+        """Whether it may listen beyond loopback."""
+        raise NotImplementedError
+
+
+class TlsEndpointSection(EndpointSection):
+    """An endpoint that may be encrypted."""
+
+    tls: TlsSettings = TlsSettings()
+
+    @property
+    def demands_certificate(self) -> bool:
+        return self.tls.demands_certificate
+
+
+class UnauthenticatedEndpoint(EndpointSection):
+    """An endpoint whose protocol has no credentials: beyond loopback it must be allowed by name."""
+
+    remedy: ClassVar[str] = "allow_unauthenticated=true"
+    allow_unauthenticated: bool = False
+
+    @property
+    def secured(self) -> bool:
+        return self.allow_unauthenticated or self.demands_certificate
+
+
+class TokenSettings(TlsEndpointSection):
+    """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
+
+    token: SecretStr | None = Field(default=None, min_length=1)
+    token_file: Path | None = None
+
+
+class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
+    """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
 
 
 IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10"]
@@ -101,7 +136,7 @@ ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 class WithListeners(EndpointSection):
     """An endpoint that may listen on more addresses, each with settings of its own.
 
-    A subclass has ``listeners``, by name. What a listener does not set it takes from its endpoint, but for the address.
+    A subclass has ``listeners``, by name. What a listener does not set it takes from its endpoint, but for addresses.
     """
 
     @model_validator(mode="before")
@@ -109,7 +144,7 @@ class WithListeners(EndpointSection):
     def _complete_listeners(cls, values: Any) -> Any:
         if not isinstance(values, Mapping) or not isinstance(values.get("listeners"), Mapping):
             return values
-        own = {name: value for name, value in values.items() if name not in ("listeners", "address")}
+        own = {name: value for name, value in values.items() if name not in ("listeners", "address", "advertised")}
         listeners = {
             name: merge_tables(own, given) if isinstance(given, Mapping) else given
             for name, given in values["listeners"].items()
@@ -140,14 +175,8 @@ class IggyListener(UnauthenticatedEndpoint):
     """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
-class IggyTcpListener(IggyListener):
+class IggyTcpListener(TlsEndpointSection, IggyListener):
     """An address for Iggy over TCP."""
-
-    tls: TlsSettings = TlsSettings()
-
-    @property
-    def secured(self) -> bool:
-        return self.allow_unauthenticated or self.tls.client_ca is not None
 
 
 class IggyTcpSettings(IggyTcpListener, WithListeners):
@@ -208,13 +237,12 @@ class AdminSettings(TokenSettings):
 
     @property
     def secured(self) -> bool:
-        return self.token is not None
+        return self.token is not None or self.demands_certificate
 
 
-class KafkaSettings(UnauthenticatedEndpoint):
-    """The Kafka endpoint (kafka.md 3)."""
+class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
+    """An address for Kafka clients (kafka.md 3)."""
 
-    address: Listen = Address("127.0.0.1", 9092)
     advertised: Listen | None = None
     """What clients are told to connect to; unset: the address they reached."""
     auto_create: bool = True
@@ -232,7 +260,14 @@ class KafkaSettings(UnauthenticatedEndpoint):
     """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
-class NsqEndpointSettings(UnauthenticatedEndpoint):
+class KafkaSettings(KafkaListener, WithListeners):
+    """The Kafka endpoint."""
+
+    address: Listen = Address("127.0.0.1", 9092)
+    listeners: Mapping[ListenerName, KafkaListener] = {}
+
+
+class NsqEndpointSettings(TlsEndpointSection, UnauthenticatedEndpoint):
     """What the faces of the NSQ node have in common (nsq.md 1, 5)."""
 
     connections_max: int = Field(default=4096, ge=1)
@@ -242,6 +277,7 @@ class NsqdTcpSettings(NsqEndpointSettings):
     """The NSQ endpoint that clients publish to and read from."""
 
     address: Listen = Address("127.0.0.1", 4150)
+    tls: NsqTlsSettings = NsqTlsSettings()
     advertised: Listen | None = None
     """Where lookups send clients; unset: where it listens."""
     carrier: bool = True

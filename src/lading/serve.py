@@ -30,6 +30,7 @@ from .endpoints.base.admission import set_keepalive
 from .endpoints.base.services import Endpoint, Services, format_bound_address, listen
 from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watch_loop
+from .endpoints.encryption.renewal import CertificateRenewal
 from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
@@ -109,8 +110,10 @@ async def serve(
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    reload = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, _on_hangup(stopped, reload))
     log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
     metrics = Metrics()
     with contextlib.ExitStack() as closing:
@@ -127,6 +130,7 @@ async def serve(
         closing.enter_context(watch_loop(loop, settings.broker.stall_timeout_ms))
         closing.enter_context(trimming(services))
         letters = loop.create_task(_copy_dead_letters(services))
+        certificates = loop.create_task(CertificateRenewal.of(services).watch(services, reload))
         (announce or _print)(_ready_line(settings, listeners, output))
         _warm_up()
         await stopped.wait()
@@ -134,7 +138,22 @@ async def serve(
         services.begin_stop()
         await asyncio.gather(*(endpoint.stop() for endpoint in endpoints))
         letters.cancel()
+        certificates.cancel()
     log.info("stopped")
+
+
+def _on_hangup(stopped: asyncio.Event, reload: asyncio.Event) -> Callable[[], None]:
+    """Return what SIGHUP does: what can be is read again, unless the terminal of a broker was closed, which ends it."""
+    is_in_terminal = os.isatty(0)
+
+    def on_hangup() -> None:
+        if is_in_terminal and not os.isatty(0):
+            stopped.set()
+        else:
+            log.info("SIGHUP: looking at certificates")
+            reload.set()
+
+    return on_hangup
 
 
 def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:

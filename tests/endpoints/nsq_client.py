@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 from typing import Any, NamedTuple
 
@@ -40,14 +41,22 @@ def message_of(data: bytes, *, extended: bool) -> Message:
 class NsqClient:
     """One connection, identified when ``told`` says something."""
 
-    def __init__(self, address: str, *, magic: bytes = b"  V2", **told: Any) -> None:
+    def __init__(
+        self, address: str, *, magic: bytes = b"  V2", context: ssl.SSLContext | None = None, **told: Any
+    ) -> None:
+        """``context``: begin with TLS."""
         host, _, port = address.rpartition(":")
         self.extended = bool(told.get("extend_support"))
         self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        if context is not None:
+            self.start_tls(context)
         self._buffer = b""
         self.send(magic)
         if told:
             self.identity = json.loads(self.identify(feature_negotiation=True, **told))
+
+    def start_tls(self, context: ssl.SSLContext) -> None:
+        self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
 
     def close(self) -> None:
         self._socket.close()

@@ -58,6 +58,11 @@ class Wire:
     def proceed(self) -> None:
         self._receive()
 
+    is_encrypted = False
+
+    def start_tls(self) -> None:
+        raise AssertionError("these clients stay plain")
+
     def settle(self) -> None:
         self.was_settled = True
 

@@ -10,7 +10,7 @@ import pytest
 from lading.broker.core.settings import BrokerSettings
 from lading.model.errors import SettingError
 from lading.serve import _broker_settings
-from lading.settings import Address, parse_address
+from lading.settings import Address, EndpointSettings, parse_address
 from lading.settings_loading import keys, load
 
 
@@ -171,6 +171,29 @@ def test_a_token_and_a_token_file_are_one_too_many(tmp_path: Path) -> None:
     path.write_text("s3cret")
     with pytest.raises(SettingError, match="set one of them"):
         load(None, [f"endpoints.admin.token_file={path}"], {"LADING__ENDPOINTS__ADMIN__TOKEN": "other"})
+
+
+def test_a_listener_of_kafka_advertises_its_own_address() -> None:
+    key = "endpoints.kafka"
+    loaded = load(None, [f"{key}.advertised=a:1", f"{key}.partitions=3", f"{key}.listeners.s.address=127.0.0.1:2"], {})
+    listener = loaded.settings.endpoints.kafka.listeners["s"]
+    assert (listener.advertised, listener.partitions) == (None, 3)
+
+
+@pytest.mark.parametrize("name", EndpointSettings.model_fields)
+def test_client_certificates_open_an_address_beyond_loopback_if_they_are_required(name: str) -> None:
+    key = f"endpoints.{name}"
+    options = [f"{key}.address=0.0.0.0:0", f"{key}.tls.enabled=true", f"{key}.tls.client_ca=/ca.pem"]
+    if name == "iggy_quic":
+        # QUIC takes no client certificates
+        with pytest.raises(SettingError, match=r"unknown setting endpoints\.iggy_quic\.tls\.enabled"):
+            load(None, options, {})
+        return
+    assert load(None, options, {}).settings.endpoints.section(name).secured
+    with pytest.raises(SettingError, match="can be reached from other machines"):
+        load(None, [*options, f"{key}.tls.client_certificates=optional"], {})
+    with pytest.raises(SettingError, match="client_certificates is optional without client_ca"):
+        load(None, [f"{key}.tls.enabled=true", f"{key}.tls.client_certificates=optional"], {})
 
 
 def test_listeners_take_what_they_do_not_set_from_their_endpoint(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class Identity:
     extend_support: bool = False
     desired_tag: str = ""
     ext_filter: Mapping[str, Any] | None = field(default=None, hash=False)
+    tls: bool = False
+    """Whether the client wants to change to TLS, if the answer says so."""
     forked: bool = False
     """Whether the client said anything that only the fork's clients say."""
 
@@ -114,7 +116,7 @@ _FORKED: Final = frozenset({"extend_support", "desired_tag", "ext_filter"})
 def parse(body: bytes) -> Identity:
     """The identity in the body of an IDENTIFY; Fault E_BAD_BODY or E_IDENTIFY_FAILED. Unknown keys are passed over.
 
-    TLS and compression are not offered: a client that asks for them is told so in the answer and goes on without.
+    Compression is not offered: a client that asks for it is told so in the answer and goes on without.
     """
     told = _document(body)
     if told.get("deflate") and told.get("snappy"):
@@ -137,6 +139,7 @@ def parse(body: bytes) -> Identity:
         extend_support=bool(told.get("extend_support")),
         desired_tag=tag,
         ext_filter=told.get("ext_filter"),
+        tls=bool(told.get("feature_negotiation") and told.get("tls_v1")),
         forked=not _FORKED.isdisjoint(told),
         **values,
     )
@@ -155,8 +158,14 @@ def _document(body: bytes) -> dict[str, Any]:
     return told
 
 
-def answer(identity: Identity, *, version: str, message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX) -> bytes:
-    """What the client is told: OK, or what was negotiated."""
+def answer(
+    identity: Identity,
+    *,
+    version: str,
+    tls: bool = False,
+    message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX,
+) -> bytes:
+    """What the client is told: OK, or what was negotiated; ``tls``: both sides change to it behind this answer."""
     if not identity.feature_negotiation:
         return b"OK"
     told: dict[str, Any] = {
@@ -164,7 +173,7 @@ def answer(identity: Identity, *, version: str, message_timeout_ms_max: int = li
         "version": version,
         "max_msg_timeout": message_timeout_ms_max,
         "msg_timeout": identity.message_timeout_ms,
-        "tls_v1": False,
+        "tls_v1": tls,
         "deflate": False,
         "deflate_level": 0,
         "max_deflate_level": DEFLATE_LEVEL_MAX,

@@ -10,9 +10,10 @@ from ...log_lines import origin
 from ...settings import Address
 
 TLS_HELLO: Final = (
-    "a TLS hello came to a plain port; switch TLS off in the client, or put a proxy that ends it in front"
+    "a TLS hello came to a plain port; switch TLS off in the client, or on in the endpoint's settings (tls.enabled)"
 )
-_HANDSHAKE: Final = 22
+HANDSHAKE_BYTE: Final = 22
+"""The first byte of a connection that begins with TLS."""
 _TLS_MAJOR: Final = 3
 _CLIENT_HELLO: Final = 1
 _TYPE_AT: Final = 5
@@ -20,7 +21,7 @@ _TYPE_AT: Final = 5
 
 def is_tls_hello(received: Sequence[int]) -> bool:
     """Return whether the first bytes of a connection are those of a TLS client: a handshake record with its hello."""
-    if len(received) < 2 or received[0] != _HANDSHAKE or received[1] != _TLS_MAJOR:
+    if len(received) < 2 or received[0] != HANDSHAKE_BYTE or received[1] != _TLS_MAJOR:
         return False
     return len(received) <= _TYPE_AT or received[_TYPE_AT] == _CLIENT_HELLO
 

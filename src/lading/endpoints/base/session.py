@@ -79,6 +79,13 @@ class ConnectionHandle(Protocol):
     inbox: Inbox
     """What was received and is not understood yet."""
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether what the client sends and gets is encrypted."""
+
+    def start_tls(self) -> None:
+        """Encrypt from here on what the client sends and gets; only of a listener that offers it."""
+
     def proceed(self) -> None:
         """Have the session receive again: what kept requests waiting is over."""
 

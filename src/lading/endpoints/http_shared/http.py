@@ -14,11 +14,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...endpoint_settings import TlsEndpointSection
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.receive_budget import ReceiveBudget
 from ..base.services import Services
+from ..encryption.listener_tls import find_tls
 from .cross_site import CrossSiteGuard, HostNames
 from .http_connection import HttpConnection, make_context
+from .https_connection import HttpsConnection
 
 DRAIN_TIMEOUT_S: Final = 5
 DATE_EVERY_S: Final = 1.0
@@ -68,10 +71,14 @@ class HttpEndpoint:
         """
         self._hosts = HostNames(services.settings.http, hosts)
         context = make_context(name, services, connections_max, reserved_paths)
+        section = services.settings.endpoints.section(name)
+        assert isinstance(section, TlsEndpointSection)
+        tls = find_tls(services, name, section)
+        new_connection = partial(HttpConnection, context) if tls is None else partial(HttpsConnection, tls, context)
         self._server = _Server(
             uvicorn.Config(
                 CrossSiteGuard(app, self._hosts, name, services.metrics),
-                http=partial(HttpConnection, context),  # type: ignore[arg-type]
+                http=new_connection,  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -24,7 +24,7 @@ def create_tcp(services: Services, name: str) -> Endpoint:
     """Create an endpoint, or a listener of it, over TCP; called by ``serve``."""
     settings = services.settings.endpoints.section(name)
     assert isinstance(settings, IggyTcpListener)
-    new_session = encrypt(services, name, settings.tls, _choose_session(services, name, settings, TRANSPORT_TCP))
+    new_session = encrypt(services, name, settings, _choose_session(services, name, settings, TRANSPORT_TCP))
     return TcpServer(services, name, _make_gate(services, name, settings), new_session)
 
 
@@ -50,7 +50,7 @@ def create_websocket(services: Services, name: str) -> Endpoint:
         return WebSocketSession(services, new_session, settings.request_bytes_max, connection)
 
     gate = _make_gate(services, name, settings)
-    return TcpServer(services, name, gate, encrypt(services, name, settings.tls, open_session))
+    return TcpServer(services, name, gate, encrypt(services, name, settings, open_session))
 
 
 def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:

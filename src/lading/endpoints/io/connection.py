@@ -60,6 +60,8 @@ _LOST: Final = _LostSession()
 class SessionConnection(Guarded):
     """One client connection, whatever carries it, and its session."""
 
+    is_encrypted = False
+
     def __init__(self, server: SessionServer) -> None:
         self._server = server
         self._services = server.services
@@ -127,6 +129,10 @@ class SessionConnection(Guarded):
         self.session.end()
 
     # -- what the session asks
+
+    def start_tls(self) -> None:
+        """Only a layer of TLS can."""
+        raise NotImplementedError
 
     def settle(self) -> None:
         """Note that the first request is whole."""

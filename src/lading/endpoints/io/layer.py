@@ -33,6 +33,14 @@ class InnerConnection:
         self.abort = connection.abort
         self.origin = connection.origin
         self.count_dropped = connection.count_dropped
+        self.start_tls = connection.start_tls
+        self.encrypts = False
+        """Whether the layer encrypts."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether what the client sends and gets is encrypted."""
+        return self.encrypts or self._connection.is_encrypted
 
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
@@ -45,8 +53,8 @@ class LayeredSession(ProtocolSession):
     """A layer; a subclass fills the inbox of the session within, and is the sink of its responses."""
 
     def __init__(self, services: Services, new_session: SessionFactory, connection: ConnectionHandle) -> None:
-        self._handle = InnerConnection(connection, Inbox(services.receive))
-        self.inner = self._handle.session = new_session(self._handle)
+        self.inner_connection = InnerConnection(connection, Inbox(services.receive))
+        self.inner = self.inner_connection.session = new_session(self.inner_connection)
         self.limits = self.inner.limits
         super().__init__(connection)
         self.responses = self.inner.responses
@@ -107,7 +115,7 @@ class LayeredSession(ProtocolSession):
         self.inner.is_ended = True
         self.inner.release_memory()
         # else the two would refer to each other
-        self._handle.session = None
+        self.inner_connection.session = None
 
     # -- what deadlines and the end of the connection depend on
 

@@ -12,16 +12,18 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...endpoint_settings import CertificateSettings, TlsSettings, endpoint_key
+from ...endpoint_settings import CertificateSettings, TlsSettings
 from ...log_lines import origin
 from ...model.errors import LadingError
 from ..base.services import Services
 from ..base.session import SessionFactory
-from .certificates import find_certificate
+from ..encryption.certificates import find_certificate
+from ..encryption.listener_tls import ListenerTls
 from .gate import Gate
-from .tls import make_context
 
 if TYPE_CHECKING:
+    from aioquic.quic.configuration import QuicConfiguration
+
     from .quic_server import QuicServer
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,8 @@ class QuicEndpoint:
         if certificate.certificate is not None:
             # now, not when the first client comes
             wanted = TlsSettings(enabled=True, certificate=certificate.certificate, key=certificate.key)
-            make_context(wanted, f"{endpoint_key(name)}.tls", services.settings.data)
+            tls = ListenerTls(services, name, wanted)
+            tls.on_renewed = self._renew
 
     async def start(self, listener: socket.socket) -> None:
         """Take datagrams from now on."""
@@ -80,8 +83,18 @@ class QuicEndpoint:
         else:
             self._server = server
 
-    def _load_server(self, gate: Gate, new_session: SessionFactory, request_bytes_max: int) -> QuicServer:
-        from .quic_server import QuicServer, make_configuration
+    def _renew(self) -> None:
+        """Have new connections begin with the certificate that is in the files now, which was found to be one."""
+        if self._server is not None:
+            self._server.configuration = self._make_configuration()
 
-        configuration = make_configuration(find_certificate(self._certificate, self._services.settings.data))
+    def _make_configuration(self) -> QuicConfiguration:
+        from .quic_server import make_configuration
+
+        return make_configuration(find_certificate(self._certificate, self._services.settings.data))
+
+    def _load_server(self, gate: Gate, new_session: SessionFactory, request_bytes_max: int) -> QuicServer:
+        from .quic_server import QuicServer
+
+        configuration = self._make_configuration()
         return QuicServer(self._services, self._name, gate, new_session, configuration, request_bytes_max)

@@ -81,6 +81,8 @@ class ArrivingRequest:
 class QuicClientConnection(SessionConnection):
     """A connection; ``receive`` is called with each of its datagrams."""
 
+    is_encrypted = True
+
     def __init__(self, server: QuicConnections, quic: BoundedQuicConnection, address: NetworkAddress) -> None:
         super().__init__(server)
         self._side = server

@@ -29,7 +29,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 from ...settings import Address
 from ..base.services import Services
 from ..base.session import SessionFactory
-from .certificates import CertificateFiles
+from ..encryption.certificates import CertificateFiles
 from .gate import Gate
 from .quic_bounds import WINDOW_BYTES, BoundedQuicConnection
 from .quic_connection import NetworkAddress, QuicClientConnection, QuicConnections
@@ -77,7 +77,8 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
     ) -> None:
         super().__init__(services, name, gate, new_session)
         self.request_bytes_max = request_bytes_max
-        self._configuration = configuration
+        self.configuration = configuration
+        """Of connections that begin from now on."""
         self._retry = QuicRetryTokenHandler()
 
     async def start(self, listener: socket.socket) -> None:
@@ -113,7 +114,7 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
         connection = self._by_id.get(header.destination_cid)
         if connection is not None:
             connection.receive(data, addr)
-        elif header.version not in self._configuration.supported_versions:
+        elif header.version not in self.configuration.supported_versions:
             self._negotiate_version(header, data, addr)
         elif header.packet_type is QuicPacketType.INITIAL and len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
             self._accept(header, data, addr)
@@ -132,7 +133,7 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
             answer = encode_quic_version_negotiation(
                 source_cid=header.destination_cid,
                 destination_cid=header.source_cid,
-                supported_versions=self._configuration.supported_versions,
+                supported_versions=self.configuration.supported_versions,
             )
             self.datagrams.sendto(answer, addr)
 
@@ -154,7 +155,7 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
             self._demand_token(header, addr)
             return
         quic = BoundedQuicConnection(
-            configuration=self._configuration,
+            configuration=self.configuration,
             streams_max=STREAMS_MAX,
             original_destination_connection_id=original_cid,
             retry_source_connection_id=retry_cid,

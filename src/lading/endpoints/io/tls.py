@@ -7,16 +7,14 @@ import logging
 import ssl
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final, cast
 
-from ...endpoint_settings import TlsSettings, endpoint_key
-from ...model.errors import LocalError
+from ...endpoint_settings import TlsEndpointSection
 from ..base.deadlines import Stage
 from ..base.responses import Bytes, Sink
 from ..base.services import Services
 from ..base.session import ConnectionHandle, ReceiveResult, SessionFactory
-from .certificates import find_certificate
+from ..encryption.listener_tls import ListenerTls, explain_failure, find_tls
 from .layer import LayeredSession
 
 log = logging.getLogger(__name__)
@@ -25,55 +23,26 @@ RECORDS_BYTES: Final = 256 << 10
 """Parts of responses up to this are joined: each write makes a record of its own, and costs as much as a long one."""
 
 
-def encrypt(services: Services, name: str, tls: TlsSettings, new_session: SessionFactory) -> SessionFactory:
+def encrypt(services: Services, name: str, section: TlsEndpointSection, new_session: SessionFactory) -> SessionFactory:
     """Return what makes sessions of the endpoint ``name``: with TLS if its settings say so, as they are otherwise."""
-    if not tls.enabled:
-        return new_session
-    context = make_context(tls, f"{endpoint_key(name)}.tls", services.settings.data)
-    return partial(TlsSession, context, services, new_session)
-
-
-def make_context(tls: TlsSettings, key: str, data: Path) -> ssl.SSLContext:
-    """Return a server's TLS context; LocalError in one sentence that names the setting below ``key`` at fault."""
-    files = find_certificate(tls, data)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(files.certificate, files.key, password="")
-    except (OSError, ValueError) as error:
-        where = f"{files.certificate}" + (f" and {files.key}" if files.key is not None else "")
-        raise LocalError(
-            f"setting {key}.certificate: {where} cannot be used: {_reason(error)}; "
-            "give a certificate and its key as PEM, the key without a password"
-        ) from None
-    if tls.client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(tls.client_ca)
-        except (OSError, ValueError) as error:
-            raise LocalError(
-                f"setting {key}.client_ca: {tls.client_ca} cannot be used: {_reason(error)}; give certificates as PEM"
-            ) from None
-    return context
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "not PEM").replace("_", " ").lower()
-    return str(getattr(error, "strerror", None) or error)
+    tls = find_tls(services, name, section)
+    return new_session if tls is None else partial(TlsSession, tls, services, new_session)
 
 
 class TlsSession(LayeredSession):
     """A client that speaks TLS, and within it another protocol."""
 
     def __init__(
-        self, context: ssl.SSLContext, services: Services, new_session: SessionFactory, connection: ConnectionHandle
+        self, tls: ListenerTls, services: Services, new_session: SessionFactory, connection: ConnectionHandle
     ) -> None:
         super().__init__(services, new_session, connection)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = self._is_broken = False
         self._sink: Sink | None = None
+        self._held: list[Bytes] = []
+        """What the session said while hands are shaken."""
+        self.inner_connection.encrypts = True
 
     # -- what the connection calls
 
@@ -138,6 +107,9 @@ class TlsSession(LayeredSession):
     # -- records
 
     def _encrypt(self, data: Bytes) -> None:
+        if not self._is_open:
+            self._held.append(data)
+            return
         left = memoryview(data)
         while left and not self._is_broken:
             try:
@@ -159,6 +131,9 @@ class TlsSession(LayeredSession):
             self.end()
             return False
         self._is_open = True
+        held, self._held = self._held, []
+        for data in held:
+            self._encrypt(data)
         self._flush()
         return True
 
@@ -178,6 +153,6 @@ class TlsSession(LayeredSession):
         """Tell why this is no TLS, or not one that is allowed; the connection is closed."""
         self._is_broken = True
         self.connection.count_dropped("tls")
-        log.info("closing the connection: TLS failed: %s", _reason(error), extra=self.connection.origin())
+        log.info("closing the connection: %s", explain_failure(error), extra=self.connection.origin())
         # the alert that tells the client
         self._flush()

@@ -13,4 +13,4 @@ def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     from .server import KafkaServer
 
-    return KafkaServer(services)
+    return KafkaServer(services, name)

@@ -32,7 +32,7 @@ from ..base.carrying import Carrying
 from ..base.responses import Slot
 from ..base.route_cache import RouteCache
 from .fetch_reader import ConvertedBatches, FetchReader, PartitionRecords
-from .handling import NAME, Context
+from .handling import Context
 from .request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class Fetcher:
         self.context = context
         self.broker = context.broker
         self.batcher = FetchReader(
-            context.broker, Carrying(context.services, NAME, RECORDS, default=context.settings.carrier)
+            context.broker, Carrying(context.services, context.name, RECORDS, default=context.settings.carrier)
         )
         self._answer_bytes_max = int(context.settings.answer_bytes_max)
         self._dropped = context.services.metrics.dropped.values
         self._messages_out = context.services.metrics.messages_out.values
-        self._labels = (NAME,)
+        self._name, self._labels = context.name, (context.name,)
         # only topics that exist are remembered, and finding one by its id takes a look at all of them
         self.topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker.topology, math.inf)
 
@@ -106,7 +106,7 @@ class Fetcher:
     def stubs(self, count: int) -> None:
         """Count messages that no carrier could bring across."""
         if count:
-            self._dropped[NAME, "unholdable"] += count
+            self._dropped[self._name, "unholdable"] += count
 
 
 def version_error(connection: RequestContext, version: int) -> MalformedMessage:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...endpoint_settings import KafkaSettings
+from ...endpoint_settings import KafkaListener
 from ...settings import Address
 from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ..base.services import Services
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...broker.broker import Broker
 
 NAME: Final = "kafka"
-"""The endpoint in settings, metrics and log lines."""
+"""The endpoint in settings; in metrics and log lines too, where it is no listener of its own."""
 NODE_ID: Final = 1
 """The one broker of the cluster: leader of everything, controller and coordinator."""
 CLUSTER_ID: Final = "lading"
@@ -70,7 +70,9 @@ class Context:
     """What all handlers of one endpoint share."""
 
     services: Services
-    settings: KafkaSettings
+    settings: KafkaListener
+    name: str = NAME
+    """The endpoint, or the listener of it, in metrics and log lines."""
 
     @property
     def broker(self) -> Broker:

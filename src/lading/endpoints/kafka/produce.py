@@ -44,7 +44,7 @@ from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.route_cache import RouteCache
 from ..base.services import now_us
-from .handling import NAME, Context
+from .handling import Context
 from .partition_batch import PartitionBatch, judge, judge_inline, without_traceback
 from .request_context import RequestContext
 
@@ -84,7 +84,7 @@ class ProduceHandler:
         self._routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(context.broker.topology)
         """By version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
-        self._labels = (NAME,)
+        self._labels = (context.name,)
         self._messages_in = context.services.metrics.messages_in.values
 
     def receive(self, connection: RequestContext, start: int, end: int) -> None:

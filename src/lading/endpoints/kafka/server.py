@@ -9,12 +9,14 @@ from itertools import takewhile
 from typing import Final
 
 from ...dialects.kafka.requests import load_codecs
+from ...endpoint_settings import KafkaListener
 from ..base.deadlines import Stage
 from ..base.services import Services
 from ..io.gate import Gate
 from ..io.tcp import TcpServer
+from ..io.tls import encrypt
 from .fetch import Fetcher
-from .handling import NAME, Context
+from .handling import Context
 from .produce import ProduceHandler
 from .registry import handlers, list_advertised_keys
 from .session import KafkaHandlers, KafkaSession
@@ -25,16 +27,17 @@ CODECS_AFTER_S: Final = 0.05
 class KafkaServer(TcpServer):
     """The listening socket, its connections, and the codecs of rare messages."""
 
-    def __init__(self, services: Services) -> None:
-        settings = services.settings.endpoints.kafka
-        context = Context(services, settings)
+    def __init__(self, services: Services, name: str) -> None:
+        settings = services.settings.endpoints.section(name)
+        assert isinstance(settings, KafkaListener)
+        context = Context(services, settings, name)
         rare = handlers(context)
         idle_timeout_ms = services.settings.connections.idle_timeout_ms
         # a consumer that is at work on what it got reads nothing more meanwhile
         timeouts_ms = {Stage.BLOCKED: (idle_timeout_ms, "connections.idle_timeout_ms")}
-        gate = Gate(services, NAME, settings.connections_max, timeouts_ms)
+        gate = Gate(services, name, settings.connections_max, timeouts_ms)
         shared = KafkaHandlers(context, ProduceHandler(context), Fetcher(context), rare, list_advertised_keys(rare))
-        super().__init__(services, NAME, gate, partial(KafkaSession, shared))
+        super().__init__(services, name, gate, encrypt(services, name, settings, partial(KafkaSession, shared)))
         self._keys = tuple(rare)
 
     async def start(self, listener: socket.socket) -> None:

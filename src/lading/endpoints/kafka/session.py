@@ -28,7 +28,7 @@ from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Slot
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import Fetcher
-from .handling import NAME, Answer, Context, Fields, Framed, Handler, Request, Session
+from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
 from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
@@ -162,7 +162,7 @@ class KafkaSession(ProtocolSession):
 
     def count(self, name: str, error: int) -> None:
         """Count a response in the metrics."""
-        self._requests[NAME, name, str(error)] += 1
+        self._requests[self._handlers.context.name, name, str(error)] += 1
 
     def hold(self, is_held: bool) -> None:
         """Have the requests behind this one wait for what it does, or go on."""

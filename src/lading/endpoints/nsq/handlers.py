@@ -33,6 +33,13 @@ class CommandContext(Protocol):
     identity: Identity
     state: ClientState
     consumer: NsqConsumer | None
+    offers_tls: bool
+    """Whether the client is plain, and may change to TLS by IDENTIFY."""
+    needs_tls: bool
+    """Whether the client is plain, and only IDENTIFY is taken before it has changed to TLS."""
+
+    def start_tls(self) -> None:
+        """Change to TLS behind the answer that was given last."""
 
     def respond(self, data: bytes) -> None:
         """Answer with this, behind what was asked before."""
@@ -52,6 +59,8 @@ Handler = Callable[[CommandContext, Line, bytes], None]
 
 def require_state(connection: CommandContext, command: Command) -> None:
     """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
+    if connection.needs_tls and command.name != "IDENTIFY":
+        raise NsqProtocolError("E_INVALID", f"cannot {command.name} in current state (TLS required)")
     if connection.state not in command.states:
         verb = "SUB" if command.leads_to is ClientState.SUBSCRIBED else command.name
         raise NsqProtocolError("E_INVALID", f"cannot {verb} in current state")
@@ -63,8 +72,12 @@ def require_state(connection: CommandContext, command: Command) -> None:
 
 
 def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
-    connection.identity = identify.parse(body)
-    connection.respond(identify.answer(connection.identity, version=VERSION))
+    connection.identity = identity = identify.parse(body)
+    tls = identity.tls and connection.offers_tls
+    connection.respond(identify.answer(identity, version=VERSION, tls=tls))
+    if tls:
+        connection.start_tls()
+        connection.respond(commands.OK)
     connection.beat_later()
 
 

@@ -20,6 +20,7 @@ from ..base.services import Endpoint, Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from ..io.gate import Gate
 from ..io.tcp import TcpServer
+from ..io.tls import encrypt
 from . import lookup as lookups
 from .fork import VERSION
 from .lookup import NsqdProducer
@@ -301,4 +302,4 @@ def endpoint(services: Services, name: str) -> Endpoint:
     settings = services.settings.endpoints.nsqlookupd_tcp
     handlers = LookupHandlers(lookups.of(services), node_of(services), settings.registrations_max)
     gate = Gate(services, NAME, settings.connections_max)
-    return TcpServer(services, NAME, gate, partial(LookupSession, handlers))
+    return TcpServer(services, NAME, gate, encrypt(services, NAME, settings, partial(LookupSession, handlers)))

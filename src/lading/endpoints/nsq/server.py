@@ -7,8 +7,11 @@ from functools import partial
 
 from ...settings import Address
 from ..base.services import Endpoint, Services
+from ..base.session import SessionFactory
+from ..encryption.listener_tls import find_tls
 from ..io.gate import Gate
 from ..io.tcp import TcpServer
+from ..io.tls_upgrade import UpgradedTlsSession
 from . import node as nodes
 from .publish import Publisher
 from .publish_coalescing import PublishCoalescer
@@ -28,9 +31,16 @@ class NsqdServer(TcpServer):
             services.broker.appender.call_before_flush,
             services.busy_poll.record_response,
         )
-        handlers = NsqdHandlers(services, self._node, publisher, gathering)
-        gate = Gate(services, NAME, services.settings.endpoints.nsqd_tcp.connections_max)
-        super().__init__(services, NAME, gate, partial(NsqdSession, handlers))
+        settings = services.settings.endpoints.nsqd_tcp
+        tls = find_tls(services, NAME, settings)
+        handlers = NsqdHandlers(
+            services, self._node, publisher, gathering, tls is not None, tls is not None and settings.tls.required
+        )
+        new_session: SessionFactory = partial(NsqdSession, handlers)
+        if tls is not None:
+            new_session = partial(UpgradedTlsSession, tls, services, new_session)
+        gate = Gate(services, NAME, settings.connections_max)
+        super().__init__(services, NAME, gate, new_session)
 
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""

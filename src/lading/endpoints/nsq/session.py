@@ -27,7 +27,7 @@ from .handlers import HANDLERS, require_state
 from .node import Node, TopicNeeded
 from .publication import Publication
 from .publication_reader import PublicationReader
-from .publish import Publisher
+from .publish import Publisher, PublishRoute
 from .publish_coalescing import PublishCoalescer
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ ANSWERS_BYTES_MAX: Final = 256 << 10
 """Answers to a subscriber that does not read, besides its messages; then its commands wait."""
 
 _BY_ENDPOINT: Final = (NAME,)
+_NO_ROUTES: Final[Mapping[bytes, PublishRoute]] = {}
 _OK: Final = frame(RESPONSE, commands.OK)
 _HEARTBEAT: Final = frame(RESPONSE, commands.HEARTBEAT)
 _DONE: Final = ReceiveResult.DONE
@@ -68,6 +69,10 @@ class NsqdHandlers:
     node: Node
     publisher: Publisher
     gathering: PublishCoalescer
+    offers_tls: bool = False
+    """Whether plain clients may change to TLS."""
+    requires_tls: bool = False
+    """Whether they must."""
 
 
 class NsqdSession(ProtocolSession):
@@ -93,7 +98,9 @@ class NsqdSession(ProtocolSession):
         self._requests = handlers.services.metrics.requests.values
         self._sent_bytes = handlers.services.metrics.sent_bytes.values
         self.intake = PublicationReader(self, handlers.publisher, handlers.gathering, NAME, self._requests)
-        self._routes = handlers.publisher.routes
+        self.offers_tls, self.needs_tls = handlers.offers_tls, handlers.requires_tls
+        # lines that others have sent are no way around the need for TLS
+        self._routes = _NO_ROUTES if self.needs_tls else handlers.publisher.routes
         self.published: Mapping[str, int] = self.intake.published
         self.identity = Identity()
         self.state = ClientState.FRESH
@@ -301,9 +308,23 @@ class NsqdSession(ProtocolSession):
             raise NsqProtocolError("E_BAD_PROTOCOL")
         inbox.at += len(commands.MAGIC)
         self._has_greeted = True
+        if self.offers_tls and self.connection.is_encrypted:
+            self._leave_plain()
         self.connection.settle()
         self.beat_later()
         return True
+
+    def start_tls(self) -> None:
+        """Change to TLS behind the answer that was given last."""
+        if not self.responses.is_empty:
+            raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
+        self.connection.start_tls()
+        self._leave_plain()
+
+    def _leave_plain(self) -> None:
+        """What needs TLS may be asked from now on."""
+        self.offers_tls = self.needs_tls = False
+        self._routes = self.intake.publisher.routes
 
     def beat_later(self) -> None:
         """Send a heartbeat after the interval that the client asked for."""

@@ -1,0 +1,46 @@
+"""The certificate of an encrypted listener: the one that the settings name, or the broker's own.
+
+The broker's own is made when a listener first needs one, lies in the data directory and stays the same, so that
+clients can be told to trust it. It is signed by itself, with a key on the curve P-256: QUIC clients of Iggy that do not
+check certificates take no other kind (docs/reference/protocols/iggy.md#quic).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...endpoint_settings import CertificateSettings
+from ...model.errors import LocalError
+
+log = logging.getLogger(__name__)
+
+OWN_FILE: Final = "certificate.pem"
+"""Certificate and key of the broker's own, in the data directory."""
+VALID_DAYS: Final = 3_650
+
+
+class CertificateFiles(NamedTuple):
+    """Where certificate and key are, in PEM; they may stand in one file."""
+
+    certificate: Path
+    key: Path | None
+
+
+def find_certificate(settings: CertificateSettings, data: Path) -> CertificateFiles:
+    """Return the files of a listener's certificate; LocalError if the broker's own is missing and cannot be made."""
+    if settings.certificate is not None:
+        return CertificateFiles(settings.certificate, settings.key)
+    own = data / OWN_FILE
+    if not own.exists():
+        # takes 45 ms and 17 MB that brokers without a certificate of their own spare themselves
+        from .authority import make_certificate, own_names, write_file
+
+        try:
+            made = make_certificate("lading", own_names(), VALID_DAYS)
+            write_file(own, made.to_pem() + made.key_to_pem())
+        except OSError as error:
+            raise LocalError(f"certificate {own}: cannot be made: {error.strerror}") from None
+        log.info("made a certificate of this broker's own: %s", own)
+    return CertificateFiles(own, None)

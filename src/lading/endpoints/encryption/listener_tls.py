@@ -1,0 +1,109 @@
+"""The TLS of one listener: what its new connections begin with, made again when its files change."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ...endpoint_settings import TlsEndpointSection, TlsSettings, endpoint_key
+from ...model.errors import LocalError
+from ..base.services import Services
+from .certificates import find_certificate
+from .renewal import CertificateRenewal
+
+_VERIFY_MODES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
+
+
+def _ignore() -> None:
+    """Nobody listens."""
+
+
+class ListenerTls:
+    """The TLS of one listener. Connections that are open keep what they began with."""
+
+    def __init__(self, services: Services, name: str, settings: TlsSettings) -> None:
+        """Raises LocalError in one sentence that names the setting at fault."""
+        self._settings, self._data = settings, services.settings.data
+        self._key = f"{endpoint_key(name)}.tls"
+        self.on_renewed: Callable[[], None] = _ignore
+        """Called, maybe in a worker, when files that can be used were read again."""
+        self.renew()
+        CertificateRenewal.of(services).add(name, self.files, self.renew)
+
+    def files(self) -> Sequence[Path]:
+        """Return the files that it is made of."""
+        settings = self._settings
+        files = (*find_certificate(settings, self._data), settings.client_ca)
+        return tuple(file for file in files if file is not None)
+
+    def renew(self) -> None:
+        """Read the files. Raises LocalError in one sentence, and changes nothing, if they cannot be used."""
+        self.context = make_context(self._settings, self._key, self._data)
+        self.on_renewed()
+
+
+def find_tls(services: Services, name: str, section: TlsEndpointSection) -> ListenerTls | None:
+    """Return the TLS of the endpoint ``name``, or None if its settings say that it is plain."""
+    return ListenerTls(services, name, section.tls) if section.tls.enabled else None
+
+
+def make_context(tls: TlsSettings, key: str, data: Path) -> ssl.SSLContext:
+    """Return a server's TLS context; LocalError in one sentence that names the setting below ``key`` at fault."""
+    files = find_certificate(tls, data)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # a password that is asked for is none: the broker must not wait for somebody to type it
+        context.load_cert_chain(files.certificate, files.key, password="")
+    except (OSError, ValueError) as error:
+        where = f"{files.certificate}" + (f" and {files.key}" if files.key is not None else "")
+        raise LocalError(
+            f"setting {key}.certificate: {where} cannot be used: {find_reason(error)}; "
+            "give a certificate and its key as PEM, the key without a password"
+        ) from None
+    if tls.client_ca is not None:
+        context.verify_mode = _VERIFY_MODES[tls.client_certificates]
+        try:
+            context.load_verify_locations(tls.client_ca)
+        except (OSError, ValueError) as error:
+            raise LocalError(
+                f"setting {key}.client_ca: {tls.client_ca} cannot be used: {find_reason(error)}; "
+                "give certificates as PEM"
+            ) from None
+    return context
+
+
+def find_reason(error: Exception) -> str:
+    """Return why files or a handshake are not what they should be, in OpenSSL's words."""
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_message:
+        return f"{(error.reason or '').replace('_', ' ').lower()}: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not PEM").replace("_", " ").lower()
+    return str(getattr(error, "strerror", None) or error)
+
+
+_PLAIN_CLIENT: Final = "a plain client came to a port with TLS; switch TLS on in the client"
+_NOT_TRUSTED: Final = "the client does not trust the certificate of this listener; give it the one that signed it"
+_ADVICE: Final = {
+    "WRONG_VERSION_NUMBER": _PLAIN_CLIENT,
+    "HTTP_REQUEST": _PLAIN_CLIENT,
+    "HTTPS_PROXY_REQUEST": _PLAIN_CLIENT,
+    "UNKNOWN_PROTOCOL": _PLAIN_CLIENT,
+    "RECORD_LAYER_FAILURE": _PLAIN_CLIENT,
+    "UNSUPPORTED_PROTOCOL": "the client speaks no TLS of version 1.2 or later",
+    "NO_PROTOCOLS_AVAILABLE": "the client speaks no TLS of version 1.2 or later",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "this listener wants a certificate of its clients (tls.client_ca)",
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate is not one that tls.client_ca allows",
+    "TLSV1_ALERT_UNKNOWN_CA": _NOT_TRUSTED,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NOT_TRUSTED,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _NOT_TRUSTED,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate of this listener has expired; renew it",
+}
+
+
+def explain_failure(error: ssl.SSLError) -> str:
+    """Return a sentence for the log: why a client's TLS failed, and what to do about it where that is known."""
+    advice = _ADVICE.get(error.reason or "")
+    return f"TLS failed: {find_reason(error)}" + (f"; {advice}" if advice else "")

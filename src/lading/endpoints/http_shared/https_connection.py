@@ -1,0 +1,154 @@
+"""HTTPS: an HTTP connection behind TLS, with the places, deadlines and limits of a plain one from its first byte on.
+
+asyncio's own TLS calls a protocol only when hands are shaken: half handshakes would take no place and have a deadline
+of their own. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ..base.peer import origin_of
+from ..base.responses import Bytes
+from ..encryption.listener_tls import ListenerTls, explain_failure
+from .http_connection import HttpConnection, HttpContext
+
+log = logging.getLogger(__name__)
+
+READ_BYTES: Final = 256 << 10
+_PLAIN_ANSWER: Final = b"this port speaks HTTPS; ask for https:// instead of http://\n"
+PLAIN_RESPONSE: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_PLAIN_ANSWER), _PLAIN_ANSWER)
+)
+"""What a client is told that speaks plain HTTP."""
+
+
+class EncryptedTransport(asyncio.Transport):
+    """A transport of asyncio with TLS over it."""
+
+    def __init__(self, context: ssl.SSLContext, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._context, self._transport = context, transport
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_open = self._has_ended = False
+        self.pause_reading = transport.pause_reading  # type: ignore[method-assign]
+        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.abort = transport.abort  # type: ignore[method-assign]
+        self.get_write_buffer_size = transport.get_write_buffer_size  # type: ignore[method-assign]
+
+    def decrypt(self, data: bytes) -> Iterator[bytes]:
+        """Yield what the client said in these records; raises SSLError if it is no TLS, or not one that is allowed."""
+        self._incoming.write(data)
+        try:
+            if not self._is_open:
+                self._tls.do_handshake()
+                self._is_open = True
+            while part := self._tls.read(READ_BYTES):
+                yield part
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLZeroReturnError:
+            pass
+        finally:
+            # answers of the handshake, and the alert that tells a client why it is refused
+            self._flush()
+        self.close()
+
+    def refuse(self, answer: bytes) -> None:
+        """Part from a client whose handshake failed, with an answer that is not encrypted, or none."""
+        self._has_ended = True
+        if answer:
+            self._transport.write(answer)
+        self._transport.close()
+
+    def write(self, data: Bytes) -> None:
+        """Send ``data``, encrypted."""
+        with suppress(ssl.SSLError):
+            self._tls.write(data)
+        self._flush()
+
+    def writelines(self, list_of_data: Iterable[Bytes]) -> None:
+        """Send all of these, one behind the other."""
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        """As asyncio has it."""
+        return self._transport.can_write_eof()
+
+    def write_eof(self) -> None:
+        """Tell the client that no more comes, and read on."""
+        self._say_goodbye()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Close when all is sent."""
+        self._say_goodbye()
+        self._transport.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As asyncio's own TLS has it."""
+        own = {"sslcontext": self._context, "ssl_object": self._tls}
+        return own[name] if name in own else self._transport.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """As asyncio has it."""
+        self._transport.set_protocol(protocol)
+
+    def _say_goodbye(self) -> None:
+        if self._is_open and not self._has_ended:
+            self._has_ended = True
+            # the client's own goodbye is not waited for
+            with suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._transport.write(self._outgoing.read())
+
+
+class HttpsConnection(HttpConnection):
+    """One connection. uvicorn makes it; ``tls`` and ``context`` come first, by functools.partial."""
+
+    _encrypted: EncryptedTransport
+
+    def __init__(
+        self,
+        tls: ListenerTls,
+        context: HttpContext,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(context, config, server_state, app_state, _loop)
+        self._listener_tls = tls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin as a plain connection does, behind TLS."""
+        self._encrypted = EncryptedTransport(self._listener_tls.context, transport)
+        super().connection_made(self._encrypted)
+
+    def data_received(self, data: bytes) -> None:
+        """Decrypt, and go on as a plain connection does."""
+        try:
+            for part in self._encrypted.decrypt(data):
+                super().data_received(part)
+        except ssl.SSLError as error:
+            context = self._context
+            context.drop("tls")
+            log.info(
+                "closing the connection: %s", explain_failure(error), extra=origin_of(context.name, self.transport)
+            )
+            self._encrypted.refuse(PLAIN_RESPONSE if error.reason == "HTTP_REQUEST" else b"")
