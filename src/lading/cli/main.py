@@ -15,6 +15,7 @@ from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
 from ..model.version import __version__
 from . import (
+    cert,
     config,
     contract,
     demo,
@@ -58,6 +59,7 @@ app.command("spool", rich_help_panel="Spark")(spool.spool)
 app.add_typer(pipeline.app, cls=NearestGroup, name="pipeline", rich_help_panel="Spark")
 app.add_typer(quarantine.app, cls=NearestGroup, name="quarantine", rich_help_panel="Spark")
 app.add_typer(contract.app, cls=NearestGroup, name="contract", rich_help_panel="Spark")
+app.command("cert", rich_help_panel="Broker")(cert.cert)
 app.add_typer(config.app, cls=NearestGroup, name="config", rich_help_panel="Broker")
 
 
