@@ -32,18 +32,18 @@ from tests.endpoints.nsq_client import pub
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 CALLS_MAX: Final = {
-    ("Iggy send", "os"): 85,
-    ("Iggy send", "fsync"): 107,
+    ("Iggy send", "os"): 83,
+    ("Iggy send", "fsync"): 105,
     ("Iggy poll", "os"): 89,
     ("Iggy poll", "fsync"): 89,
-    ("Kafka Produce", "os"): 130,
-    ("Kafka Produce", "fsync"): 145,
+    ("Kafka Produce", "os"): 124,
+    ("Kafka Produce", "fsync"): 141,
     ("Kafka Fetch", "os"): 142,
     ("Kafka Fetch", "fsync"): 142,
-    ("NSQ PUB", "os"): 77,
-    ("NSQ PUB", "fsync"): 104,
-    ("NSQ 64 FINs", "os"): 48,
-    ("NSQ 64 FINs", "fsync"): 48,
+    ("NSQ PUB", "os"): 76,
+    ("NSQ PUB", "fsync"): 102,
+    ("NSQ 64 FINs", "os"): 42,
+    ("NSQ 64 FINs", "fsync"): 42,
 }
 """Calls a request, by what is asked and durability ("fsync": the sync itself ends within the pass)."""
 

@@ -108,13 +108,14 @@ class RealFile:
         return end
 
     def write(self, data: Data, at: int) -> None:
+        if os.pwrite(self._fd, data, at) != len(data):
+            self._write_again(memoryview(data), at)
+
+    def _write_again(self, data: memoryview, at: int) -> None:
         # a short write (nearly full disk) is repeated whole: whether its first part arrived is then of no matter
-        for _ in range(3):
+        for _ in range(2):
             if os.pwrite(self._fd, data, at) == len(data):
                 return
-        self._write_parts(memoryview(data), at)
-
-    def _write_parts(self, data: memoryview, at: int) -> None:
         while data:
             written = os.pwrite(self._fd, data, at)
             data = data[written:]

@@ -197,7 +197,8 @@ class DiskPartitionLog(LogSidecars):
         if done is not None and (self.refusal is None or not self._read_only):
             self._overlay.finish_sync()
             self._segments.synced = done
-            self.high_watermark = done.end.offset
+            _, end = done
+            self.high_watermark = end.offset
             self._mark.stale = True
             self._update_last_stable_offset()
         if self.on_synced is not None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from .active import ActiveSegment
 from .disk import Disk, File
@@ -18,11 +18,8 @@ from .segment import LogPosition, Segment
 _LOADED_MAX: Final = 4
 
 
-class Reached(NamedTuple):
-    """How far a log reaches: the base offset of its last segment and the end in it."""
-
-    base_offset: int
-    end: LogPosition
+Reached = tuple[int, LogPosition]
+"""How far a log reaches: (base offset of its last segment, end in it). Made at every sync, so without a class."""
 
 
 class Segments:
@@ -59,7 +56,7 @@ class Segments:
     @property
     def written(self) -> Reached:
         """How far the segments are written."""
-        return Reached(self.active.base_offset, self.active.written)
+        return self.active.base_offset, self.active.written
 
     @property
     def closed(self) -> list[Segment]:
@@ -143,8 +140,9 @@ class Segments:
                     self._disk.remove(path)
 
     def _limit(self, segment: Segment) -> LogPosition:
-        if segment.base_offset == self.synced.base_offset:
-            return self.synced.end
+        base_offset, end = self.synced
+        if segment.base_offset == base_offset:
+            return end
         assert segment.end is not None
         return segment.end
 

@@ -66,16 +66,15 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
     """Return an unsigned varint of at most 32 bits and the position after it. Raises MalformedMessage."""
-    value = shift = 0
-    while shift < 35:
-        if at >= len(frame):
+    value, end = 0, len(frame)
+    for shift in range(0, 35, 7):
+        if at >= end:
             raise MalformedMessage("the request ends inside a number", at=at)
         byte = frame[at]
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-        shift += 7
     raise MalformedMessage("a number of the request has more than 32 bits", at=at)
 
 

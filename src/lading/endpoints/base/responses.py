@@ -145,22 +145,19 @@ class ResponseQueue:
         sink = self._sink
         if sink is None:
             return
-        data: Bytes | None
-        if len(parts) == 1:
-            data = parts[0]
-            size_bytes = len(data)
-        else:
-            size_bytes = sum(map(len, parts))
-            # below this one copy is cheaper than one more buffer in a write
-            data = b"".join(parts) if size_bytes <= self._joined_bytes else None
+        is_whole = len(parts) == 1
+        size_bytes = len(parts[0]) if is_whole else sum(map(len, parts))
         self._sent_bytes[self._labels] += size_bytes
         if self.is_single:
             sink.writelines(parts)
         elif size_bytes > self._piece_bytes or self._outgoing:
             self._outgoing += parts
             self._send_piece()
-        elif data is not None:
-            sink.write(data)
+        elif is_whole:
+            sink.write(parts[0])
+        elif size_bytes <= self._joined_bytes:
+            # one copy is cheaper than one more buffer in a write
+            sink.write(b"".join(parts))
         else:
             sink.writelines(parts)
 

@@ -127,16 +127,21 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
                 self._result = session.receive(self._clock())
             finally:
                 self._is_receiving = False
-        result, is_ended = self._result, session.is_ended
-        is_stopping = self._services.stopping
-        if result is _DONE and inbox.at == inbox.have and not (is_ended or is_stopping or self._is_held):
-            # nearly every read ends here: all was taken, nothing waits, and the socket is read on
-            session.responses.is_watched = False
-            if inbox.is_large:
-                inbox.make_room(False)
-            else:
-                inbox.at = inbox.have = 0
+        is_all_taken = inbox.at == inbox.have and self._result is _DONE
+        if not is_all_taken or session.is_ended or self._is_held or self._services.stopping:
+            self._see_to_rest()
             return
+        # nearly every read ends here: nothing waits, and the socket is read on
+        session.responses.is_watched = False
+        if inbox.is_large:
+            inbox.make_room(False)
+        else:
+            inbox.at = inbox.have = 0
+
+    def _see_to_rest(self) -> None:
+        """After the session has taken what it may: see to what it left, to the socket, and to the end."""
+        session, inbox, result = self.session, self.inbox, self._result
+        is_ended, is_stopping = session.is_ended, self._services.stopping
         is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
         if not is_ended and not inbox.make_room(is_waiting):
             session.refuse_memory()

@@ -45,11 +45,11 @@ class PartitionBatch:
         self.append: Append | None = None
 
 
-def _takes_long(facts: BatchHeader) -> bool:
+def _takes_long(size_bytes: int, codec: int) -> bool:
     """Whether judging a batch would hold up the event loop."""
     if engine.get_loaded(validation.KERNEL_MODULE) is None:
-        return facts.size_bytes > INLINE_TWIN_BYTES
-    return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
+        return size_bytes > INLINE_TWIN_BYTES
+    return size_bytes > INLINE_COMPRESSED_BYTES.get(codec, INLINE_BYTES)
 
 
 def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bool:
@@ -58,11 +58,12 @@ def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bo
         facts = batch.facts
         if facts is None:
             continue
-        if _takes_long(facts):
+        codec = facts.codec
+        if _takes_long(facts.size_bytes, codec):
             return False
         at = start + batch.start
         try:
-            if facts.codec == NONE:
+            if codec == NONE:
                 batch.times = validation.validate_batch(source, at, facts)
                 continue
             try:

@@ -299,8 +299,9 @@ class PendingProduce:
 
     def wait_for(self, append: Append) -> None:
         """Answer after an append is done."""
-        self._waiting += 1
-        append.add_done_callback(self.settle)
+        if not append.done:
+            self._waiting += 1
+            append.add_done_callback(self.settle)
 
     def settle(self, append: Append | None = None) -> None:
         """Note that an append is done, or, without one, that all are begun."""

@@ -180,15 +180,16 @@ class NsqConsumer:
         A fatal fault is the last one, and the position is behind its command.
         """
         stop, ids = delivery.take_fins(source, start, end, textual=self._textual)
-        if len(ids) == 1 and self._finished_one(int(ids[0])):
+        count = len(ids)
+        if count == 1 and self._finished_one(int(ids[0])):
             return stop, []
         faults: list[NsqProtocolError] = []
         partitions, offsets = delivery.decode_message_ids(ids)
         done = 0
-        while done < len(ids):
-            same = int(np.argmax(partitions[done:] != partitions[done])) or len(ids) - done
+        while done < count:
+            same = int((partitions[done:] != partitions[done]).argmax()) or count - done
             bad = offsets[done : done + same] < 0
-            good = int(np.argmax(bad)) if bad.any() else same
+            good = int(bad.argmax()) if bad.any() else same
             taken = self._finished(int(partitions[done]), offsets[done : done + good]) if good else 0
             done += taken
             if taken == same:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...broker.core.append import Balanced, ByNumber, PartitionChoice, WriteResult, choose_partition
+from ...broker.core.append import Balanced, ByNumber, PartitionChoice, Write, WriteResult, choose_partition
 from ...broker.core.pending_append import Append
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
@@ -19,7 +19,7 @@ from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LimitExceeded
 from ..base.route_cache import RouteCache
 from .fork import takes_ext
-from .message_store import BatchStore, Bytes, MessageStore, RunStore, Store
+from .message_store import BatchStore, Bytes, MessageStore, RunStore
 from .node import Node, TopicNeeded
 from .publication import Publication
 
@@ -123,7 +123,9 @@ class Publisher:
         else:
             stop = min(stop, max(start + RUN_BYTES_MAX, end))
             messages = RunStore(command, route.name, route.takes_ext, source, start, body, stop)
-        append = self._append(route, messages.room_bytes, messages.store, now_us, who, delay_us)
+        partition = route.partition or choose_partition(route.topic, route.choice)
+        write = partial(messages.store, partition.number, partition.log.append_time_us(now_us))
+        append = self._append(partition, messages.room_bytes, write, who, now_us + delay_us if delay_us else 0)
         publication = Publication(route.failure, messages.answers, messages.commands_count, messages.end)
         publication.append, publication.messages_count = append, append.count
         append.add_done_callback(publication.settle)
@@ -133,21 +135,21 @@ class Publisher:
         self, route: PublishRoute, source: Bytes, count: int, line_bytes: int, who: object, now_us: int
     ) -> Append:
         """Publish just the ``count`` PUB commands that ``source`` is, of a route that ``joins``."""
-
-        def store(number: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
-            where = (array, at, base_offset, number, time_us * 1_000)
-            return WriteResult(publishing.store_alike(source, count, line_bytes, *where), count, time_us, time_us)
-
-        return self._append(route, source.size + publishing.GROWTH_BYTES * count, store, now_us, who)
-
-    def _append(
-        self, route: PublishRoute, room_bytes: int, store: Store, now_us: int, who: object, delay_us: int = 0
-    ) -> Append:
         partition = route.partition or choose_partition(route.topic, route.choice)
-        write = partial(store, partition.number, partition.log.append_time_us(now_us))
+        number, time_us = partition.number, partition.log.append_time_us(now_us)
+
+        def write(array: Bytes, at: int, base_offset: int) -> WriteResult:
+            size_bytes = publishing.store_alike(
+                source, count, line_bytes, array, at, base_offset, number, time_us * 1_000
+            )
+            return WriteResult(size_bytes, count, time_us, time_us)
+
+        return self._append(partition, source.size + publishing.GROWTH_BYTES * count, write, who)
+
+    def _append(self, partition: Partition, room_bytes: int, write: Write, who: object, due_us: int = 0) -> Append:
+        """Append now, or what readers see from ``due_us`` on."""
         try:
-            if delay_us:
-                due_us = now_us + delay_us
+            if due_us:
                 append = self._broker.postponed.append(partition, due_us, codes.NSQ, 0, room_bytes, write)
             else:
                 append = self._broker.appender.append(partition, codes.NSQ, 0, room_bytes, write, who)

@@ -137,24 +137,28 @@ class NsqdSession(ProtocolSession):
         return frame(ERROR, b"too much client connections")
 
     def receive(self, now_us: int) -> ReceiveResult:
+        self.now_us = now_us
+        is_held_up = self.responses.waiting or self.is_blocked or self.is_congested or self.is_ended
+        if is_held_up or self.consumer is not None or self.inbox.at:
+            return self._take_all(now_us)
+        # the usual read of a publisher that waits for each answer: not a rule of its own, only a shorter way
+        try:
+            publication = self.intake.take_repeated(now_us)
+        except NsqProtocolError as fault:
+            self._refuse(fault)
+        else:
+            if publication is None:
+                return self._take_all(now_us)
+            self._answer_publication(publication)
+        self.requests_count += 1
+        self._heard_us = now_us
+        return _DONE
+
+    def _take_all(self, now_us: int) -> ReceiveResult:
+        """Take one command after the other, as far as order and bounds allow."""
         inbox, waiting = self.inbox, self.responses.waiting
         begun, unread_bytes, result = inbox.at, inbox.have - inbox.at, _DONE
-        self.now_us, self._steps_left = now_us, STEPS_MAX
-        if not (begun or waiting or self.consumer is not None or self.is_ended or self.is_congested or self.is_blocked):
-            # the usual read of a publisher that waits for each answer; not a rule of its own, only a shorter way
-            try:
-                publication = self.intake.take_repeated(now_us)
-            except NsqProtocolError as fault:
-                self._refuse(fault)
-                publication = None
-            if publication is not None:
-                self.requests_count += 1
-                self._heard_us = now_us
-                if publication.done:
-                    self.responses.add((publication.answers,))
-                else:
-                    self._answer_later(publication)
-                return _DONE
+        self._steps_left = STEPS_MAX
         while inbox.at < inbox.have and not self.is_ended:
             if (
                 self.is_congested
@@ -286,14 +290,14 @@ class NsqdSession(ProtocolSession):
             publication = self.intake.take_first(line, self.now_us)
         if publication is None:
             return False
-        if publication.done:
-            self.responses.add((publication.answers,))
-        else:
-            self._answer_later(publication)
+        self._answer_publication(publication)
         return True
 
-    def _answer_later(self, publication: Publication) -> None:
-        """Keep a place for the answer of what is not durable yet."""
+    def _answer_publication(self, publication: Publication) -> None:
+        """Answer in turn: now, or when the messages are durable."""
+        if publication.done:
+            self.responses.add((publication.answers,))
+            return
         publication.slots.append(self.responses.slot())
         if self._appender.congested:
             self.connection.wait_for_disk()
