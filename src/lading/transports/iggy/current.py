@@ -42,7 +42,7 @@ from ...dialects.iggy_classic.primitives import (
 )
 from ...dialects.iggy_classic.records import record
 from ...dialects.iggy_classic.releases import FLAGGED, MessageForm, Release
-from ...dialects.iggy_current import messages, stored_fallback
+from ...dialects.iggy_current import layout, messages, stored_fallback
 from ...dialects.iggy_current.checksums import hash_bytes
 from ...dialects.iggy_current.errors import Eviction
 from ...dialects.iggy_current.headers import EVICTION, HEADER_BYTES, parse_reply_header, request_header
@@ -227,10 +227,14 @@ def read_batches(body: bytearray, start: int) -> tuple[Run, int | None]:
     for chunk in run.chunks:
         part = run.region[int(chunk[BODY_START]) : int(chunk[BODY_END])]
         first, end = int(chunk[BASE_OFFSET]), int(chunk[LAST_OFFSET]) + 1
+        # a batch of which the first messages were cut off keeps its base offset
+        base = U64.read(part.data, layout.BASE_OFFSET)[0]
         found = np.empty((int(chunk[COUNT]), 3), np.int64)
         kernels = engine.select(messages.STORED_KERNEL_MODULE, stored_fallback, part.size)
-        count = kernels.intact(part, first, end, found.reshape(-1), 16 * part.size)
+        count = kernels.intact(part, base, end, found.reshape(-1), 16 * part.size)
         if count != chunk[COUNT]:
-            intact = messages.salvage(Run(run.dialect, run.region, chunk[np.newaxis])).chunks[:, BASE_OFFSET].tolist()
+            whole = chunk.copy()
+            whole[BASE_OFFSET] = base
+            intact = messages.salvage(Run(run.dialect, run.region, whole[np.newaxis])).chunks[:, BASE_OFFSET].tolist()
             return run, next((offset for offset in range(first, end) if offset not in intact), first)
     return run, None
