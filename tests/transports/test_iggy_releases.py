@@ -158,10 +158,10 @@ def batch(*payloads: bytes) -> pa.RecordBatch:
     return fill_missing_columns(pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
-def read(transport: IggyTransport, name: str, partition: int = 0) -> list[tuple[object, ...]]:
+def read(transport: IggyTransport, name: str, partition: int = 0, offset: int = 0) -> list[tuple[object, ...]]:
     return [
         row
-        for part in transport.fetch(name, partition, 0).decode()
+        for part in transport.fetch(name, partition, offset).decode()
         for row in zip(
             *(part.columns[field].to_pylist() for field in ("offset", "id", "headers", "payload")), strict=True
         )
@@ -201,6 +201,24 @@ def test_a_release_that_is_named_is_spoken_at_once(lading_: Running, release: st
     transport.send(name, 1, batch(b"one", b"two"))
     assert read(transport, name, 1)[0] == (0, b"\1" * 16, HEADERS, b"one")
     check_group(transport, name)
+    transport.close()
+
+
+@pytest.mark.parametrize("release", RELEASED)
+def test_who_is_not_told_states_gets_available_messages(lading_: Running, release: str) -> None:
+    transport = open_transport(url_of(lading_, release), timeout_s=20)
+    assert isinstance(transport, IggyTransport)
+    name = f"{next(_names)}.topic"
+    transport.create_topic(name)
+    transport.send(name, 0, batch(b"one", b"two", b"three"))
+    lading.set_state(lading_.url, name, "poisoned", where="offset = 1")
+    parts = list(transport.fetch(name, 0, 0).decode(states="all"))
+    offsets, states = (
+        [value for part in parts for value in part.columns[field].to_pylist()] for field in ("offset", "state")
+    )
+    tells_states = release in ("0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60")
+    assert offsets == ([0, 1, 2] if tells_states else [0, 2])
+    assert states == ([1, 20, 1] if tells_states else [1, 1])
     transport.close()
 
 
@@ -324,6 +342,8 @@ def test_the_current_generation_is_found_by_its_silence(lading_: Running, monkey
         (0, 0, 0),
         (1, 0, 3),
     ]
+    # from the middle of a batch, which keeps its base offset (iggy-current.md N4)
+    assert [row[::3] for row in read(transport, name, 1, 1)] == [(1, b"two"), (2, b"three")]
     assert name in [each.name for each in transport.topics()]
     with pytest.raises(LocalError, match="does not exist"):
         transport.topic(f"{name}s")

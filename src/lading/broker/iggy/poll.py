@@ -84,11 +84,13 @@ class IggyPoller:
         now_us: int,
         states: frozenset[State] | None = None,
         names_partition: bool = False,
+        shows_states: bool = True,
     ) -> PollResult:
         """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
 
         ``names_partition``: the member polls this one of its partitions instead, and is refused any other.
 
+        ``shows_states``: whether answers tell the state of a message; if not, only available ones are among them.
         ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
         ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
         """
@@ -100,7 +102,7 @@ class IggyPoller:
             partition = self._partition(topic, consumer, member, partition_number)
         if partition is None:
             return PollResult(None, None, 0)
-        reader = iggy_row.HIDING if topic.settings.hide_states else iggy_row.SHOWING
+        reader = iggy_row.SHOWING if shows_states and not topic.settings.hide_states else iggy_row.HIDING
         if states is not None:
             reader = _choosing(reader, states)
         offset = self._start(partition, consumer, strategy, count, reader)

@@ -23,7 +23,7 @@ from . import limits
 
 SHOWING: Final = VisibilityRule("iggy", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
 HIDING: Final = VisibilityRule("iggy_hiding", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
-"""A poll of a topic whose settings hide states."""
+"""A poll of a topic whose settings hide states, or in a form without a field for the state."""
 
 POLLED: Final = Capabilities(
     duplicate_keys=False,

@@ -20,4 +20,5 @@ def render_headers_only(reading: ReadResult, place: PolledPlace, fit: Fit | None
 class HeadersOnlyPoller(Poller):
     """Answers polls with what the release can read of each message."""
 
+    shows_states = False
     render = staticmethod(render_headers_only)

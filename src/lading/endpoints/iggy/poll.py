@@ -54,6 +54,8 @@ class Poller:
 
     stored_as: ClassVar[int] = codes.IGGY_CLASSIC
     """Messages of this dialect go as they are stored."""
+    shows_states: ClassVar[bool] = True
+    """Whether the form of a message tells its state; without it only available messages are polled."""
     render = staticmethod(answer_of)
     """What makes the messages that were read those that clients of the release get."""
 
@@ -148,6 +150,7 @@ class Poller:
             max_bytes=self._answer_bytes_max,
             now_us=now_us,
             states=states,
+            shows_states=self.shows_states,
         )
         if polled.reading is not None:
             self._messages_out[self._labels] += polled.count

@@ -79,8 +79,9 @@ class ZeroCopySender08(ZeroCopySender):
 
 
 class ZeroCopyPoller(Poller):
-    """Gives messages as they are stored; states are not told, since these releases know none."""
+    """Gives messages as they are stored."""
 
+    shows_states = False
     form: ClassVar[WireForm] = FORM_0_9
     stored_as = codes.IGGY_ZERO_COPY
 

@@ -27,7 +27,6 @@ from ....dialects.iggy_current.responses import POLLED as POLLED_HEAD
 from ....dialects.iggy_messages.derived_ids import fill_ids
 from ....model.errors import Reason, Refusal
 from ....model.scan_request import ScanRequest
-from ....model.state import State
 from ...base.carrying import Carrying, Fit
 from ...base.route_cache import RouteCache
 from ...base.services import Services
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 _TAIL = struct.Struct("<BQIB")
 """Strategy kind and value, count, auto-commit: what follows the bytes that name consumer, topic and partition."""
-_AVAILABLE: Final = frozenset({State.AVAILABLE})
 
 
 class PollRoute(NamedTuple):
@@ -104,7 +102,7 @@ class CurrentPoller:
             bool(auto_commit),
             max_bytes=self._answer_bytes_max,
             now_us=now_us,
-            states=_AVAILABLE,
+            shows_states=False,
             names_partition=names_partition,
         )
         if polled.partition is None or polled.reading is None or not polled.reading.pieces:
