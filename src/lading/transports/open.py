@@ -14,12 +14,14 @@ from ..model.errors import SettingError
 from ..model.protocol import Scheme
 from .interface import Transport
 from .option_values import parse_option
+from .secrets import PREFIX, SECRETS, add_environment
 
 
 def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
     """Open the server or directory behind ``url``; a text without ``://`` is a directory, a transport is itself.
 
-    ``options`` go to the transport, e.g. ``timeout_s``; those of a server may also stand behind ``?`` in its URL.
+    ``options`` go to the transport, e.g. ``timeout_s``; those of a server may also stand behind ``?`` in its URL,
+    and some have a default in the environment (``secrets.FROM_ENVIRONMENT``).
     SettingError for an unknown scheme or option, or a URL that cannot be one; a server that does not answer is found at
     the first request.
     """
@@ -34,7 +36,7 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
         there = f"there are {', '.join(known)}" if known else "it takes none"
         hint = f"did you mean {near[0]}?" if near else there
         raise SettingError(f"{text} has no transport option {unknown!r}; {hint}")
-    transport: Transport = made(text, **options)
+    transport: Transport = made(text, **add_environment(options, known))
     return transport
 
 
@@ -54,6 +56,11 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
         if not is_given or name in options:
             fault = "stands twice" if name in options else "has no value"
             raise SettingError(f"{text}: option {name!r} in the URL {fault}; write NAME=VALUE&NAME=VALUE behind '?'")
+        if name in SECRETS:
+            raise SettingError(
+                f"{text}: a URL is no place for {name}; put it into a file ({name}_file=…) or the environment "
+                f"({PREFIX}{name.upper()})"
+            )
         options[name] = parse_option(name, unquote(value))
     return text, options
 

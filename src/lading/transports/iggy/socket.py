@@ -17,7 +17,8 @@ from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
-from ..network import connect, describe_failure
+from ..client_tls import ClientTls, explain_failure
+from ..network import connect
 from .current import CURRENT, PROBE_S, CurrentFrames, SyncGroup, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_stats
 
@@ -76,7 +77,7 @@ class IggySocket:
         retries: int = 6,
         release: Release | None = None,
         user: tuple[str, str] = ("iggy", "iggy"),
-        tls: ssl.SSLContext | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if timeout_s <= 0:
             raise SettingError(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
@@ -173,7 +174,7 @@ class IggySocket:
         return first
 
     def _connect(self, timeout_s: float) -> socket.socket:
-        return connect(self._address, timeout_s, self._tls)
+        return connect(self._address, timeout_s, None if self._tls is None else self._tls.make_context())
 
     def _log_in(self, connection: socket.socket, release: Release) -> None:
         name, password = self._user
@@ -252,12 +253,9 @@ class IggySocket:
         return status, _exactly(connection, size_bytes)
 
     def _unreachable(self, failure: OSError, again: bool) -> Unreachable:
-        cause = describe_failure(failure)
+        cause = explain_failure(failure)
         if isinstance(failure, ssl.SSLError):
-            return Unreachable(
-                f"the Iggy server at {self.place}: TLS failed ({cause}); see that it has TLS there, and name the "
-                "certificates to trust by the option ca_file"
-            )
+            return Unreachable(f"the Iggy server at {self.place}: TLS failed: {cause}")
         if not self._answered:
             return Unreachable(
                 f"no Iggy server answers at {self.place} ({cause}); see that one listens there for TCP "

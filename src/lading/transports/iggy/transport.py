@@ -17,10 +17,10 @@ from ...dialects.iggy_classic.protocol import SENT, UNORDERED
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
 from ...model.errors import ChecksumMismatch, Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name, spellings
+from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..interface import PartitionMeta, SendResult, TopicMeta
-from ..network import make_tls_context
-from ..option_values import parse_option
+from ..secrets import read_secret
 from ..topics import split_new_name, unknown_topic_error
 from .addresses import check_name, find_free_id, split_url
 from .group import IggyMembership, StreamTopic
@@ -58,8 +58,9 @@ class IggyTransport:
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (not sends: the server cannot tell
     a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the generation does:
     their order then travels by carrier wherever a message has two or more; ``release`` of the server, such as "0.9",
-    which is found out otherwise, except that 0.0.30 must be named; ``username`` and ``password`` for those that ask for
-    a login; ``tls`` and ``ca_file`` (a file of certificates to trust besides the system's).
+    which is found out otherwise, except that 0.0.30 must be named; ``username`` with ``password`` or ``password_file``
+    for those that ask for a login; ``tls``, with ``ca_file`` (a file of certificates to trust besides the system's),
+    ``certificate_file`` and ``key_file`` (what the server is shown).
     """
 
     idempotent = False
@@ -73,17 +74,19 @@ class IggyTransport:
         keeps_order: bool = True,
         release: str | None = None,
         username: str = "iggy",
-        password: str = "iggy",
-        tls: bool | str = False,
+        password: str | None = None,
+        password_file: str | None = None,
+        tls: bool | str | None = None,
         ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
     ) -> None:
         self.url = url
         host, port, self._stream = split_url(url)
         self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
         self._release = None if release is None else find_release(release)
-        self._user = username, password
-        is_encrypted = parse_option("tls", str(tls)) or ca_file is not None
-        self._tls = make_tls_context(ca_file) if is_encrypted else None
+        self._user = username, read_secret("password", password, password_file) or "iggy"
+        self._tls = parse_tls(tls, ca_file, certificate_file, key_file)
         self._socket = self._connection()
         self._states = IggyStates(url, self._socket, self._place, self.topic)
         self.capabilities = SENT if keeps_order else UNORDERED

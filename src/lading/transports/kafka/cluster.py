@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ...dialects.kafka import errors
 from ...model.errors import Refusal, RemoteError, Unreachable
-from ..network import describe_failure
+from ..client_tls import explain_failure
 from .socket import KafkaSecurity, KafkaSocket
 
 FIRST_PAUSE_S: Final = 0.05
@@ -180,7 +180,7 @@ class KafkaCluster:
 
     def unreachable(self, failure: OSError) -> Unreachable:
         """The error for a connection that broke and did not come back."""
-        cause = describe_failure(failure)
+        cause = explain_failure(failure)
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
             return Unreachable(f"no Kafka broker reachable at {places} ({cause}); check that one is listening there")

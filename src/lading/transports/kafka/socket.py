@@ -18,7 +18,8 @@ from ...dialects.kafka.layout import SPARE_BYTES
 from ...dialects.kafka.limits import ANSWER_BYTES_MAX
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
-from ..network import connect, make_tls_context
+from ..client_tls import ClientTls
+from ..network import connect
 
 CLIENT: Final = "lading"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
@@ -33,13 +34,12 @@ _LENGTH: Final = struct.Struct(">ii")
 class KafkaSecurity:
     """How brokers are reached: over TLS or not, and as whom. The password is in no message."""
 
-    tls: bool = False
-    ca_file: str | None = None
+    tls: ClientTls | None = None
     username: str | None = None
     password: str | None = None
 
     def __repr__(self) -> str:
-        return f"KafkaSecurity(tls={self.tls}, username={self.username!r})"
+        return f"KafkaSecurity(tls={self.tls is not None}, username={self.username!r})"
 
 
 class KafkaSocket:
@@ -166,7 +166,7 @@ class KafkaSocket:
         return self._socket
 
     def _connect(self) -> None:
-        context = make_tls_context(self._access.ca_file) if self._access.tls else None
+        context = self._access.tls.make_context() if self._access.tls is not None else None
         self._socket = connect(self._address, self._timeout_s, context)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:

@@ -11,9 +11,10 @@ from ...dialects.kafka.commands import EARLIEST, LATEST
 from ...dialects.kafka.protocol import RECORDS
 from ...dialects.protocols import SCHEMES
 from ...model.errors import SettingError
+from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..interface import Membership, SendResult, TopicMeta, TransactionDecision
-from ..option_values import parse_option
+from ..secrets import read_secret
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
@@ -32,10 +33,11 @@ WATCH_MS: Final = 100
 class KafkaTransport:
     """One Kafka cluster, ``kafka://host:port[,host:port]``; reads what is committed (read_committed).
 
-    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls`` and ``ca_file`` (a file of
-    certificates to trust besides the system's); ``username`` and ``password`` for SASL/PLAIN. In a group,
-    ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a member that does not read for
-    ``reading_timeout_s`` gives its partitions back.
+    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls``, with ``ca_file`` (a file
+    of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what brokers are shown);
+    ``username`` with ``password`` or ``password_file`` for SASL/PLAIN. In a group, ``session_timeout_s`` without a sign
+    of life makes the cluster drop this member, and a member that does not read for ``reading_timeout_s`` gives its
+    partitions back.
     """
 
     capabilities = RECORDS
@@ -46,19 +48,23 @@ class KafkaTransport:
         *,
         timeout_s: float = 30.0,
         retries: int = 20,
-        tls: bool | str = False,
+        tls: bool | str | None = None,
         ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
         username: str | None = None,
         password: str | None = None,
+        password_file: str | None = None,
         session_timeout_s: float = 45.0,
         reading_timeout_s: float = 300.0,
     ) -> None:
         self.url = url
         self._session_timeout_s = session_timeout_s
         self._reading_timeout_s = reading_timeout_s
+        password = read_secret("password", password, password_file)
         if password is not None and username is None:
             raise SettingError("a password was given without a username")
-        access = KafkaSecurity(parse_option("tls", str(tls)) or ca_file is not None, ca_file, username, password)
+        access = KafkaSecurity(parse_tls(tls, ca_file, certificate_file, key_file), username, password)
         self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
         self._topics = KafkaTopics(self._cluster, url)
         self._reader = KafkaReader(self._cluster, self._topics, url)

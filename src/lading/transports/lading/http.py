@@ -12,12 +12,12 @@ import select
 import time
 from collections.abc import Mapping
 from email.message import Message
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
-from ..network import describe_failure
+from ..client_tls import ClientTls, explain_failure
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"
@@ -48,7 +48,14 @@ class AdminHttp:
     """
 
     def __init__(
-        self, host: str, port: int, *, timeout_s: float = 30.0, retries: int = 6, token: str | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 6,
+        token: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if timeout_s <= 0:
             raise SettingError(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
@@ -60,7 +67,11 @@ class AdminHttp:
         self._answered = False
         token = token or os.environ.get(TOKEN_VARIABLE)
         self._headers = {"authorization": f"Bearer {token}".encode()} if token else {}
-        self._connection = HTTPConnection(host, port, timeout=timeout_s)
+        self._connection = (
+            HTTPConnection(host, port, timeout=timeout_s)
+            if tls is None
+            else HTTPSConnection(host, port, timeout=timeout_s, context=tls.make_context())
+        )
 
     def get(self, *parts: str | int, wait_ms: int = 0, **query: Any) -> HttpResponse:
         """GET the resource at these path parts; query values that are None are left out."""
@@ -131,10 +142,10 @@ class AdminHttp:
         if self._answered:
             return Unreachable(
                 f"the connection to the broker at {self.place} broke and {self._retries} retries did not bring it back "
-                f"({describe_failure(failure)})"
+                f"({explain_failure(failure)})"
             )
         return Unreachable(
-            f"no broker is reachable at {self.place} ({describe_failure(failure)}); "
+            f"no broker is reachable at {self.place} ({explain_failure(failure)}); "
             "start one with `lading serve --data DIR`, or name the address of its admin endpoint"
         )
 

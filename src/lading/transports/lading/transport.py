@@ -14,9 +14,11 @@ from ...dialects.native.protocol import SENT
 from ...model.errors import MalformedMessage, Reason, Refusal
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
+from ..client_tls import parse_tls
 from ..fetched import FetchResult, States, missing
 from ..interface import PartitionMeta, Queried, SendResult, TopicMeta
 from ..open import address
+from ..secrets import read_secret
 from ..topics import split_new_name, unknown_topic_error
 from .blocks import BlockWriter, Compression
 from .group import LadingMembership
@@ -30,15 +32,31 @@ class LadingTransport:
     """The admin endpoint of one broker.
 
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (reads, and sends: they are
-    idempotent); ``token`` where the endpoint asks for one.
+    idempotent); ``token`` or ``token_file`` where the endpoint asks for one; ``tls`` for HTTPS, with ``ca_file`` (a
+    file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what it is shown).
     """
 
     idempotent = True
     capabilities = SENT
 
-    def __init__(self, url: str, *, timeout_s: float = 30.0, retries: int = 6, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 6,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls: bool | str | None = None,
+        ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
+    ) -> None:
         self.url = url
-        self._http = AdminHttp(*address(url, "lading"), timeout_s=timeout_s, retries=retries, token=token)
+        token = read_secret("token", token, token_file)
+        encryption = parse_tls(tls, ca_file, certificate_file, key_file)
+        host, port = address(url, "lading")
+        self._http = AdminHttp(host, port, timeout_s=timeout_s, retries=retries, token=token, tls=encryption)
         self._places: dict[str, tuple[str, str]] = {}
         self._turns: dict[str, int] = {}
         self._writer = self.writer()

@@ -6,14 +6,15 @@ import json
 import os
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
-from ...model.errors import MalformedMessage, RemoteError, Unreachable
-from ..network import describe_failure
+from ...model.errors import MalformedMessage, RemoteError, SettingError, Unreachable
+from ..client_tls import ClientTls, explain_failure
 
 RECEIVE_BYTES: Final = 1 << 18
 END_S: Final = 2.0
@@ -32,8 +33,8 @@ class IdentifyOptions:
     timeout_ms: int = 0
     more: dict[str, Any] = field(default_factory=dict)
 
-    def document(self) -> bytes:
-        """The body of IDENTIFY."""
+    def document(self, *, tls: bool = False) -> bytes:
+        """The body of IDENTIFY; ``tls`` asks to change to TLS behind its answer."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         said: dict[str, Any] = {
             "client_id": name,
@@ -42,6 +43,8 @@ class IdentifyOptions:
             "feature_negotiation": True,
             **self.more,
         }
+        if tls:
+            said["tls_v1"] = True
         if self.extend_support:
             said["extend_support"] = True
         # said empty too: a node of Lading's sees by it that ids may be binary, with the trace id
@@ -65,7 +68,20 @@ class NsqConnection:
     It does not wait for messages by itself: ``pump`` takes what has arrived, into ``messages`` and ``answers``.
     """
 
-    def __init__(self, host: str, port: int, identity: IdentifyOptions, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        identity: IdentifyOptions,
+        *,
+        timeout_s: float,
+        tls: ClientTls | None = None,
+        auth_secret: str | None = None,
+    ) -> None:
+        """With ``tls`` the connection changes to TLS by IDENTIFY; RemoteError from a server that does not.
+
+        ``auth_secret`` is said to a server that asks for one.
+        """
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.messages: deque[bytes] = deque()
         self.errors: list[str] = []
@@ -84,11 +100,30 @@ class NsqConnection:
                 "(Lading prints its address as nsqd_tcp when it starts)"
             ) from None
         try:
-            answer = self.ask(MAGIC + write("IDENTIFY", body=identity.document()))
+            answer = self.ask(MAGIC + write("IDENTIFY", body=identity.document(tls=tls is not None)))
             self.facts: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
-        except (ValueError, RemoteError, MalformedMessage):
+            if tls is not None:
+                self._start_tls(tls, host)
+            if self.facts.get("auth_required"):
+                self._authenticate(auth_secret)
+        except (ValueError, RemoteError, MalformedMessage, SettingError):
             self.close()
             raise
+
+    def _start_tls(self, tls: ClientTls, host: str) -> None:
+        if not self.facts.get("tls_v1"):
+            raise RemoteError(f"nsqd at {self.place} offers no TLS (tls_v1); leave out tls, or switch it on there")
+        try:
+            self._socket = tls.make_context().wrap_socket(self._socket, server_hostname=host)
+        except OSError as failure:
+            raise self._broken(failure) from None
+        # the server says OK once more, encrypted
+        self.ask(b"")
+
+    def _authenticate(self, secret: str | None) -> None:
+        if secret is None:
+            raise RemoteError(f"nsqd at {self.place} asks for a secret; give the option auth_secret_file")
+        self.ask(write("AUTH", body=secret.encode()))
 
     @property
     def knows_ext(self) -> bool:
@@ -132,7 +167,9 @@ class NsqConnection:
         try:
             if not select.select([self._socket], [], [], wait_s)[0]:
                 return
-            data = self._socket.recv(RECEIVE_BYTES)
+            data = self._receive()
+            if data is None:
+                return
         except (OSError, ValueError) as failure:
             raise self._broken(failure) from None
         if not data:
@@ -140,6 +177,22 @@ class NsqConnection:
             raise self._broken(ConnectionError(f"it closed the connection{said}"))
         self._buffer += data
         self._take(awaiting)
+
+    def _receive(self) -> bytes | None:
+        """What has arrived, nothing at the end; None where only TLS itself had something to say."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.recv(RECEIVE_BYTES)
+        # all of it: what is decrypted already, no select tells of
+        self._socket.settimeout(0)
+        parts: list[bytes] = []
+        try:
+            while part := self._socket.recv(RECEIVE_BYTES):
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            return b"".join(parts) or None
+        finally:
+            self._socket.settimeout(self._timeout_s)
+        return b"".join(parts)
 
     def _take(self, awaiting: bool) -> None:
         at, beats = 0, 0
@@ -161,7 +214,7 @@ class NsqConnection:
 
     def _broken(self, failure: BaseException) -> Unreachable:
         self.close()
-        return Unreachable(f"the connection to nsqd at {self.place} broke: {describe_failure(failure)}")
+        return Unreachable(f"the connection to nsqd at {self.place} broke: {explain_failure(failure)}")
 
     def end(self) -> None:
         """Close when the server has done all it was told; it is told nothing more."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from contextlib import closing
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from ...model.errors import RemoteError, Unreachable
+from ..client_tls import ClientTls, explain_failure, has_no_tls
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
@@ -32,7 +34,9 @@ class LookupResult(NamedTuple):
 class Discovery:
     """What stands behind an address: an nsqlookupd's HTTP port, an nsqd's HTTP port, or an nsqd."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, *, timeout_s: float, tls: ClientTls | None = None) -> None:
+        """With ``tls`` it is asked over HTTPS; over HTTP if it has none, as the nodes that it names must have TLS."""
+        self._tls = tls
         self._host = host
         self._port = port
         self._timeout_s = timeout_s
@@ -95,13 +99,24 @@ class Discovery:
         # servers before 1.0 wrap every answer
         return dict(found.get("data") or {}) if "status_code" in found else found
 
+    def _connection(self) -> HTTPConnection:
+        if self._tls is None:
+            return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        context = self._tls.make_context()
+        return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
+
     def _ask(self, method: str, path: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         place = f"{self._host}:{self._port}"
-        with closing(HTTPConnection(self._host, self._port, timeout=self._timeout_s)) as http:
+        with closing(self._connection()) as http:
             try:
                 http.request(method, f"{path}?{urlencode(parameters)}", headers=V1)
                 answer = http.getresponse()
                 content = answer.read()
+            except ssl.SSLError as failure:
+                if not has_no_tls(failure):
+                    raise Unreachable(f"nsqlookupd at {place}: TLS failed: {explain_failure(failure)}") from None
+                self._tls = None
+                return self._ask(method, path, parameters)
             except HTTPException:
                 raise _NotHttp(place) from None
             except ConnectionResetError as failure:

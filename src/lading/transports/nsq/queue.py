@@ -27,7 +27,7 @@ from .connection import IdentifyOptions, NsqConnection, NsqRefusal
 from .lookup import Discovery, NsqdAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 LOG: Final = logging.getLogger("lading.client")
 LOOK_S: Final = 60.0
@@ -92,21 +92,24 @@ class NsqQueue:
     def __init__(
         self,
         discovery: Discovery,
+        connect: Callable[[str, int, IdentifyOptions], NsqConnection],
         topic: str,
         channel: str,
         identity: IdentifyOptions,
         *,
         in_flight: int,
-        timeout_s: float,
     ) -> None:
-        """Connects to every node that has the topic; Unreachable or NsqRefusal where none can be talked to."""
+        """Connects to every node that has the topic; Unreachable or NsqRefusal where none can be talked to.
+
+        ``connect`` connects to a host and port, and says who this is.
+        """
         self.topic = topic
         self.channel = channel
         self.partitions: Sequence[tuple[str, int]] = [(topic, 0)]
         self._discovery = discovery
         self._identity = identity
         self._in_flight = in_flight
-        self._timeout_s = timeout_s
+        self._connect_to = connect
         self._nodes: dict[NsqdAddress, _Subscribed] = {}
         self._window = _Window()
         self._look_at = 0.0
@@ -269,7 +272,7 @@ class NsqQueue:
         return connection
 
     def _greeted(self, node: NsqdAddress, identity: IdentifyOptions) -> NsqConnection:
-        return NsqConnection(node.host, node.port, identity, timeout_s=self._timeout_s)
+        return self._connect_to(node.host, node.port, identity)
 
     def _distribute_ready(self) -> None:
         """Give every node its part of what may be in flight."""

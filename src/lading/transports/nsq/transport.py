@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from ...dialects.nsq import limits
@@ -10,10 +11,12 @@ from ...dialects.nsq.commands import write
 from ...dialects.nsq.protocol import SENT
 from ...model.errors import LocalError, SettingError, Unreachable
 from ...model.names import DEFAULT_STREAM
+from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..fitting import fill_missing_columns, fit_to_target
 from ..interface import Membership, PartitionMeta, SendResult, TopicMeta
 from ..open import address
+from ..secrets import read_secret
 from ..topics import UnknownTopic
 from .connection import IdentifyOptions, NsqConnection, NsqRefusal
 from .lookup import Discovery, NsqdAddress
@@ -33,7 +36,10 @@ class NsqTransport:
     """One nsqd, or all nsqd that an nsqlookupd knows (``nsq://host:4161``).
 
     ``tag`` asks for the messages with that tag, ``in_flight`` bounds what is with this process unfinished,
-    ``message_timeout_s`` is how long a message may be with it before it goes to another reader.
+    ``message_timeout_s`` is how long a message may be with it before it goes to another reader. ``tls`` changes to TLS
+    (tls_v1), with ``ca_file`` (a file of certificates to trust besides the system's), ``certificate_file`` and
+    ``key_file`` (what nodes are shown); an nsqlookupd is asked over HTTPS then, or over HTTP if it has no TLS.
+    ``auth_secret`` or ``auth_secret_file`` is for nodes that ask for one.
     """
 
     idempotent = False
@@ -48,6 +54,12 @@ class NsqTransport:
         message_timeout_s: float | None = None,
         timeout_s: float = 30.0,
         retries: int = 6,
+        tls: bool | str | None = None,
+        ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
+        auth_secret: str | None = None,
+        auth_secret_file: str | None = None,
     ) -> None:
         host, port = address(url, "nsq")
         for name, value in (("timeout_s", timeout_s), ("in_flight", in_flight)):
@@ -56,11 +68,13 @@ class NsqTransport:
         if len(tag.encode()) > limits.TAG_BYTES_MAX:
             raise SettingError(f"a tag has at most {limits.TAG_BYTES_MAX} bytes, not {len(tag.encode())}")
         self.url = url
-        self._timeout_s = timeout_s
         self._retries = retries
         self._in_flight = in_flight
         self._identity = IdentifyOptions(tag=tag, timeout_ms=int((message_timeout_s or 0) * 1000))
-        self._discovery = Discovery(host, port, timeout_s=timeout_s)
+        encryption = parse_tls(tls, ca_file, certificate_file, key_file)
+        secret = read_secret("auth_secret", auth_secret, auth_secret_file)
+        self._connect = partial(NsqConnection, timeout_s=timeout_s, tls=encryption, auth_secret=secret)
+        self._discovery = Discovery(host, port, timeout_s=timeout_s, tls=encryption)
         self._publisher: NsqConnection | None = None
         self._queues: dict[str, NsqQueue] = {}
 
@@ -113,7 +127,7 @@ class NsqTransport:
         (topic,) = topics
         self._require_topic_name(topic)
         queue = self._queues[topic] = NsqQueue(
-            self._discovery, topic, group, self._identity, in_flight=self._in_flight, timeout_s=self._timeout_s
+            self._discovery, self._connect, topic, group, self._identity, in_flight=self._in_flight
         )
         return queue
 
@@ -215,7 +229,7 @@ class NsqTransport:
         failure: Unreachable | None = None
         for node in nodes:
             try:
-                return NsqConnection(node.host, node.port, IdentifyOptions(), timeout_s=self._timeout_s)
+                return self._connect(node.host, node.port, IdentifyOptions())
             except Unreachable as error:
                 failure = error
         assert failure is not None

@@ -1,0 +1,95 @@
+"""TLS of the client side: options that all transports of servers share, and reasons that say what to do."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..model.errors import SettingError
+from .option_values import parse_option
+
+_PLAIN_SERVER: Final = "the server has no TLS there; leave out tls, or name its encrypted address"
+_NO_CERTIFICATE: Final = "the server wants a certificate; give certificate_file and key_file"
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+_ADVICE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_NO_TLS, _PLAIN_SERVER),
+    "UNEXPECTED_EOF_WHILE_READING": f"perhaps {_PLAIN_SERVER}",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": _NO_CERTIFICATE,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": _NO_CERTIFICATE,
+    "TLSV1_ALERT_UNKNOWN_CA": "the server does not know who signed certificate_file; use one that it trusts",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate in certificate_file has expired; renew it",
+}
+_UNKNOWN_SIGNERS: Final = frozenset({18, 19, 20, 21})
+"""OpenSSL's X509_V_ERR codes: self-signed, self-signed in the chain, issuer not found, chain not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """How servers are known, and what they are shown."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+    def make_context(self) -> ssl.SSLContext:
+        """Return what checks a server's certificate: by the system's authorities, and those of ``ca_file``.
+
+        SettingError for a file that cannot be used.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ValueError) as failure:
+            raise SettingError(
+                f"ca_file {self.ca_file!r}: {explain_failure(failure)}; name a PEM file of certificates"
+            ) from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate_file is not None:
+            try:
+                context.load_cert_chain(self.certificate_file, self.key_file, password="")
+            except (OSError, ValueError) as failure:
+                key = f" and key_file {self.key_file!r}" if self.key_file is not None else ""
+                raise SettingError(
+                    f"certificate_file {self.certificate_file!r}{key}: {explain_failure(failure)}; "
+                    "name PEM files of a certificate and its key, the key without a password"
+                ) from None
+        return context
+
+
+def parse_tls(
+    tls: bool | str | None, ca_file: str | None, certificate_file: str | None, key_file: str | None
+) -> ClientTls | None:
+    """Return the TLS that the options of a transport ask for, None for plain.
+
+    ``tls`` that is not given is what the files say: one of them asks for TLS. SettingError for a key without a
+    certificate, and for files that cannot be used.
+    """
+    if key_file is not None and certificate_file is None:
+        raise SettingError("key_file is given without certificate_file; give both, or neither")
+    given = ca_file is not None or certificate_file is not None
+    if not (given if tls is None else parse_option("tls", str(tls))):
+        return None
+    found = ClientTls(ca_file, certificate_file, key_file)
+    # now, and not at the first request; connections make their own, as files may be renewed
+    found.make_context()
+    return found
+
+
+def has_no_tls(failure: ssl.SSLError) -> bool:
+    """Return whether a server's first bytes were those of another protocol."""
+    return failure.reason in _NO_TLS
+
+
+def explain_failure(failure: BaseException) -> str:
+    """Return the reason in lower case and without numbers, such as "connection refused"; of TLS, with what to do."""
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        why = failure.verify_message.rstrip(".") or "it cannot be checked"
+        if failure.verify_code in _UNKNOWN_SIGNERS:
+            why += "; give the certificate that signed it as ca_file"
+        return f"the server's certificate is refused: {why[:1].lower()}{why[1:]}"
+    if isinstance(failure, ssl.SSLError) and failure.reason:
+        advice = _ADVICE.get(failure.reason)
+        return failure.reason.replace("_", " ").lower() + (f"; {advice}" if advice else "")
+    text = (failure.strerror if isinstance(failure, OSError) else "") or str(failure) or type(failure).__name__
+    return text[:1].lower() + text[1:]
