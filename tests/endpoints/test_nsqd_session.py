@@ -78,6 +78,12 @@ class Wire:
     def run_in_worker(self, work: Callable[[], Any], on_done: Callable[[Any], None]) -> None:
         raise AssertionError("nsqd has no long commands")
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("nsqd puts nothing off")
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
+        raise AssertionError("nsqd waits for nothing but its tick")
+
     def tick_at(self, due_us: int | None) -> None:
         self.due_us = due_us
 

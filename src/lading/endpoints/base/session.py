@@ -107,6 +107,12 @@ class ConnectionHandle(Protocol):
     def tick_at(self, due_us: int | None) -> None:
         """Have ``tick`` called then, instead of when it was due before; None is never."""
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next pass of the event loop, also if the client is gone."""
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+
     def unsent_bytes(self) -> int:
         """Return what was written and the client has not taken yet."""
 

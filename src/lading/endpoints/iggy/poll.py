@@ -5,7 +5,6 @@ A message that even the carrier cannot bring across is replaced by a stub that k
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -72,7 +71,6 @@ class Poller:
         self._first_partition = release.first_partition
         self._carrying = Carrying(services, name, POLLED, default=settings.carrier)
         self._broker = services.broker
-        self._workers = services.workers
         self._answer_bytes_max = settings.answer_bytes_max
         self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
         self._labels = (name,)
@@ -80,8 +78,11 @@ class Poller:
         self._hidden_out = services.metrics.hidden_out.values
         self._dropped = services.metrics.dropped.values
 
-    def poll(self, payload: memoryview, client: Client | None, now_us: int) -> Answer | asyncio.Future[Answer]:
-        """The answer, or a future of it where it takes work too long for the event loop; Refusal."""
+    def poll(self, payload: memoryview, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
+        """Return the answer, or what makes it if that takes too long for the event loop: to be called in a worker.
+
+        Raises Refusal.
+        """
         head = _head_size(payload, self._head)
         tail = payload[head:]
         if len(tail) != _TAIL.size:
@@ -100,9 +101,7 @@ class Poller:
         polled = self._poll(route, client, strategy(value), count, bool(auto_commit), now_us)
         return self._answer(polled, route[0])
 
-    def _poll_command(
-        self, command: PollMessages, client: Client | None, now_us: int
-    ) -> Answer | asyncio.Future[Answer]:
+    def _poll_command(self, command: PollMessages, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
         """The same for a parsed request."""
         route = self._routed(command)
         return self._answer(self._poll_route(command, route, client, now_us), route[0])
@@ -158,7 +157,7 @@ class Poller:
                 self._hidden_out[self._labels] += sum(end - first for first, end, _ in polled.reading.hidden)
         return polled
 
-    def _answer(self, polled: PollResult, topic: Topic) -> Answer | asyncio.Future[Answer]:
+    def _answer(self, polled: PollResult, topic: Topic) -> Answer | Callable[[], Answer]:
         reading, partition = polled.reading, polled.partition
         if reading is None or partition is None:
             return NOTHING
@@ -168,8 +167,7 @@ class Poller:
             place = PolledPlace(partition.number + self._first_partition, last)
         if all(piece.run.dialect == self.stored_as for piece in reading.pieces):
             return self.render(reading, place)
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._workers, self.render, reading, place, self._fit(topic, partition))
+        return partial(self.render, reading, place, self._fit(topic, partition))
 
     def _fit(self, topic: Topic, partition: Partition) -> Fit:
         """What brings messages of other dialects into the form of this face, with ids that no other message has."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 from asyncio import Future
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -203,7 +203,7 @@ class IggySession(ProtocolSession):
                 if isinstance(answer, Answer):
                     self.responses.add(self._to_parts(answer))
                 else:
-                    self._answer_later(code, answer, self._to_parts)
+                    self.connection.run_in_worker(answer, self._hold_place(code, self._to_parts))
             else:
                 self._answer_command(code, payload)
         except LadingError as error:
@@ -220,7 +220,7 @@ class IggySession(ProtocolSession):
         if isinstance(command, LoginUser):
             result: Any = handlers.log_in(command, client, self._peer)
         elif (work := handlers.begin(command, client)) is not None:
-            self._answer_later(code, work, partial(self._to_frame, code))
+            self.connection.run(work, self._hold_place(code, partial(self._to_frame, code)))
             return
         else:
             result = handlers.service.answer(command, client)
@@ -250,8 +250,11 @@ class IggySession(ProtocolSession):
         else:
             slot.fill(self._to_refusal(SEND, append.error))
 
-    def _answer_later(self, code: int, work: Awaitable[R], encode: Callable[[R], Parts]) -> None:
-        """Answer a poll or a command that waits for the disk or a worker; what comes behind it waits."""
+    def _hold_place(self, code: int, encode: Callable[[R], Parts]) -> Callable[[Future[R]], None]:
+        """Keep the place of a poll or a command that waits for the disk or a worker; return what answers it there.
+
+        What comes behind it waits.
+        """
         slot = self.responses.slot()
         self._is_pending = True
 
@@ -266,7 +269,7 @@ class IggySession(ProtocolSession):
                 log.exception("a request failed", extra=self.connection.origin())
                 slot.fill(self._to_error(code, GENERIC))
 
-        self.connection.run(work, finish)
+        return finish
 
     # -- responses
 

@@ -186,6 +186,14 @@ class SessionConnection(Guarded):
             delay_s = max(due_us - self._clock(), 0) / 1e6
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next pass of the event loop, also if the client is gone."""
+        asyncio.get_running_loop().call_soon(callback)
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+        return asyncio.get_running_loop().call_later(delay_us / 1e6, callback).cancel
+
     def _tick(self) -> None:
         self._timer = None
         due_us = self.session.tick(self._clock())

@@ -28,6 +28,8 @@ class InnerConnection:
         self.run_to_end = connection.run_to_end
         self.run_in_worker = connection.run_in_worker
         self.tick_at = connection.tick_at
+        self.call_soon = connection.call_soon
+        self.call_later = connection.call_later
         self.unsent_bytes = connection.unsent_bytes
         self.close = connection.close
         self.abort = connection.abort

@@ -7,9 +7,9 @@ whole whatever they say, so that a consumer with a small limit gets on.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -150,7 +150,8 @@ class DelayedFetch:
         self._slot = slot
         self._request = request
         self._places = places
-        self._timer: asyncio.TimerHandle | None = None
+        self._cancel_timer: Callable[[], None] | None = None
+        """While it waits."""
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
         self._waiting = self._is_over = False
@@ -253,9 +254,9 @@ class DelayedFetch:
         ]
 
     def _begin_waiting(self, wait_ms: int) -> None:
-        if self._timer is None:
+        if self._cancel_timer is None:
             delay_ms = wait_ms if wait_ms < WAIT_MS_MAX else WAIT_MS_MAX
-            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._time_is_over)
+            self._cancel_timer = self._connection.call_later(1_000 * delay_ms, self._time_is_over)
             self._connection.cancels.add(self)
             self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
 
@@ -263,15 +264,15 @@ class DelayedFetch:
         # several partitions may have more in one pass of the loop: look once, when all of it is there
         if self._waiting:
             self._waiting = False
-            asyncio.get_running_loop().call_soon(self._look_again)
+            self._connection.call_soon(self._look_again)
 
     def _look_again(self) -> None:
-        if self._timer is not None:
+        if self._cancel_timer is not None:
             self._unwatch()
             self._go_on(self.try_now)
 
     def _time_is_over(self) -> None:
-        if self._timer is not None:
+        if self._cancel_timer is not None:
             self._is_over = True
             self._go_on(self.try_now)
 
@@ -294,9 +295,9 @@ class DelayedFetch:
             cancel()
 
     def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None
             if self._watches:
                 self._unwatch()
             if self._unstop is not None:
@@ -306,7 +307,7 @@ class DelayedFetch:
     # -- the answer
 
     def _finish(self) -> None:
-        if self._timer is not None:
+        if self._cancel_timer is not None:
             self._end()
         topics, to_make = self._topics, self._to_make
         if not to_make:
@@ -316,7 +317,7 @@ class DelayedFetch:
         def make() -> list[ConvertedBatches]:
             return [batches.make() for _, _, batches in to_make if batches.make is not None]
 
-        def made(future: asyncio.Future[list[ConvertedBatches]]) -> None:
+        def made(future: Future[list[ConvertedBatches]]) -> None:
             self._go_on(partial(self._answer_made, topics, to_make, future))
 
         self._connection.run_in_worker(make, made)
@@ -325,7 +326,7 @@ class DelayedFetch:
         self,
         topics: list[tuple[bytes, list[FetchedPartition]]],
         to_make: list[tuple[int, int, PartitionRecords]],
-        future: asyncio.Future[list[ConvertedBatches]],
+        future: Future[list[ConvertedBatches]],
     ) -> None:
         error = future.exception()
         if error is not None:

@@ -5,7 +5,6 @@ Its client knows no difference, but for messages that come while it is looked: t
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import Future
 from collections.abc import Sequence
 from functools import partial
@@ -76,7 +75,7 @@ class LongFetch(DelayedFetch):
             self._is_looking = False
             self._decide()
         else:
-            asyncio.get_running_loop().call_soon(self._go_on, self._take_turn)
+            self._connection.call_soon(partial(self._go_on, self._take_turn))
 
     def _look(self) -> Turns[None]:
         turn = TurnCounter()

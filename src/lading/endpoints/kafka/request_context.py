@@ -33,6 +33,12 @@ class RequestContext(Protocol):
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when a worker has done ``work``, unless the client is gone before."""
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next pass of the event loop, also if the client is gone."""
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+
     def wait_for_disk(self) -> None:
         """After an append: begin no more while the disk is far behind."""
 

@@ -174,6 +174,14 @@ class KafkaSession(ProtocolSession):
         """Call back when a worker has done ``work``, unless the client is gone before."""
         self.connection.run_in_worker(work, on_done)
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next pass of the event loop, also if the client is gone."""
+        self.connection.call_soon(callback)
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
+        return self.connection.call_later(delay_us, callback)
+
     def wait_for_disk(self) -> None:
         """After an append: begin no more while the disk is far behind."""
         if self._appender.congested:

@@ -143,7 +143,7 @@ class CurrentFraming:
                 if isinstance(polled, PolledBatches):
                     self._add(header, self._to_parts(header, polled))
                 else:
-                    self._answer_later(header, polled, partial(self._to_parts, header))
+                    self._connection.run_in_worker(polled, self._hold_place(header, partial(self._to_parts, header)))
             else:
                 assert operation is not None, "checked"
                 self._command(header, operation, body)
@@ -185,7 +185,7 @@ class CurrentFraming:
         if isinstance(outcome, bytes):
             self._add(header, self._to_frame(header, outcome))
         else:
-            self._answer_later(header, outcome, partial(self._to_frame, header))
+            self._connection.run(outcome, self._hold_place(header, partial(self._to_frame, header)))
 
     def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes:
         if not is_spoken(version):
@@ -232,8 +232,11 @@ class CurrentFraming:
         else:
             slot.fill(self._to_error(header, append.error))
 
-    def _answer_later(self, header: FrameHeader, work: Awaitable[R], encode: Callable[[R], Parts]) -> None:
-        """Answer what waits for the disk or a worker; what comes behind it waits."""
+    def _hold_place(self, header: FrameHeader, encode: Callable[[R], Parts]) -> Callable[[Future[R]], None]:
+        """Keep the place of what waits for the disk or a worker; return what answers it there.
+
+        What comes behind it waits.
+        """
         slot = self._session.responses.slot()
         self._is_pending = True
 
@@ -248,7 +251,7 @@ class CurrentFraming:
                 log.exception("a request failed", extra=self._connection.origin())
                 slot.fill(self._to_status(header, GENERIC))
 
-        self._connection.run(work, finish)
+        return finish
 
     # -- responses
 

@@ -6,9 +6,8 @@ bring across is replaced by a stub that keeps its offset and says why.
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -64,16 +63,16 @@ class CurrentPoller:
     def __init__(self, services: Services, name: str, *, carrier: bool, answer_bytes_max: int) -> None:
         self._carrying = Carrying(services, name, POLLED, default=carrier)
         self._broker = services.broker
-        self._workers = services.workers
         self._answer_bytes_max = answer_bytes_max
         self._routes: RouteCache[bytes, PollRoute] = RouteCache(services.broker.topology)
         self._labels = (name,)
         self._messages_out = services.metrics.messages_out.values
 
-    def poll(
-        self, body: memoryview, caller: CurrentCaller, now_us: int
-    ) -> PolledBatches | asyncio.Future[PolledBatches]:
-        """The answer, or a future of it where it takes work too long for the event loop; Refusal."""
+    def poll(self, body: memoryview, caller: CurrentCaller, now_us: int) -> PolledBatches | Callable[[], PolledBatches]:
+        """Return the answer, or what makes it if that takes too long for the event loop: to be called in a worker.
+
+        Raises Refusal.
+        """
         head = bytes(body[: -_TAIL.size])
         route = self._routes.get(head)
         if route is None:
@@ -110,9 +109,7 @@ class CurrentPoller:
         self._messages_out[self._labels] += polled.count
         if all(piece.run.dialect == IGGY_CURRENT for piece in polled.reading.pieces):
             return encode_polled(polled.partition, polled.reading)
-        loop = asyncio.get_running_loop()
-        fit = self._carrying.fit(route.topic)
-        return loop.run_in_executor(self._workers, partial(encode_polled, polled.partition, polled.reading, fit))
+        return partial(encode_polled, polled.partition, polled.reading, self._carrying.fit(route.topic))
 
 
 def consumer_of(broker: Broker, topic: Topic, consumer: ConsumerName) -> ConsumerRef:
