@@ -3,6 +3,8 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,6 +26,7 @@ type request struct {
 	InFlight  int      `json:"in_flight"`
 	TimeoutMs int      `json:"timeout_ms"`
 	Refuse    int      `json:"refuse"`
+	CaFile    string   `json:"ca_file"`
 }
 
 type message struct {
@@ -44,11 +47,33 @@ func (silent) Output(int, string) error { return nil }
 
 var producers = map[string]*nsq.Producer{}
 
-func producer(address string) (*nsq.Producer, error) {
+// configure gives a configuration with TLS if there is a file of certificates to trust.
+func configure(asked request) (*nsq.Config, error) {
+	config := nsq.NewConfig()
+	if asked.CaFile == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(asked.CaFile)
+	if err != nil {
+		return nil, err
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(pem)
+	config.TlsV1 = true
+	config.TlsConfig = &tls.Config{RootCAs: trusted}
+	return config, nil
+}
+
+func producer(asked request) (*nsq.Producer, error) {
+	address := asked.Address
 	if known := producers[address]; known != nil {
 		return known, nil
 	}
-	made, err := nsq.NewProducer(address, nsq.NewConfig())
+	config, err := configure(asked)
+	if err != nil {
+		return nil, err
+	}
+	made, err := nsq.NewProducer(address, config)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +83,7 @@ func producer(address string) (*nsq.Producer, error) {
 }
 
 func publish(asked request) error {
-	to, err := producer(asked.Address)
+	to, err := producer(asked)
 	if err != nil {
 		return err
 	}
@@ -79,7 +104,10 @@ func publish(asked request) error {
 }
 
 func consume(asked request) ([]message, error) {
-	config := nsq.NewConfig()
+	config, err := configure(asked)
+	if err != nil {
+		return nil, err
+	}
 	config.MaxInFlight = asked.InFlight
 	config.MaxAttempts = 0
 	config.LookupdPollInterval = 100 * time.Millisecond
