@@ -135,7 +135,7 @@ async def main() -> None:
     # with a user in the connection string the client logs in by itself
     client = iggy.IggyClient.from_connection_string(place) if "://" in place else iggy.IggyClient(place)
     await client.connect()
-    if "://" not in place:
+    if "://" not in place or place.startswith("iggy+http"):
         await client.login_user("anyone", "anything")
     print(json.dumps({"ok": "ready"}), flush=True)
     for line in sys.stdin:

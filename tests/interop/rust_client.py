@@ -1,4 +1,4 @@
-"""The Rust clients of the crate ``iggy``, 0.0.40 and 0.0.30: built once into the user's cache, run as programs."""
+"""The Rust clients of the crate ``iggy``, 0.0.30, 0.0.40 and 0.11.0: built once into a cache, run as programs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PROGRAMS = {"iggy_rust": "lading-iggy-client", "iggy_rust_headers_only": "lading-iggy-headers-only"}
-"""The client of each folder beside this file: of 0.0.40, and of 0.0.30."""
+PROGRAMS = {
+    "iggy_rust": "lading-iggy-client",
+    "iggy_rust_headers_only": "lading-iggy-headers-only",
+    "iggy_rust_current": "lading-iggy-current",
+}
+"""The client of each folder beside this file: of 0.0.40, of 0.0.30, and of 0.11.0, the newest release."""
 BUILD_TIMEOUT_S = 1200
 RUN_TIMEOUT_S = 120
 

@@ -1,0 +1,68 @@
+"""The newest release of the crate, 0.11.0 in Rust, over each transport that it has."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lading
+from lading import testing
+from tests.interop import rust_client
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1500)]
+
+FOLDER = "iggy_rust_current"
+HEADERS = [
+    [2, b"number".hex(), 7, struct.pack("<q", -(2**63)).hex()],
+    [2, b"text".hex(), 2, "žluťoučký".encode().hex()],
+    [12, struct.pack("<Q", 7).hex(), 3, "01"],
+]
+"""Key kind, key, kind and value of what the program sends with its first message, as it sorts them."""
+ENDPOINTS = {"tcp": "iggy_tcp", "quic": "iggy_quic", "ws": "iggy_websocket", "http": "iggy_http"}
+
+
+@pytest.fixture(scope="module")
+def program(full: bool) -> Path:
+    """The client, or a skip that says why there is none."""
+    if not full and not rust_client.is_built(FOLDER):
+        pytest.skip("building another crate takes 2 to 3 minutes of both cores: with LADING_TEST_FULL=1")
+    try:
+        return rust_client.build(folder=FOLDER)
+    except rust_client.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def url_of(broker: testing.Running, scheme: str) -> str:
+    return f"iggy+{scheme}://iggy:iggy@{broker.endpoints[ENDPOINTS[scheme]]}"
+
+
+@pytest.mark.parametrize("scheme", ENDPOINTS)
+def test_what_it_sends_over_one_transport_it_gets_over_all(program: Path, scheme: str, full: bool) -> None:
+    with testing.broker() as broker:
+        own = rust_client.run(program, "write", url_of(broker, scheme))
+        with lading.Producer(broker.url) as producer:
+            producer.send("stream.topic", b"from lading", headers=[("carrier", "UA"), ("via", None)], partition=0)
+        # the program waits for seconds when it leaves some of them
+        others = ENDPOINTS if full else {"tcp": "", "http": ""}
+        seen = {other: rust_client.run(program, "read", url_of(broker, other)) for other in others}
+    for other, messages in seen.items():
+        assert messages[:2] == own, other
+        assert [message["offset"] for message in messages] == [0, 1, 2]
+        assert [bytes.fromhex(message["payload"]) for message in messages] == [
+            b"with headers",
+            b"plain",
+            b"from lading",
+        ]
+        assert [message["id"] for message in messages[:2]] == [str(2**64 - 1), "2"]
+        assert messages[0]["headers"] == HEADERS
+        assert_carried(messages[2])
+    assert len({str(messages) for messages in seen.values()}) == 1
+
+
+def assert_carried(message: dict[str, Any]) -> None:
+    """What another protocol sent has an id of its own, and its headers as far as the generation can hold them."""
+    assert message["id"] != "0"
+    assert [2, b"carrier".hex(), 2, b"UA".hex()] in message["headers"]
