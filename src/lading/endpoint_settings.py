@@ -130,6 +130,8 @@ class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
 
 IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10"]
 """Releases of Iggy with the classic framing (docs/reference/protocols/iggy.md#releases)."""
+IggyHttpRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10", "0.11"]
+"""The same and the current generation, whose HTTP no first bytes tell."""
 ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 
 
@@ -215,14 +217,22 @@ class IggyWebSocketSettings(IggyWebSocketListener, WithListeners):
     listeners: Mapping[ListenerName, IggyWebSocketListener] = {}
 
 
-class IggyHttpSettings(WithoutLogin):
-    """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
+class IggyHttpListener(WithoutLogin):
+    """An address for Iggy over HTTP."""
 
-    address: Listen = Address("127.0.0.1", 3000)
+    release: IggyHttpRelease | None = None
+    """The release of Iggy that its clients are of; unset: what they log in with tells it."""
     connections_max: int = Field(default=1024, ge=1)
     answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
     carrier: bool = True
     """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+
+
+class IggyHttpSettings(IggyHttpListener, WithListeners):
+    """The Iggy HTTP endpoint (iggy.md A5)."""
+
+    address: Listen = Address("127.0.0.1", 3000)
+    listeners: Mapping[ListenerName, IggyHttpListener] = {}
 
 
 class AdminSettings(TokenSettings):

@@ -13,8 +13,11 @@ from .log_lines import LogFormat
 from .model.address import Address as Address
 from .model.address import parse_address as parse_address
 
-SECRETS = frozenset(f"endpoints.{name}.token" for name in ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http"))
-"""Keys whose values are never printed."""
+
+def is_secret(key: str) -> bool:
+    """Return whether the value of a setting is never printed: tokens of endpoints and of their listeners."""
+    return key.startswith("endpoints.") and key.endswith(".token")
+
 
 Durability = Literal["fsync", "os"]
 """``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it."""

@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from .endpoint_settings import EndpointSection, TokenSettings, endpoint_key
 from .model.errors import SettingError
-from .settings import SECRETS, EndpointSettings, Section, Settings
+from .settings import EndpointSettings, Section, Settings, is_secret
 from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
 
@@ -115,7 +115,7 @@ def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
     )
     origin = given[key].origin if key in given else "default"
     reason = str(first.get("ctx", {}).get("error") or first["msg"])
-    shown = "that" if key in SECRETS else repr(first["input"])
+    shown = "that" if is_secret(key) else repr(first["input"])
     return f"setting {key} ({origin}) cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
 
 
@@ -124,13 +124,23 @@ def _with_token_files(settings: Settings) -> Settings:
     read: dict[str, EndpointSection] = {}
     for name in EndpointSettings.model_fields:
         endpoint: EndpointSection = getattr(settings.endpoints, name)
-        if isinstance(endpoint, TokenSettings) and endpoint.token_file is not None:
-            key = f"endpoints.{name}.token"
-            if endpoint.token is not None:
-                raise SettingError(f"settings {key} and {key}_file: both are set; set one of them")
-            token = SecretStr(read_token_file(f"{key}_file", endpoint.token_file))
-            read[name] = endpoint.model_copy(update={"token": token})
+        listeners: Mapping[str, EndpointSection] = getattr(endpoint, "listeners", {})
+        opened = {each: _with_token(f"{name}.{each}", one) for each, one in listeners.items()}
+        with_token = _with_token(name, endpoint)
+        if with_token is not endpoint or any(opened[each] is not listeners[each] for each in opened):
+            read[name] = with_token.model_copy(update={"listeners": opened} if listeners else {})
     return settings.model_copy(update={"endpoints": settings.endpoints.model_copy(update=read)}) if read else settings
+
+
+def _with_token(name: str, endpoint: EndpointSection) -> EndpointSection:
+    """Return an endpoint, or a listener, with the token of its token file."""
+    if not isinstance(endpoint, TokenSettings) or endpoint.token_file is None:
+        return endpoint
+    key = f"{endpoint_key(name)}.token"
+    if endpoint.token is not None:
+        raise SettingError(f"settings {key} and {key}_file: both are set; set one of them")
+    token = SecretStr(read_token_file(f"{key}_file", endpoint.token_file))
+    return endpoint.model_copy(update={"token": token})
 
 
 def _require_credentials(settings: Settings) -> None:

@@ -168,7 +168,7 @@ def broker(
 
 def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S) -> Running:
     """Start a broker and wait for its ready line; the caller stops it."""
-    from .settings import SECRETS
+    from .settings import is_secret
     from .settings_sources import ENVIRONMENT_PREFIX
 
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data_dir), "--output", "json"]
@@ -176,7 +176,7 @@ def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s
     # settings of the surrounding shell are not this broker's
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     for key, value in settings.items():
-        if key in SECRETS:
+        if is_secret(key):
             # the process list shows arguments to everybody
             environment[ENVIRONMENT_PREFIX + key.upper().replace(".", "__")] = str(value)
         else:

@@ -16,6 +16,7 @@ from lading.dialects.protocols import ENDPOINTS
 from lading.endpoint_settings import endpoint_key
 from tests.behaviours.iggy_current_client import IggyCurrentSession
 from tests.behaviours.iggy_http_client import IggyHttpSession
+from tests.behaviours.iggy_http_release_client import HTTP_SHAPES, IggyHttpReleaseSession
 from tests.behaviours.iggy_release_client import SHAPES, IggyReleaseSession
 from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
 from tests.behaviours.nsq_sessions import GoNsqSession, PythonNsqSession, YouzanNsqSession
@@ -213,6 +214,18 @@ def _release_client(release: str, transport: str) -> Client:
     )
 
 
+def _http_client(release: str) -> Client:
+    """The row of a release over HTTP."""
+    return Client(
+        f"iggy-{release}-http",
+        "iggy_http",
+        lambda at: IggyHttpReleaseSession(release, at["iggy_http"]),
+        _PLAIN_IGGY,
+        iggy=(release, "HTTP"),
+        is_alone=True,
+    )
+
+
 CLIENTS: tuple[Client, ...] = (
     Client("python-lading", "admin", lambda at: PythonSession(f"lading://{at['admin']}")),
     Client("python-iggy", "iggy_tcp", lambda at: PythonSession(f"iggy://{at['iggy_tcp']}")),
@@ -240,6 +253,16 @@ CLIENTS: tuple[Client, ...] = (
             ("iggy-current-quic", "iggy_quic", "quic", "QUIC"),
             ("iggy-current-websocket", "iggy_websocket", "ws", "WebSocket"),
         )
+    ),
+    *map(_http_client, HTTP_SHAPES),
+    Client(
+        "iggy-current-http",
+        "iggy_http",
+        lambda at: IggyCurrentSession(f"iggy+http://anyone:anything@{at['iggy_http']}"),
+        {**_IGGY_CURRENT, **dict.fromkeys(GROUPS, _NO_GROUPS)},
+        left_out={"order_is_kept": _SORTS},
+        iggy=(CURRENT, "HTTP"),
+        is_alone=True,
     ),
     Client("iggy-quic", "iggy_quic", lambda at: PythonSession(f"iggy://{relay(QuicCarrier, at['iggy_quic'])}")),
     Client(

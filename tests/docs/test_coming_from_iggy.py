@@ -50,8 +50,6 @@ def _not_served(release: str, transport: str) -> str:
         return "nothing here has tried it"
     if transport == "WebSocket" and names.index(release) < names.index(FIRST_WITH_WEBSOCKET):
         return "its clients have none"
-    if transport == "HTTP":
-        return "its clients log in by `POST /users/login`, which is not served"
     return "not served yet"
 
 

@@ -51,7 +51,7 @@ def show(
 def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[str]:
     """Yield the settings as lines of a TOML file, with those that are not set, or secret, as comments."""
     from ..model.toml import toml_key, toml_value
-    from ..settings import SECRETS
+    from ..settings import is_secret
 
     section = ""
     # a key behind a table's head would belong to that table
@@ -63,7 +63,7 @@ def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[s
             section = table
         if row["value"] is None:
             shown = f"# {toml_key(name)} is not set"
-        elif row["setting"] in SECRETS:
+        elif is_secret(row["setting"]):
             shown = f"# {toml_key(name)} is set and not shown"
         else:
             shown = f"{toml_key(name)} = {toml_value(row['value'])}"

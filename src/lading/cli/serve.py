@@ -51,7 +51,7 @@ def serve(
     """
     from .. import serve as server
     from ..parent_pipe import end_with_parent
-    from ..settings import SECRETS
+    from ..settings import is_secret
     from ..settings_sources import ARGUMENT
     from .connection import load_settings
 
@@ -65,5 +65,5 @@ def serve(
     if token_file is not None:
         sets.append(f"endpoints.admin.token_file={token_file}")
     loaded = load_settings(config, sets)
-    exposed = [key for key, origin in sorted(loaded.origins.items()) if key in SECRETS and origin == ARGUMENT]
+    exposed = [key for key, origin in sorted(loaded.origins.items()) if is_secret(key) and origin == ARGUMENT]
     raise typer.Exit(server.run(loaded.settings, output=output.value, exposed_secrets=exposed))

@@ -130,6 +130,7 @@ class Reason(StrEnum):
     PAYLOAD_TOO_LARGE = "payload_too_large"
     EMPTY_PAYLOAD = "empty_payload"
     REQUEST_TOO_LARGE = "request_too_large"
+    OFFSET_NOT_FOUND = "offset_not_found"
     GROUP_NOT_FOUND = "group_not_found"
     GROUP_EXISTS = "group_exists"
     GROUP_MEMBER_NOT_FOUND = "group_member_not_found"

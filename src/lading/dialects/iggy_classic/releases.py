@@ -95,6 +95,7 @@ _LATER_CODES: Final = MappingProxyType(
         **CODE_OF,
         Reason.USER_NOT_FOUND: 20,
         Reason.UNAUTHENTICATED: 40,
+        Reason.OFFSET_NOT_FOUND: 3021,
         Reason.INVALID_GROUP_ID: 5002,
         Reason.GROUP_MEMBER_NOT_FOUND: 5006,
     }

@@ -150,6 +150,9 @@ class StatsInfo:
     kernel_version: Annotated[str, TEXT]
     total_cpu_usage: float = 0.0
     server_version: str = ""
+    threads_count: int = 0
+    free_disk_space: int = 0
+    total_disk_space: int = 0
 
 
 @dataclass(frozen=True, slots=True)

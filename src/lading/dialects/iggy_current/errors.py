@@ -131,6 +131,7 @@ CODE_OF: Final[Mapping[Reason, int]] = {
     Reason.INVALID_PARTITION_KEY: 4028,
     Reason.UNKNOWN_KIND: 4040,
     Reason.INVALID_OFFSET: 4100,
+    Reason.OFFSET_NOT_FOUND: 3021,
     Reason.GROUP_NOT_FOUND: 5000,
     Reason.INVALID_GROUP_ID: 5002,
     Reason.GROUP_EXISTS: 5004,

@@ -33,10 +33,13 @@ class Part:
     default: Any = _REQUIRED
 
 
+Parts = Mapping[type[Any], tuple[Part, ...]]
+"""What bodies, or queries, say, by command."""
+
 _CONSUMER: Final = Part("consumer", ("id", "consumer_id"), ID_TEXT, 0)
 _PARTITIONS: Final = Part("partitions_count", ("partitions_count",), U32)
 
-BODIES: Final[Mapping[type[Any], tuple[Part, ...]]] = {
+BODIES: Final[Parts] = {
     c.CreateStream: (Part("stream_id", ("stream_id",), U32), Part("name", ("name",), TEXT)),
     c.CreateTopic: (Part("topic_id", ("topic_id",), U32), _PARTITIONS, Part("name", ("name",), TEXT)),
     c.CreatePartitions: (_PARTITIONS,),
@@ -49,7 +52,7 @@ BODIES: Final[Mapping[type[Any], tuple[Part, ...]]] = {
 }
 """What the body of a request says, by command; the path says the rest."""
 
-QUERIES: Final[Mapping[type[Any], tuple[Part, ...]]] = {
+QUERIES: Final[Parts] = {
     c.DeletePartitions: (_PARTITIONS,),
     c.GetOffset: (_CONSUMER, Part("partition_id", ("partition_id",), U32, 1)),
     c.PollMessages: (
@@ -72,23 +75,39 @@ def identifier(path_part: str) -> Identifier:
         return path_part
 
 
-def parse_body(command: type[C], body: bytes, **path: Any) -> C:
-    """The command that a path and a body make; BodyError where the body is none, Refusal where a rule is broken."""
+def parse_body(command: type[C], body: bytes, parts: Parts = BODIES, **path: Any) -> C:
+    """The command that a path and a body make; BodyError where the body is none, Refusal where a rule is broken.
+
+    ``parts`` are the bodies of a release.
+    """
+    return _command(command, {**path, **read_body(parts[command], body)})
+
+
+def parse_query(command: type[C], query: Mapping[str, str], parts: Parts = QUERIES, **path: Any) -> C:
+    """The command that a path and a query make; BodyError 400 for a bad parameter, Refusal where a rule is broken.
+
+    ``parts`` are the queries of a release.
+    """
+    return _command(command, {**path, **read_query(parts[command], query)})
+
+
+def read_body(parts: Sequence[Part], body: bytes) -> dict[str, Any]:
+    """The fields that a body says; BodyError where it is none."""
     document = fields_of(load_body(body), "the document")
-    values = dict(path)
-    for part in BODIES[command]:
+    values = {}
+    for part in parts:
         name = next((name for name in part.names if name in document), None)
         if name is None and part.default is _REQUIRED:
             raise wrong_document(f"missing field `{part.names[0]}`")
         values[part.field] = part.default if name is None else part.form.of(document[name], name)
-    return _command(command, values)
+    return values
 
 
-def parse_query(command: type[C], query: Mapping[str, str], **path: Any) -> C:
-    """The command that a path and a query make; BodyError 400 for a bad parameter, Refusal where a rule is broken."""
-    require_known(query, [name for part in QUERIES[command] for name in part.names])
-    values = dict(path)
-    for part in QUERIES[command]:
+def read_query(parts: Sequence[Part], query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields that a query says; BodyError 400 for a parameter that is unknown or wrong."""
+    require_known(query, [name for part in parts for name in part.names])
+    values = {}
+    for part in parts:
         name = next((name for name in part.names if name in query), None)
         if name is None and part.default is _REQUIRED:
             raise wrong_query(f"missing field `{part.names[0]}`")
@@ -96,7 +115,7 @@ def parse_query(command: type[C], query: Mapping[str, str], **path: Any) -> C:
             values[part.field] = part.default if name is None else part.form.from_text(query[name])
         except ValueError as error:
             raise wrong_query(f"{name}: {error}") from None
-    return _command(command, values)
+    return values
 
 
 def require_known(query: Iterable[str], names: Sequence[str]) -> None:
@@ -128,25 +147,37 @@ def _command(command: type[C], values: dict[str, Any]) -> C:
     return made
 
 
-def _single(value: float) -> float:
+def single(value: float) -> float:
+    """A number of single precision with no digits but its own."""
     return float(str(np.float32(value)))
 
 
-_TRANSPORTS: Final = {r.TRANSPORT_TCP: "TCP", r.TRANSPORT_QUIC: "QUIC", r.TRANSPORT_WEBSOCKET: "WebSocket"}
-
-Members = Sequence[tuple[str, Callable[[Any], Any]]]
+TRANSPORTS: Final = {r.TRANSPORT_TCP: "TCP", r.TRANSPORT_QUIC: "QUIC", r.TRANSPORT_WEBSOCKET: "WebSocket"}
 
 
-def _same(*names: str) -> Members:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A member that is the list of the documents of a field."""
+
+    field: str
+
+
+Members = Sequence[tuple[str, Callable[[Any], Any] | Listed]]
+"""What a document says, in order: each member's name, and what makes its value of the block."""
+Answers = Mapping[type[Any], Members]
+
+
+def same(*names: str) -> Members:
+    """Members that are called as their fields are."""
     return [(name, attrgetter(name)) for name in names]
 
 
-_STREAM = _same("id", "name", "size_bytes", "messages_count", "topics_count")
-_TOPIC = _same("id", "name", "size_bytes", "messages_count", "partitions_count")
-_GROUP = _same("id", "partitions_count", "members_count")
+_STREAM = same("id", "name", "size_bytes", "messages_count", "topics_count")
+_TOPIC = same("id", "name", "size_bytes", "messages_count", "partitions_count")
+_GROUP = same("id", "partitions_count", "members_count")
 _CLIENT: Members = [
-    *_same("id", "address"),
-    ("transport", lambda client: _TRANSPORTS.get(client.transport, str(client.transport))),
+    *same("id", "address"),
+    ("transport", lambda client: TRANSPORTS.get(client.transport, str(client.transport))),
     ("consumer_groups_count", lambda client: client.groups_count),
 ]
 
@@ -155,18 +186,15 @@ def _of_head(head: str, take: Callable[[Any], Any], value: Any) -> Any:
     return take(getattr(value, head))
 
 
-def _inside(head: str, members: Members) -> Members:
-    return [(name, partial(_of_head, head, take)) for name, take in members]
+def inside(head: str, members: Members) -> Members:
+    """The members of the document of the field ``head``, as if they were the block's own."""
+    return [(name, partial(_of_head, head, take)) for name, take in members if not isinstance(take, Listed)]
 
 
-def _list(name: str, field: str) -> Members:
-    return [(name, lambda value: [as_document(entry) for entry in getattr(value, field)])]
-
-
-ANSWERS: Final[Mapping[type[Any], Members]] = {
+ANSWERS: Final[Answers] = {
     r.StreamInfo: _STREAM,
     r.TopicInfo: _TOPIC,
-    r.PartitionInfo: _same("id", "segments_count", "current_offset", "size_bytes", "messages_count"),
+    r.PartitionInfo: same("id", "segments_count", "current_offset", "size_bytes", "messages_count"),
     r.GroupInfo: _GROUP,
     r.MemberInfo: [
         ("id", lambda member: member.id),
@@ -174,30 +202,37 @@ ANSWERS: Final[Mapping[type[Any], Members]] = {
         ("partitions", lambda member: list(member.partitions)),
     ],
     r.ClientInfo: _CLIENT,
-    r.ConsumerGroupInfo: [*_same("stream_id", "topic_id"), ("consumer_group_id", lambda entry: entry.group_id)],
-    r.StoredOffset: _same("consumer_id", "offset"),
-    r.StreamDetails: [*_inside("stream", _STREAM), *_list("topics", "topics")],
-    r.TopicDetails: [*_inside("topic", _TOPIC), *_list("partitions", "partitions")],
-    r.GroupDetails: [*_inside("group", _GROUP), *_list("members", "members")],
-    r.ClientDetails: [*_inside("client", _CLIENT), *_list("consumer_groups", "groups")],
+    r.ConsumerGroupInfo: [*same("stream_id", "topic_id"), ("consumer_group_id", lambda entry: entry.group_id)],
+    r.StoredOffset: same("consumer_id", "offset"),
+    r.StreamDetails: [*inside("stream", _STREAM), ("topics", Listed("topics"))],
+    r.TopicDetails: [*inside("topic", _TOPIC), ("partitions", Listed("partitions"))],
+    r.GroupDetails: [*inside("group", _GROUP), ("members", Listed("members"))],
+    r.ClientDetails: [*inside("client", _CLIENT), ("consumer_groups", Listed("groups"))],
     r.StatsInfo: [
         ("process_id", lambda stats: stats.process_id),
-        ("cpu_usage", lambda stats: _single(stats.cpu_usage)),
-        *_same("memory_usage", "total_memory", "available_memory", "run_time", "start_time", "read_bytes"),
-        *_same("written_bytes", "messages_size_bytes", "streams_count", "topics_count", "partitions_count"),
-        *_same("segments_count", "messages_count", "clients_count"),
+        ("cpu_usage", lambda stats: single(stats.cpu_usage)),
+        *same("memory_usage", "total_memory", "available_memory", "run_time", "start_time", "read_bytes"),
+        *same("written_bytes", "messages_size_bytes", "streams_count", "topics_count", "partitions_count"),
+        *same("segments_count", "messages_count", "clients_count"),
         ("consumer_groups_count", lambda stats: stats.groups_count),
-        *_same("hostname", "os_name", "os_version", "kernel_version"),
+        *same("hostname", "os_name", "os_version", "kernel_version"),
     ],
 }
 """Members of the document of each block, in the order in which the real server writes them."""
 
 
-def as_document(value: Any) -> dict[str, Any]:
-    """The document of one block, as plain Python values."""
-    return {name: take(value) for name, take in ANSWERS[type(value)]}
+def as_document(value: Any, answers: Answers = ANSWERS) -> dict[str, Any]:
+    """The document of one block as a release has it, as plain Python values."""
+    return {
+        name: [as_document(entry, answers) for entry in getattr(value, take.field)]
+        if isinstance(take, Listed)
+        else take(value)
+        for name, take in answers[type(value)]
+    }
 
 
-def encode_answer(value: Any) -> bytes:
+def encode_answer(value: Any, answers: Answers = ANSWERS) -> bytes:
     """The JSON of one block, or of a list of them."""
-    return dump(as_document(value) if type(value) in ANSWERS else [as_document(entry) for entry in value])
+    if type(value) in answers:
+        return dump(as_document(value, answers))
+    return dump([as_document(entry, answers) for entry in value])

@@ -11,7 +11,7 @@ from .text import Members, load
 
 T = TypeVar("T")
 
-_TYPE_WORD: dict[type, str] = {Members: "a map", list: "a sequence", str: "a string"}
+_TYPE_WORD: dict[type, str] = {Members: "a map", list: "a sequence", str: "a string", bool: "a boolean"}
 
 
 def load_body(body: bytes) -> Any:
@@ -112,3 +112,38 @@ def word(words: dict[str, T]) -> Form:
 
 
 YES_OR_NO = word({"true": True, "false": False})
+
+
+def optional(form: Form, default: Any = None) -> Form:
+    """The same, or null for ``default``."""
+    return Form(lambda value, where: default if value is None else form.of(value, where), form.from_text)
+
+
+def changed(form: Form, change: Callable[[Any], Any]) -> Form:
+    """What ``change`` makes of it."""
+    return Form(lambda value, where: change(form.of(value, where)), lambda text: change(form.from_text(text)))
+
+
+def _identifier_of(value: Any, where: str) -> int | str:
+    if isinstance(value, str):
+        return _identifier_from_text(_text_of(value, where))
+    return int(U32.of(value, where))
+
+
+def _identifier_from_text(text: str) -> int | str:
+    try:
+        return int(U32.from_text(text))
+    except ValueError:
+        return text
+
+
+IDENTIFIER = Form(_identifier_of, _identifier_from_text)
+"""A number, also as text, or a name: decimal text that fits u32 is a number."""
+
+
+def _flag_of(value: Any, where: str) -> bool:
+    return bool(form_of(value, where, bool))
+
+
+FLAG = Form(_flag_of, YES_OR_NO.from_text)
+"""true or false, as JSON has them."""

@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import Final
 
 from ...model.errors import LadingError, MalformedMessage
-from ..iggy_classic.errors import ERRORS, code_of, text_of
+from ..iggy_classic.errors import ERRORS, code_of, name_of, text_of
+from ..iggy_current.errors import ERRORS as LATER_ERRORS
 from .text import dump
 
 
@@ -52,3 +53,26 @@ def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int
     row = ERRORS[code_of(error)]
     text = text_of(row.code, facts)
     return row.status, dump({"id": row.code, "code": row.name, "reason": str(error) if text is None else text})
+
+
+_MISSING: Final = frozenset({20, 100, 1009, 1010, 2010, 2011, 3007, 3021, 4000, 5000, 5003, 5006})
+_UNAUTHENTICATED: Final = frozenset({40, 53, 54, 77, 78})
+_UNAUTHORIZED: Final = 41
+_LATER_STATUS: Final[Mapping[int, HTTPStatus]] = {
+    **dict.fromkeys(_MISSING, HTTPStatus.NOT_FOUND),
+    **dict.fromkeys(_UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED),
+    _UNAUTHORIZED: HTTPStatus.FORBIDDEN,
+    # the disk is full or broken, no fault of the request
+    **dict.fromkeys((4006, 4010), HTTPStatus.INTERNAL_SERVER_ERROR),
+}
+"""The status by code since there are users; all others are 400 (iggy-current.md B5).
+
+Names that are not found have the status of ids: clients since 0.6 take it for an answer.
+"""
+
+
+def later_error_document(code: int, reason: str) -> tuple[int, bytes]:
+    """Status and ``{"id", "code", "reason", "field"}`` as releases since 0.1 have them."""
+    name = LATER_ERRORS.get(code) or name_of(code)
+    document = {"id": code, "code": name, "reason": reason, "field": None}
+    return _LATER_STATUS.get(code, HTTPStatus.BAD_REQUEST), dump(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,28 +36,29 @@ class SendDocument:
     batch: pa.RecordBatch
 
 
-def encode_polled(batch: pa.RecordBatch) -> bytes:
-    """The array that answers a poll.
+def encode_polled(batch: pa.RecordBatch, place: tuple[int, int] | None = None) -> bytes:
+    """The array that answers a poll; beside the partition and its last offset for releases that are told the ``place``.
 
     ``batch`` holds what Iggy classic can hold (see ``carrier``); a missing checksum is computed, a missing id is 0.
     CorruptError where a header or state has a code without a word.
     """
     columns = [batch.column(name).to_pylist() for name in ("offset", "state", "id", "checksum", "headers", "payload")]
     times_us = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    return dump(
-        [
-            {
-                "offset": offset,
-                "state": _word(_STATE_WORD, state, "message state"),
-                "timestamp": time_us,
-                "id": int.from_bytes(id_ or b"", "little"),
-                "checksum": zlib.crc32(payload) if checksum is None else checksum,
-                "headers": dict(map(_header_document, headers)) or None,
-                "payload": base64.b64encode(payload).decode(),
-            }
-            for time_us, offset, state, id_, checksum, headers, payload in zip(times_us, *columns, strict=True)
-        ]
-    )
+    messages = [
+        {
+            "offset": offset,
+            "state": _word(_STATE_WORD, state, "message state"),
+            "timestamp": time_us,
+            "id": int.from_bytes(id_ or b"", "little"),
+            "checksum": zlib.crc32(payload) if checksum is None else checksum,
+            "headers": dict(map(_header_document, headers)) or None,
+            "payload": base64.b64encode(payload).decode(),
+        }
+        for time_us, offset, state, id_, checksum, headers, payload in zip(times_us, *columns, strict=True)
+    ]
+    if place is None:
+        return dump(messages)
+    return dump({"partition_id": place[0], "current_offset": place[1], "messages": messages})
 
 
 def _word(words: Mapping[int, str], code: int, what: str) -> str:
@@ -72,7 +74,7 @@ def _header_document(header: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def parse_send(body: bytes) -> SendDocument:
-    """The document of a send.
+    """The document of a send of any release: headers by key, or as a list of keys and values with kinds.
 
     BodyError where it is none; MalformedMessage with the reason, hence Iggy's code, where a message breaks a limit.
     Sums over the request are left to the codec that stores the messages.
@@ -103,41 +105,83 @@ def _message(message: Any, where: str) -> Row:
     payload = _base64(member(fields, "payload", where), f"{where}.payload")
     if not payload:
         raise MalformedMessage(f"{where} has an empty payload", reason=Reason.EMPTY_PAYLOAD)
-    id_ = _U128.of(fields.get("id", 0), f"{where}.id")
-    headers = fields.get("headers")
-    return (
-        id_.to_bytes(16, "little") if id_ else None,
-        [] if headers is None else _headers(form_of(headers, f"{where}.headers", Members), f"{where}.headers"),
-        payload,
-    )
+    id_ = _id(fields.get("id", 0), f"{where}.id")
+    headers, listed = fields.get("headers"), fields.get("user_headers")
+    if listed is not None:
+        found = _listed_headers(form_of(listed, f"{where}.user_headers", list), f"{where}.user_headers")
+    elif headers is not None:
+        found = _headers(form_of(headers, f"{where}.headers", Members), f"{where}.headers")
+    else:
+        found = []
+    return id_.to_bytes(16, "little") if id_ else None, found, payload
 
 
-def _headers(members: Members, where: str) -> list[dict[str, Any]]:
-    if members.repeated is not None:
-        # the real server keeps the last of the two; refusing loses nothing
-        sentence = f"{where} names {members.repeated!r} twice; Iggy keeps one header a key"
-        raise MalformedMessage(sentence, reason=Reason.INVALID_HEADER_KEY)
-    return [_header(key, value, f"{where}.{key}") for key, value in members.items()]
+def _id(value: Any, where: str) -> int:
+    """A number; since 0.11 also as text, or a UUID."""
+    if not isinstance(value, str):
+        return int(_U128.of(value, where))
+    if value.isascii() and value.isdigit():
+        return int(_U128.from_text(value))
+    try:
+        return uuid.UUID(value).int
+    except ValueError:
+        raise wrong_document(f"{where}: invalid value, expected u128 or a UUID") from None
 
 
-def _header(key: str, value: Any, where: str) -> dict[str, Any]:
+def _listed_headers(entries: list[Any], where: str) -> list[dict[str, Any]]:
+    found = []
+    for at, entry in enumerate(entries):
+        fields = fields_of(entry, f"{where}[{at}]")
+        key_kind, key = _field(member(fields, "key", f"{where}[{at}]"), f"{where}[{at}].key")
+        kind, data = _field(member(fields, "value", f"{where}[{at}]"), f"{where}[{at}].value")
+        _check_sizes(key, data, f"{where}[{at}]")
+        found.append({"key": key_text(key, key_kind), "kind": kind, "value": data})
+    names = [str(header["key"]) for header in found]
+    if len(set(names)) < len(names):
+        repeated = next(name for at, name in enumerate(names) if name in names[:at])
+        raise _repeated_key_error(repeated, where)
+    return found
+
+
+def _repeated_key_error(key: str, where: str) -> MalformedMessage:
+    # the real server keeps the last of the two; refusing loses nothing
+    sentence = f"{where} names {key!r} twice; Iggy keeps one header a key"
+    return MalformedMessage(sentence, reason=Reason.INVALID_HEADER_KEY)
+
+
+def _field(value: Any, where: str) -> tuple[int, bytes]:
+    """A kind and the bytes of a header value, or of a key."""
     fields = fields_of(value, where)
     word = form_of(member(fields, "kind", where), f"{where}.kind", str)
     if word not in KIND_BY_WORD:
         raise wrong_document(f"{where}.kind: unknown variant `{word}`, expected one of {', '.join(KIND_BY_WORD)}")
-    data = _base64(member(fields, "value", where), f"{where}.value")
+    return int(KIND_BY_WORD[word]), _base64(member(fields, "value", where), f"{where}.value")
+
+
+def _headers(members: Members, where: str) -> list[dict[str, Any]]:
+    if members.repeated is not None:
+        raise _repeated_key_error(members.repeated, where)
+    return [_header(key, value, f"{where}.{key}") for key, value in members.items()]
+
+
+def _header(key: str, value: Any, where: str) -> dict[str, Any]:
+    kind, data = _field(value, where)
     try:
         name = key.encode()
     except UnicodeEncodeError:
         raise wrong_document(f"{where}: the key holds a lone surrogate") from None
+    _check_sizes(name, data, where)
+    return {"key": key_text(name), "kind": kind, "value": data}
+
+
+def _check_sizes(key: bytes, value: bytes, where: str) -> None:
     # the real HTTP face takes empty and longer ones and loses the topic at its next start (iggy.md M5)
     for size_bytes, size_max, what, reason in (
-        (len(name), KEY_BYTES_MAX, "key", Reason.INVALID_HEADER_KEY),
-        (len(data), VALUE_BYTES_MAX, "value", Reason.INVALID_HEADER_VALUE),
+        (len(key), KEY_BYTES_MAX, "key", Reason.INVALID_HEADER_KEY),
+        (len(value), VALUE_BYTES_MAX, "value", Reason.INVALID_HEADER_VALUE),
     ):
         if not 1 <= size_bytes <= size_max:
             raise MalformedMessage(f"{where}: the {what} has {size_bytes} bytes, not 1 to {size_max}", reason=reason)
-    return {"key": key_text(name), "kind": int(KIND_BY_WORD[word]), "value": data}
 
 
 def _base64(value: Any, where: str) -> bytes:

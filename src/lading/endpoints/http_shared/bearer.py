@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...endpoint_settings import TokenSettings, endpoint_key
 from .routing import Access, Guard, HttpRoute
 
 if TYPE_CHECKING:
-    from ...endpoint_settings import EndpointSettings, TokenSettings
+    from ...endpoint_settings import EndpointSettings
 
 
 def guard_all(settings: EndpointSettings) -> Guard:
@@ -23,7 +24,9 @@ def guard_all(settings: EndpointSettings) -> Guard:
 
 def guard_administration(settings: EndpointSettings, name: str) -> Guard:
     """Return the guard of the endpoint ``name``: administration needs its own token or admin's, if one is set."""
-    return _guard(name, [getattr(settings, name), settings.admin], frozenset({Access.ADMINISTRATE}))
+    section = settings.section(name)
+    assert isinstance(section, TokenSettings)
+    return _guard(name, [section, settings.admin], frozenset({Access.ADMINISTRATE}))
 
 
 def _guard(name: str, sections: Sequence[TokenSettings], guarded: frozenset[Access]) -> Guard:
@@ -31,7 +34,7 @@ def _guard(name: str, sections: Sequence[TokenSettings], guarded: frozenset[Acce
     if not tokens:
         return lambda request, route: None
     wanted = [f"Bearer {token.get_secret_value()}".encode() for token in tokens]
-    keys = [f"endpoints.{name}.token", *(["endpoints.admin.token"] if name != "admin" else [])]
+    keys = [f"{endpoint_key(name)}.token", *(["endpoints.admin.token"] if name != "admin" else [])]
     document = {
         "reason": "unauthorized",
         "message": f"this request needs the bearer token of {' or '.join(keys)}; send Authorization: Bearer …",

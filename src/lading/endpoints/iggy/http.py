@@ -1,4 +1,4 @@
-"""Iggy classic over HTTP: the JSON face of the same commands (iggy.md A5, M5 to M7).
+"""Iggy over HTTP: the JSON face of the same commands, in the documents of each release (iggy.md A5, M5 to M7).
 
 Beside what the real server has: message states, listed and set (docs/reference/http-states).
 """
@@ -6,57 +6,56 @@ Beside what the real server has: message states, listed and set (docs/reference/
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ...broker.core.read import ReadResult
 from ...broker.core.states import list_states
 from ...broker.core.topology import Partition
 from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.encode import encode_sent
+from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.records import validate
 from ...dialects.json.commands import encode_answer, identifier, parse_body, parse_query, require_known, states_of
 from ...dialects.json.documents import U32
-from ...dialects.json.errors import BODY_TOO_LARGE, BodyError, error_document
+from ...dialects.json.errors import BODY_TOO_LARGE, BodyError
 from ...dialects.json.limits import BODY_BYTES_MAX
-from ...dialects.json.messages import SendDocument, encode_polled, parse_send
+from ...dialects.json.releases import BY_TOKEN
+from ...dialects.json.text import dump
+from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
-from ..base.append_wait import wait_acknowledged
-from ..base.carrying import Fit
-from ..base.services import Endpoint, Services, now_us
+from ..base.services import Endpoint, Services
 from ..http_shared.bearer import guard_administration
-from ..http_shared.http import HttpEndpoint, InPieces, TextResponse, read_body
+from ..http_shared.http import HttpEndpoint, InPieces, read_body
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
-from .answers import batch_of
-from .poll import Poller
-from .send import Sender, choice_of
+from .http_callers import HttpCaller, HttpCallers
+from .http_current import HttpOperations, describe_cluster, describe_options
+from .http_errors import refuse, refuse_caller
+from .http_logins import HttpLogins
+from .http_messages import HttpMessages
 from .service import CHANGES, SURVEYS, IggyService
-
-NAME: Final = "iggy_http"
-
-INLINE_BYTES_MAX: Final = 16 << 10
-"""JSON longer than this is read and written in a worker, not in the event loop."""
 
 _TOPIC: Final = "/streams/{stream}/topics/{topic}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One route that a command answers; ``make`` says where its fields come from beside the path."""
+    """One route that a command answers; ``source`` says where its fields come from beside the path.
+
+    ``operation`` is what the current generation does instead; a row without a command is for that one alone.
+    """
 
     method: str
     pattern: str
-    command: type[Any]
+    command: type[Any] | None
     status: int = 200
     source: str = "path"
+    operation: str = ""
 
 
 _ROWS: Final = (
@@ -64,23 +63,29 @@ _ROWS: Final = (
     _Row("GET", "/clients", c.GetClients),
     _Row("GET", "/clients/{client_id}", c.GetClient),
     _Row("GET", "/streams", c.GetStreams),
-    _Row("POST", "/streams", c.CreateStream, 201, "body"),
+    _Row("POST", "/streams", c.CreateStream, 201, "body", "create_stream"),
     _Row("GET", "/streams/{stream}", c.GetStream),
-    _Row("DELETE", "/streams/{stream}", c.DeleteStream, 204),
+    _Row("PUT", "/streams/{stream}", None, 204, operation="update_stream"),
+    _Row("DELETE", "/streams/{stream}", c.DeleteStream, 204, operation="delete_stream"),
+    _Row("DELETE", "/streams/{stream}/purge", None, 204, operation="purge_stream"),
     _Row("GET", "/streams/{stream}/topics", c.GetTopics),
-    _Row("POST", "/streams/{stream}/topics", c.CreateTopic, 201, "body"),
+    _Row("POST", "/streams/{stream}/topics", c.CreateTopic, 201, "body", "create_topic"),
     _Row("GET", _TOPIC, c.GetTopic),
-    _Row("DELETE", _TOPIC, c.DeleteTopic, 204),
-    _Row("POST", f"{_TOPIC}/partitions", c.CreatePartitions, 201, "body"),
-    _Row("DELETE", f"{_TOPIC}/partitions", c.DeletePartitions, 204, "query"),
+    _Row("PUT", _TOPIC, None, 204, operation="update_topic"),
+    _Row("DELETE", _TOPIC, c.DeleteTopic, 204, operation="delete_topic"),
+    _Row("DELETE", f"{_TOPIC}/purge", None, 204, operation="purge_topic"),
+    _Row("POST", f"{_TOPIC}/partitions", c.CreatePartitions, 201, "body", "create_partitions"),
+    _Row("DELETE", f"{_TOPIC}/partitions", c.DeletePartitions, 204, "query", "delete_partitions"),
+    _Row("DELETE", f"{_TOPIC}/partitions/{{partition_id}}", None, 204, operation="delete_segments"),
     _Row("GET", f"{_TOPIC}/consumer-offsets", c.GetOffset, 200, "query"),
-    _Row("PUT", f"{_TOPIC}/consumer-offsets", c.StoreOffset, 204, "body"),
+    _Row("PUT", f"{_TOPIC}/consumer-offsets", c.StoreOffset, 204, "body", "store_consumer_offset"),
+    _Row("DELETE", f"{_TOPIC}/consumer-offsets/{{consumer}}", None, 204, operation="delete_consumer_offset"),
     _Row("GET", f"{_TOPIC}/consumer-groups", c.GetGroups),
-    _Row("POST", f"{_TOPIC}/consumer-groups", c.CreateGroup, 201, "body"),
+    _Row("POST", f"{_TOPIC}/consumer-groups", c.CreateGroup, 201, "body", "create_consumer_group"),
     _Row("GET", f"{_TOPIC}/consumer-groups/{{group_id}}", c.GetGroup),
-    _Row("DELETE", f"{_TOPIC}/consumer-groups/{{group_id}}", c.DeleteGroup, 204),
+    _Row("DELETE", f"{_TOPIC}/consumer-groups/{{group_id}}", c.DeleteGroup, 204, operation="delete_consumer_group"),
 )
-"""Every route that a command of the binary dialect answers (iggy.md A5)."""
+"""Every route that a command or an operation answers (iggy.md A5, iggy-current.md B5)."""
 
 
 def _number(text: str) -> int:
@@ -97,17 +102,24 @@ _PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
     "client_id": _number,
     "partition_id": _number,
 }
+"""What parts of a path are where nobody logs in."""
+_NAMING: Final = frozenset({"stream", "topic", "group_id"})
+
+CallerHandler = Callable[[HttpCaller, Request, Parameters], Awaitable[Response]]
 
 
 class IggyHttp:
     """Handlers of the routes; Services in, Responses out."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, name: str, settings: IggyHttpListener) -> None:
         self._services = services
+        self._name = name
         self._service = IggyService(services)
-        self._sender = Sender(services, NAME)
+        self._callers = HttpCallers(services, settings)
+        self._logins = HttpLogins(self._callers, self._body)
+        self._operations = HttpOperations(services)
         self._states_requests = StateRequests(services)
-        self._poller = Poller(services, NAME, services.settings.endpoints.iggy_http)
+        self._messages = {release: HttpMessages(services, name, settings, release) for release in BY_TOKEN.values()}
 
     def routes(self) -> list[HttpRoute]:
         """The table for the router."""
@@ -118,23 +130,47 @@ class IggyHttp:
                 HttpRoute(
                     row.method,
                     row.pattern,
-                    c.ROW_BY_REQUEST[row.command].name,
-                    partial(self._command, row),
+                    row.operation if row.command is None else c.ROW_BY_REQUEST[row.command].name,
+                    self._for_caller(partial(self._command, row)),
                     Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
                 )
                 for row in _ROWS
             ),
-            HttpRoute("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
-            HttpRoute("POST", f"{_TOPIC}/messages", "message.send", self._send),
-            HttpRoute("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
+            *(
+                HttpRoute(method, pattern, name, self._for_caller(handler))
+                for method, pattern, name, handler in (
+                    *self._logins.routes(),
+                    ("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
+                    ("POST", f"{_TOPIC}/messages", "message.send", self._send),
+                    ("GET", f"{_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
+                    ("GET", "/options/{scope}", "options.describe", self._options),
+                    ("GET", "/cluster/metadata", "cluster.metadata", self._cluster),
+                    ("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
+                )
+            ),
             HttpRoute(
                 "PUT",
                 f"{_TOPIC}/partitions/{{partition_id}}/states",
                 "states.set",
-                self._set_states,
+                self._for_caller(self._set_states),
                 Access.ADMINISTRATE,
             ),
         ]
+
+    def _for_caller(self, handler: CallerHandler) -> Callable[[Request, Parameters], Awaitable[Response]]:
+        """A handler that is told who asks, and whose errors are told as that release has them."""
+
+        async def answer(request: Request, path: Parameters) -> Response:
+            try:
+                caller = self._callers.identify(request)
+            except LadingError as error:
+                return refuse_caller(error, None)
+            try:
+                return await handler(caller, request, path)
+            except LadingError as error:
+                return refuse_caller(error, caller)
+
+        return answer
 
     async def _root(self, request: Request, path: Parameters) -> Response:
         return PlainTextResponse("Iggy HTTP")
@@ -142,104 +178,135 @@ class IggyHttp:
     async def _ping(self, request: Request, path: Parameters) -> Response:
         return PlainTextResponse("pong")
 
-    async def _command(self, row: _Row, request: Request, path: Parameters) -> Response:
-        fields = _fields(path)
-        if row.source == "body":
-            command = parse_body(row.command, await self._body(request), **fields)
-        elif row.source == "query":
-            command = parse_query(row.command, dict(request.query_params), **fields)
-        else:
-            require_known(request.query_params, ())
-            command = row.command(**fields)
-            if row.command is not c.GetClient:
-                # a client id of 0 is not refused here but found by nobody (iggy.md M6)
-                validate(command)
+    async def _command(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        if caller.release.is_current and row.operation:
+            return await self._operate(row, caller, request, path)
+        if row.command is None:
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {row.operation} to this release")
+        command = await self._parse(row, row.command, caller, request, _fields(path, caller))
         try:
             if isinstance(command, CHANGES):
-                await self._service.change(command, lambda created: None)
-                return Response(status_code=row.status)
-            if type(command) in SURVEYS:
-                document = await self._service.survey(command, None, encode_answer)
-                return InPieces(document, media_type="application/json")
-            answer = self._service.answer(command)
+                created = await self._service.change(command, lambda created: created)
+                if created is None or not caller.release.tells_created:
+                    return Response(status_code=row.status)
+                return self._document(created, caller)
+            return await self._answer(command, caller, row.status)
         except LadingError as error:
-            return self._refusal(error, command)
-        if row.status != 200:
-            return Response(status_code=row.status)
-        return Response(encode_answer(answer), media_type="application/json")
+            return refuse_caller(error, caller, partial(self._service.facts, command))
 
-    async def _send(self, request: Request, path: Parameters) -> Response:
-        fields = _fields(path)
+    async def _operate(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        assert caller.client is not None, "a client of this release has logged in, or the listener says so"
         body = await self._body(request)
-        document, sent = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, _parse_and_encode, body)
-        command = c.SendMessages(fields["stream"], fields["topic"], document.partitioning, sent)
-        try:
-            topic = self._service.topic(command)
-            source = np.frombuffer(sent, np.uint8)
-            append = self._sender.append(topic, choice_of(document.partitioning), source, 0, len(sent), now_us())
-            await wait_acknowledged(append)
-        except LadingError as error:
-            return self._refusal(error, command)
-        return Response(status_code=201)
+        found = await self._operations.change(row.operation, caller.client, request, body, path)
+        if found is not None:
+            return await self._answer(found, caller, HTTPStatus.OK)
+        return Response(status_code=HTTPStatus.OK if row.method == "POST" else row.status)
 
-    async def _poll(self, request: Request, path: Parameters) -> Response:
-        query = dict(request.query_params)
-        states = states_of(query.pop("state", "all"))
-        command = parse_query(c.PollMessages, query, **_fields(path))
+    async def _parse(
+        self, row: _Row, kind: type[Any], caller: HttpCaller, request: Request, fields: dict[str, Any]
+    ) -> Any:
+        if row.source == "body":
+            return parse_body(kind, await self._body(request), caller.release.bodies, **fields)
+        if row.source == "query":
+            return parse_query(kind, dict(request.query_params), caller.release.queries, **fields)
+        require_known(request.query_params, ())
+        command = kind(**fields)
+        if kind is not c.GetClient:
+            # a client id of 0 is not refused here but found by nobody (iggy.md M6)
+            validate(command)
+        return command
+
+    async def _answer(self, command: Any, caller: HttpCaller, status: int) -> Response:
+        if type(command) in SURVEYS:
+            encode = partial(encode_answer, answers=caller.release.answers)
+            document = await self._service.survey(command, caller.client, encode)
+            return InPieces(document, media_type="application/json")
+        answer = self._service.answer(command, caller.client)
+        if status != HTTPStatus.OK:
+            return Response(status_code=status)
+        if answer is None:
+            raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
+        return self._document(answer, caller)
+
+    def _document(self, answer: Any, caller: HttpCaller) -> Response:
+        return Response(encode_answer(answer, caller.release.answers), media_type="application/json")
+
+    async def _send(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        fields = _fields(path, caller)
+        body = await self._body(request)
         try:
-            found = self._poller.read(command, None, now_us(), states)
+            sent = await self._messages[caller.release].send(fields["stream"], fields["topic"], body)
+        except BodyError:
+            raise
         except LadingError as error:
-            return self._refusal(error, command)
-        if found is None or not found[0].pieces:
-            return Response(b"[]", media_type="application/json")
-        reading, fit = found
-        document_of = partial(_polled_document, fit=fit)
-        document, stubs = await self._services.run_in_worker(reading.size_bytes, INLINE_BYTES_MAX, document_of, reading)
-        if stubs:
-            self._services.metrics.dropped.values[NAME, "unholdable"] += stubs
+            return refuse_caller(error, caller, partial(self._service.send_facts, fields, body))
+        if sent is None:
+            return Response(status_code=201)
+        confirmations = dump({"confirmations": [sent._asdict()]})
+        return Response(confirmations, 201, {"iggy-durability": "persisted"}, "application/json")
+
+    async def _poll(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        query = dict(request.query_params)
+        states = states_of(query.pop("state")) if "state" in query else None
+        command = parse_query(c.PollMessages, query, caller.release.queries, **_fields(path, caller))
+        try:
+            document = await self._messages[caller.release].poll(command, states)
+        except LadingError as error:
+            return refuse_caller(error, caller, partial(self._service.facts, command))
         return Response(document, media_type="application/json")
 
-    async def _states(self, request: Request, path: Parameters) -> Response:
-        partition = self._partition(path)
+    async def _flush(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        fields = _fields({name: text for name, text in path.items() if name != "fsync"}, caller)
+        number = fields.pop("partition_id") + 1 - caller.release.release.first_partition
+        self._service.answer(later.FlushMessages(**fields, partition_id=number, fsync=True))
+        return Response()
+
+    async def _options(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        return Response(dump(describe_options(path["scope"])), media_type="application/json")
+
+    async def _cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        if caller.client is None or not caller.release.is_current:
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone")
+        return Response(dump(describe_cluster(caller.client)), media_type="application/json")
+
+    async def _states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        partition = self._partition(path, caller)
         query = request.query_params
         require_known(query, ("first", "end"))
         first, end = (_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
         document = states_document(list_states(partition, first, end))
         return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
 
-    async def _set_states(self, request: Request, path: Parameters) -> Response:
-        self._partition(path)
+    async def _set_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        self._partition(path, caller)
         wanted = parse_states(await self._body(request))
-        progress = await self._states_requests.set(lambda: self._partition(path), wanted)
+        progress = await self._states_requests.set(lambda: self._partition(path, caller), wanted)
         if wanted.where is None:
             return Response(status_code=204)
         return Response(json.dumps(progress.document(), separators=(",", ":")), media_type="application/json")
 
-    def _partition(self, path: Parameters) -> Partition:
-        fields = _fields(path)
-        return self._services.broker.topology.topic(fields["stream"], fields["topic"]).partition(
-            fields["partition_id"] - 1
-        )
+    def _partition(self, path: Parameters, caller: HttpCaller) -> Partition:
+        fields = _fields(path, caller)
+        topic = self._services.broker.topology.topic(fields["stream"], fields["topic"])
+        return topic.partition(fields["partition_id"] - caller.release.release.first_partition)
 
     async def _body(self, request: Request) -> bytes:
-        self._services.metrics.received_bytes.values[(NAME,)] += int(request.headers.get("content-length") or 0)
+        self._services.metrics.received_bytes.values[(self._name,)] += int(request.headers.get("content-length") or 0)
         try:
             return await read_body(request, BODY_BYTES_MAX, self._services.receive)
         except Refusal as refusal:
             raise BODY_TOO_LARGE if refusal.reason is Reason.REQUEST_TOO_LARGE else refusal from None
 
-    def _refusal(self, error: LadingError, command: Any) -> Response:
-        if isinstance(error, BodyError):
-            return refuse(error)
-        status, document = error_document(error, self._service.facts(command))
-        return Response(document, status, media_type="application/json")
-
 
 _END: Final = (1 << 63) - 1
 
 
-def _fields(path: Parameters) -> dict[str, Any]:
-    return {name: _PATH_FORMS[name](text) for name, text in path.items()}
+def _fields(path: Parameters, caller: HttpCaller) -> dict[str, Any]:
+    """The fields that a path says, as the broker counts."""
+    release = caller.release
+    if not release.has_users:
+        return {name: _PATH_FORMS[name](text) for name, text in path.items()}
+    return {name: release.identify(text) if name in _NAMING else _PATH_FORMS[name](text) for name, text in path.items()}
 
 
 def _offset(text: str) -> int:
@@ -249,30 +316,13 @@ def _offset(text: str) -> int:
     return offset
 
 
-def _parse_and_encode(body: bytes) -> tuple[SendDocument, bytes]:
-    document = parse_send(body)
-    return document, encode_sent(document.batch)
-
-
-def _polled_document(reading: ReadResult, fit: Fit) -> tuple[bytes, int]:
-    batch, stubs = batch_of(reading, fit)
-    return encode_polled(batch), stubs
-
-
-def refuse(error: LadingError) -> Response:
-    """The answer to a request that was refused before anybody knew what it names."""
-    if isinstance(error, BodyError):
-        return TextResponse(str(error), error.status)
-    status, document = error_document(error, {})
-    return Response(document, status, media_type="application/json")
-
-
 def endpoint(services: Services, name: str) -> Endpoint:
-    """Create the endpoint; called by ``serve``."""
-    face = IggyHttp(services)
-    settings = services.settings.endpoints.iggy_http
-    guard = guard_administration(services.settings.endpoints, NAME)
-    router = Router(NAME, face.routes(), refuse, services.metrics, guard)
+    """Create the endpoint, or a listener of it; called by ``serve``."""
+    settings = services.settings.endpoints.section(name)
+    assert isinstance(settings, IggyHttpListener)
+    face = IggyHttp(services, name, settings)
+    guard = guard_administration(services.settings.endpoints, name)
+    router = Router(name, face.routes(), refuse, services.metrics, guard)
     return HttpEndpoint(
-        NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"})
+        name, router, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"})
     )

@@ -35,7 +35,7 @@ from .clients import Client
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
     from ...broker.iggy.groups import IggyGroups
-    from ...endpoint_settings import IggyHttpSettings, IggyListener
+    from ...endpoint_settings import IggyHttpListener, IggyListener
 
 POLL: Final = 100
 
@@ -62,7 +62,7 @@ class Poller:
         self,
         services: Services,
         name: str,
-        settings: IggyListener | IggyHttpSettings,
+        settings: IggyListener | IggyHttpListener,
         release: Release = UNTOLD,
     ) -> None:
         self._commands = release.commands

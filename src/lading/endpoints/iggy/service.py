@@ -5,6 +5,8 @@ Sending and polling are apart, in ``send.py`` and ``poll.py``: they are the hot 
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,6 +18,7 @@ from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.primitives import PartitioningKind
 from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
 from ...dialects.iggy_classic.validation import normalise_name
+from ...dialects.json.messages import parse_send
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
@@ -57,7 +60,7 @@ class IggyService:
         self._broker = services.broker
         self._machine = machine()
 
-    def answer(self, command: c.Command, client: Client | None = None) -> Any:
+    def answer(self, command: Any, client: Client | None = None) -> Any:
         """The result that ``commands.encode_response`` and the JSON dialect take; Refusal where it is refused.
 
         ``client`` is the connection that asks; HTTP has none, and none of the commands that need one.
@@ -136,6 +139,7 @@ class IggyService:
         process = self._services.process.figures()
         streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
+        disk = shutil.disk_usage(self._services.settings.data)
         return r.StatsInfo(
             process_id=process.pid,
             cpu_usage=process.cpu_percent,
@@ -161,6 +165,9 @@ class IggyService:
             # what other processes use is not looked at
             total_cpu_usage=process.cpu_percent,
             server_version=f"Lading {__version__}",
+            threads_count=threading.active_count(),
+            free_disk_space=disk.free,
+            total_disk_space=disk.total,
         )
 
     def _me(self, command: c.Me, client: Client | None) -> r.ClientDetails:
@@ -286,6 +293,14 @@ class IggyService:
         return ListedStates(ranges[-1].end if len(listed) > RANGES_MAX else command.end, ranges)
 
     # -- the words of a refusal
+
+    def send_facts(self, fields: Mapping[str, Any], body: bytes) -> dict[str, object]:
+        """The same for a send over HTTP, of which only path and body are known; a body that is none names nothing."""
+        try:
+            document = parse_send(body)
+        except LadingError:
+            return self.facts(c.GetTopic(fields["stream"], fields["topic"]))
+        return self.facts(c.SendMessages(fields["stream"], fields["topic"], document.partitioning, b""))
 
     def facts(self, command: Any) -> dict[str, object]:
         """What a request named, for the text of an error document (``iggy_classic.errors.text_of``)."""

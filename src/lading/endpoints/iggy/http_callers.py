@@ -1,0 +1,114 @@
+"""Who asks over HTTP: the token of a request tells its user and the release of the client, which its login has told."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from ...dialects.json.releases import BY_TOKEN, JSON_RELEASES, JsonRelease, release_of_http_login
+from ...settings import Address
+from ..base.services import Services, now_us
+from .clients import Client
+from .http_tokens import ACCESS, REFRESH, HttpTokens, TokenClaims, refuse_token
+from .logins import Logins
+from .service import USER_ID
+
+if TYPE_CHECKING:
+    from ...endpoint_settings import IggyHttpListener
+
+TRANSPORT_HTTP: Final = 3
+_BEARER: Final = "bearer "
+_PUBLIC: Final = frozenset({"/users/login", "/users/refresh-token", "/personal-access-tokens/login"})
+"""What is asked for without a token, or with one that does not count any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HttpCaller:
+    """Who sends a request; ``client`` stands for a connection of its own, None for who has not logged in."""
+
+    release: JsonRelease
+    client: Client | None = None
+    claims: TokenClaims | None = None
+
+
+class HttpCallers:
+    """Knows the callers of one listener by their tokens."""
+
+    def __init__(self, services: Services, settings: IggyHttpListener) -> None:
+        self._services = services
+        self._tokens = tokens_of(services)
+        self._logins = Logins(is_open=settings.secured)
+        self._told = None if settings.release is None else JSON_RELEASES[settings.release]
+        admin = services.settings.endpoints.admin
+        self._secrets = [one.token.get_secret_value() for one in (settings, admin) if one.token is not None]
+
+    @property
+    def first(self) -> JsonRelease:
+        """The release of a client that has not said yet what it is."""
+        return self._told or JSON_RELEASES["0.0.40"]
+
+    def identify(self, request: Request) -> HttpCaller:
+        """Return who sends a request; Refusal for a token that is not valid."""
+        shown = request.headers.get("authorization", "")
+        token = shown[len(_BEARER) :].strip()
+        # clients show an empty one before they log in
+        if shown[: len(_BEARER)].lower() != _BEARER or not token or request.scope["path"] in _PUBLIC:
+            return self._stranger(request)
+        if any(hmac.compare_digest(token.encode("latin-1"), one.encode()) for one in self._secrets):
+            return self._stranger(request)
+        claims = self._tokens.read(token, now_us() // 1_000_000)
+        release = self._told or BY_TOKEN[claims.release]
+        client = Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release, claims.name)
+        return HttpCaller(release, client, claims)
+
+    def _stranger(self, request: Request) -> HttpCaller:
+        """Who shows no token, or the operator's; such a client counts as one where the listener says its release."""
+        release = self.first
+        client = Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release)
+        return HttpCaller(release, client if release.has_users else None)
+
+    def log_in(self, name: str, password: str, version: str | None, request: Request) -> dict[str, Any]:
+        """Return the answer to a login; Refusal where it is none, or comes from another machine."""
+        self._logins.check(_here_of(request))
+        return self._answer(name, USER_ID, self._told or release_of_http_login(version))
+
+    def refresh(self, token: str, request: Request) -> dict[str, Any]:
+        """Return the answer that a login gave, with new tokens; Refusal for a token that is not valid for this."""
+        now_s = now_us() // 1_000_000
+        claims = self._tokens.read(token, now_s, REFRESH, ACCESS)
+        release = BY_TOKEN[claims.release]
+        if release.has_refresh_tokens != (claims.use == REFRESH):
+            raise refuse_token()
+        return self._answer(claims.name, claims.user_id, self._told or release)
+
+    def log_out(self, caller: HttpCaller) -> None:
+        """Have the token of the caller count no longer."""
+        if caller.claims is not None:
+            self._tokens.log_out(caller.claims, now_us() // 1_000_000)
+
+    def _answer(self, name: str, user_id: int, release: JsonRelease) -> dict[str, Any]:
+        now_s = now_us() // 1_000_000
+        access = self._tokens.issue(name, user_id, release.name, now_s)._asdict()
+        told = {"user_id": user_id - 1 + release.first_id}
+        if not release.has_refresh_tokens:
+            return {**told, "access_token": access}
+        refresh = self._tokens.issue(name, user_id, release.name, now_s, REFRESH)._asdict()
+        return {**told, "tokens": {"access_token": access, "refresh_token": refresh}}
+
+
+def tokens_of(services: Services) -> HttpTokens:
+    """Return the tokens of this process's services; the same for all listeners."""
+    tokens: HttpTokens = services.shared.setdefault(HttpTokens, HttpTokens())
+    return tokens
+
+
+def _peer_of(request: Request) -> str:
+    return str(Address(*request.client)) if request.client else ""
+
+
+def _here_of(request: Request) -> Address:
+    server = request.scope.get("server")
+    return Address(server[0], server[1] or 0) if server else Address("", 0)

@@ -1,0 +1,58 @@
+"""Refusals over HTTP, as each release has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+
+from ...dialects.iggy_classic.errors import code_of
+from ...dialects.iggy_classic.releases import RELEASES
+from ...dialects.iggy_current.errors import code_of as current_code_of
+from ...dialects.json.errors import BodyError, error_document, later_error_document
+from ...model.errors import LadingError, Reason
+from ..http_shared.http import TextResponse
+
+if TYPE_CHECKING:
+    from .http_callers import HttpCaller
+
+
+_OF_LOGINS: Final = frozenset(
+    {
+        Reason.UNAUTHENTICATED,
+        Reason.UNAUTHORIZED,
+        Reason.INVALID_CREDENTIALS,
+        Reason.USER_INACTIVE,
+        Reason.INVALID_TOKEN,
+        Reason.TOKEN_EXPIRED,
+    }
+)
+"""What the first releases have no words for: all are answered as those since 0.1."""
+
+
+def refuse(error: LadingError) -> Response:
+    """The answer to a request that was refused before anybody knew what it names."""
+    if isinstance(error, BodyError):
+        return TextResponse(str(error), error.status)
+    status, document = error_document(error, {})
+    return Response(document, status, media_type="application/json")
+
+
+def refuse_caller(
+    error: LadingError, caller: HttpCaller | None, facts: Callable[[], Mapping[str, object]] | None = None
+) -> Response:
+    """The answer to a request of a client that is known, or whose token is not valid; ``facts`` are what it named."""
+    if isinstance(error, BodyError):
+        return TextResponse(str(error), error.status)
+    is_of_login = getattr(error, "reason", None) in _OF_LOGINS
+    if caller is not None and not caller.release.has_users and not is_of_login:
+        status, document = error_document(error, facts() if facts else {})
+        return Response(document, status, media_type="application/json")
+    if caller is not None and caller.release.is_current:
+        code = current_code_of(error)
+    else:
+        release = RELEASES[-1] if caller is None or not caller.release.has_users else caller.release.release
+        code = code_of(error, release.codes)
+    status, document = later_error_document(code, str(error))
+    return Response(document, status, media_type="application/json")

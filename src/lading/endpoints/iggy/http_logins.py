@@ -1,0 +1,58 @@
+"""Logins of Iggy's HTTP clients: what gives them the token that they show with each request (iggy-current.md B5)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...dialects.json.commands import Part, read_body
+from ...dialects.json.documents import TEXT, optional
+from ...dialects.json.text import dump
+from .http_callers import HttpCaller, HttpCallers
+
+if TYPE_CHECKING:
+    from ..http_shared.routing import Parameters
+
+_LOGIN: Final = (
+    Part("name", ("username",), TEXT),
+    Part("password", ("password",), TEXT),
+    Part("version", ("version",), optional(TEXT), None),
+)
+_REFRESH: Final = (Part("token", ("token", "refresh_token"), TEXT),)
+
+ReadBody = Callable[[Request], Awaitable[bytes]]
+Route = tuple[str, str, str, Callable[[HttpCaller, Request, "Parameters"], Awaitable[Response]]]
+
+
+class HttpLogins:
+    """Handlers of the routes."""
+
+    def __init__(self, callers: HttpCallers, read: ReadBody) -> None:
+        self._callers = callers
+        self._read = read
+
+    def routes(self) -> list[Route]:
+        """Method, pattern, name and handler of each."""
+        return [
+            ("POST", "/users/login", "user.login", self._log_in),
+            ("POST", "/users/refresh-token", "user.refresh", self._refresh),
+            # before 0.3
+            ("POST", "/users/logout", "user.logout", self._log_out),
+            ("DELETE", "/users/logout", "user.logout", self._log_out),
+        ]
+
+    async def _log_in(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        login = read_body(_LOGIN, await self._read(request))
+        answer = self._callers.log_in(login["name"], login["password"], login["version"], request)
+        return Response(dump(answer), media_type="application/json")
+
+    async def _refresh(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        token = read_body(_REFRESH, await self._read(request))["token"]
+        return Response(dump(self._callers.refresh(token, request)), media_type="application/json")
+
+    async def _log_out(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        self._callers.log_out(caller)
+        return Response(status_code=204)

@@ -1,0 +1,193 @@
+"""Sends and polls over HTTP, by the release of the client: what it would send and get over a connection, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ...broker.core.read import ReadResult
+from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic.encode import encode_sent
+from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, Identifier
+from ...dialects.iggy_classic.releases import MessageForm
+from ...dialects.iggy_current.capabilities import POLLED as CURRENT_POLLED
+from ...dialects.iggy_current.encode import encode_sent as encode_current
+from ...dialects.iggy_current.operations import encode_send
+from ...dialects.iggy_zero_copy.encode import encode_sent as encode_zero_copy
+from ...dialects.json.framed_messages import encode_framed, list_batches, list_zero_copy
+from ...dialects.json.messages import SendDocument, encode_polled, parse_send
+from ...dialects.json.releases import JsonRelease, MessagesForm
+from ...model.batch import SCHEMA
+from ...model.errors import LimitExceeded, MalformedMessage, Reason
+from ...model.state import State
+from ..base.append_wait import wait_acknowledged
+from ..base.carrying import Carrying, Fit
+from ..base.services import Services, now_us
+from .answers import PolledPlace, batch_of
+from .current.caller import to_wire
+from .current.poll import encode_polled as encode_batches
+from .current.send import CurrentSender
+from .handlers import FORMS
+from .poll import Poller
+from .send import Sender, choice_of
+from .zero_copy import ZeroCopyPoller, ZeroCopySender
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Partition
+    from ...endpoint_settings import IggyHttpListener
+
+INLINE_BYTES_MAX: Final = 16 << 10
+"""JSON longer than this is read and written in a worker, not in the event loop."""
+_POLLED_HEAD_PARTS: Final = 1
+"""What stands before the batches of an answer."""
+
+
+class SentMessages(NamedTuple):
+    """Where the messages of a send lie now, as clients of the current generation count."""
+
+    stream_id: int
+    topic_id: int
+    partition_id: int
+    base_offset: int
+
+
+Rendered = tuple[bytes, int]
+"""The document of a poll, and how many stubs are in it."""
+
+
+class HttpMessages:
+    """Takes and gives messages of one release; one for all its clients of a listener."""
+
+    def __init__(self, services: Services, name: str, settings: IggyHttpListener, release: JsonRelease) -> None:
+        self._services = services
+        self._broker = services.broker
+        self._name = name
+        self._release = release
+        # what tells the state in JSON shows it, whatever the same release has over a connection
+        is_listed = release.messages in (MessagesForm.LISTED, MessagesForm.PLACED)
+        handlers = FORMS[MessageForm.CLASSIC if is_listed else release.release.form]
+        self._sender: Sender = handlers.sender(services, name, release.release)
+        self._current = CurrentSender(services, name)
+        self._poller: Poller = handlers.poller(services, name, settings, release.release)
+        self._carrying = Carrying(services, name, CURRENT_POLLED, default=settings.carrier)
+
+    async def send(self, stream: Identifier, topic: Identifier, body: bytes) -> SentMessages | None:
+        """Append the messages of a body and wait until they last; what is given the current generation is told.
+
+        ``stream`` and ``topic`` are counted as the broker does. BodyError, Refusal and MalformedMessage append nothing.
+        """
+        encode = _ENCODERS[self._release.messages]
+        document, sent = await self._services.run_in_worker(
+            len(body), INLINE_BYTES_MAX, partial(_parse_and_encode, self._release, encode), body
+        )
+        partitioning = document.partitioning
+        if self._release.is_current:
+            wire = (_to_wire(stream), _to_wire(topic), partitioning, document.batch.num_rows)
+            payload = memoryview(encode_send(*wire, sent))
+            append, partition = self._current.send(payload, np.frombuffer(payload, np.uint8), 0, None, now_us())
+            await wait_acknowledged(append)
+            owner = partition.topic
+            place = to_wire(owner.stream.id), to_wire(owner.id), partition.number
+            return SentMessages(*place, append.base_offset)
+        if isinstance(self._sender, ZeroCopySender):
+            where = IDENTIFIER.write(stream) + IDENTIFIER.write(topic) + PARTITIONING.write(partitioning)
+            head = U32.write(len(where) + 4) + where + U32.write(document.batch.num_rows)
+            payload = memoryview(head + sent)
+            append = self._sender.send(payload, np.frombuffer(payload, np.uint8), 0, None, now_us())
+        else:
+            found = self._broker.topology.topic(stream, topic)
+            choice = choice_of(partitioning, self._release.release)
+            source = np.frombuffer(sent, np.uint8)
+            append = self._sender.append(found, choice, source, 0, len(sent), now_us())
+        await wait_acknowledged(append)
+        return None
+
+    async def poll(self, command: c.PollMessages, states: frozenset[State] | None) -> bytes:
+        """Return the document that answers a poll; Refusal."""
+        found = self._poller.read(command, None, now_us(), states)
+        topic = self._broker.topology.topic(command.stream, command.topic)
+        partition = topic.partition(command.partition_id - 1)
+        if found is None or not found[0].pieces:
+            return self._render_nothing(partition)
+        reading, fit = found
+        if self._release.is_current:
+            fit = self._carrying.fit(topic)
+        render = partial(_RENDERERS[self._release.messages], self, partition, fit)
+        document, stubs = await self._services.run_in_worker(reading.size_bytes, INLINE_BYTES_MAX, render, reading)
+        if stubs:
+            self._services.metrics.dropped.values[self._name, "unholdable"] += stubs
+        return document
+
+    def _place(self, partition: Partition) -> PolledPlace:
+        last = max(partition.log.high_watermark - 1, 0)
+        return PolledPlace(partition.number + self._release.release.first_partition, last)
+
+    def _render_nothing(self, partition: Partition) -> bytes:
+        form, place = self._release.messages, self._place(partition)
+        if form in (MessagesForm.LISTED, MessagesForm.PLACED):
+            return encode_polled(pa.RecordBatch.from_pylist([], schema=SCHEMA), self._told(place))
+        return encode_framed(*place, [], typed=True, reserved=True)
+
+    def _told(self, place: PolledPlace) -> PolledPlace | None:
+        return None if self._release.messages is MessagesForm.LISTED else place
+
+    def _render_listed(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
+        batch, stubs = batch_of(reading, fit)
+        return encode_polled(batch, self._told(self._place(partition))), stubs
+
+    def _render_headed(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
+        assert isinstance(self._poller, ZeroCopyPoller)
+        answer = self._poller.render(reading, self._place(partition), fit)
+        messages = list(list_zero_copy(memoryview(b"".join(answer.parts)), self._poller.form))
+        typed = self._release.messages is MessagesForm.TYPED
+        return encode_framed(*self._place(partition), messages, typed=typed, reserved=typed), answer.stubs
+
+    def _render_batches(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
+        answer = encode_batches(partition, reading, fit)
+        messages = list(list_batches(memoryview(b"".join(answer.parts[_POLLED_HEAD_PARTS:]))))
+        return encode_framed(*self._place(partition), messages, typed=True, reserved=True), answer.stubs
+
+
+_RENDERERS: Final[Mapping[MessagesForm, Callable[[HttpMessages, Partition, Fit, ReadResult], Rendered]]] = {
+    MessagesForm.LISTED: HttpMessages._render_listed,
+    MessagesForm.PLACED: HttpMessages._render_listed,
+    MessagesForm.HEADED: HttpMessages._render_headed,
+    MessagesForm.TYPED: HttpMessages._render_headed,
+    MessagesForm.BATCHED: HttpMessages._render_batches,
+}
+"""What makes the document of a poll."""
+
+Encoder = Callable[[JsonRelease, pa.RecordBatch], bytes]
+
+
+def _encode_zero_copy(release: JsonRelease, batch: pa.RecordBatch) -> bytes:
+    sender = FORMS[release.release.form].sender
+    assert issubclass(sender, ZeroCopySender)
+    return encode_zero_copy(batch, sender.form, now_us())
+
+
+_ENCODERS: Final[Mapping[MessagesForm, Encoder]] = {
+    MessagesForm.LISTED: lambda release, batch: encode_sent(batch),
+    MessagesForm.PLACED: lambda release, batch: encode_sent(batch),
+    MessagesForm.HEADED: _encode_zero_copy,
+    MessagesForm.TYPED: _encode_zero_copy,
+    MessagesForm.BATCHED: lambda release, batch: encode_current(batch),
+}
+"""What makes the messages of a document those that its release sends over a connection."""
+
+
+def _parse_and_encode(release: JsonRelease, encode: Encoder, body: bytes) -> tuple[SendDocument, bytes]:
+    document = parse_send(body)
+    try:
+        return document, encode(release, document.batch)
+    except LimitExceeded as error:
+        # such as a header key with a kind, which releases before 0.9 have none for
+        raise MalformedMessage(str(error), reason=Reason.INVALID_HEADER_KEY) from None
+
+
+def _to_wire(named: Identifier) -> Identifier:
+    return to_wire(named) if isinstance(named, int) else named

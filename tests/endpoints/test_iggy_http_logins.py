@@ -1,0 +1,155 @@
+"""Logins over Iggy's HTTP: which tokens count, what each release is answered, and what strangers are."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from lading.endpoints.iggy.http_tokens import ACCESS, REFRESH, REFRESH_S, HttpTokens
+from lading.model.errors import Refusal
+from lading.testing import Running
+
+NOW_S = 1_800_000_000
+
+
+@pytest.fixture
+def http(broker: Running) -> httpx.Client:
+    return httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}", timeout=10)
+
+
+def log_in(http: httpx.Client, version: str | None) -> dict[str, Any]:
+    login = {"username": "iggy", "password": "iggy", **({} if version is None else {"version": version, "context": ""})}
+    answer = http.post("/users/login", json=login)
+    assert answer.status_code == 200
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def ask(http: httpx.Client, token: str) -> httpx.Response:
+    return http.get("/streams", headers={"authorization": f"Bearer {token}"})
+
+
+@pytest.mark.parametrize(("version", "user_id"), [("0.6.202", 1), ("0.10.0", 1), ("0.11.0", 0)])
+def test_a_login_gives_a_token_that_counts_until_the_logout(http: httpx.Client, version: str, user_id: int) -> None:
+    told = log_in(http, version)
+    assert told["user_id"] == user_id
+    access = told["access_token"]
+    assert 3500 < access["expiry"] - time.time() < 3700
+    assert ask(http, access["token"]).status_code == 200
+    again = http.post("/users/refresh-token", json={"token": access["token"]}).json()["access_token"]
+    assert again["token"] != access["token"]
+    assert http.delete("/users/logout", headers={"authorization": f"Bearer {access['token']}"}).status_code == 204
+    refused = ask(http, access["token"])
+    assert (refused.status_code, refused.json()["id"], refused.json()["code"]) == (401, 40, "unauthenticated")
+    assert refused.json()["field"] is None
+    assert ask(http, again["token"]).status_code == 200
+
+
+def test_early_releases_have_a_token_that_only_gives_new_ones(http: httpx.Client) -> None:
+    tokens = log_in(http, None)["tokens"]
+    access, refresh = tokens["access_token"]["token"], tokens["refresh_token"]["token"]
+    assert ask(http, access).status_code == 200
+    assert ask(http, refresh).status_code == 401
+    assert http.post("/users/refresh-token", json={"refresh_token": access}).status_code == 401
+    again = http.post("/users/refresh-token", json={"refresh_token": refresh}).json()["tokens"]
+    assert ask(http, again["access_token"]["token"]).status_code == 200
+
+
+def forged(claims: dict[str, Any], key: str, algorithm: str) -> str:
+    return jwt.encode(claims, key, algorithm)
+
+
+def test_tokens_of_others_do_not_count(http: httpx.Client) -> None:
+    good = log_in(http, "0.11.0")["access_token"]["token"]
+    claims = jwt.decode(good, options={"verify_signature": False})
+    head, body, signature = good.split(".")
+    none = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
+    later = json.dumps({**claims, "exp": claims["exp"] + 9999}).encode()
+    for token in (
+        f"{none}.{body}.",
+        forged(claims, "", "none"),
+        forged(claims, "another key of thirty-two bytes and more", "HS256"),
+        f"{head}.{base64.urlsafe_b64encode(later).rstrip(b'=').decode()}.{signature}",
+        f"{head}.{body}",
+        f"{head}.{body}.{signature[:-4]}AAAA",
+        "x", "..", "é", "a" * 5000,
+    ):  # fmt: skip
+        answer = http.get("/streams", headers=[(b"authorization", b"Bearer " + token.encode("latin-1"))])
+        assert (answer.status_code, answer.json()["id"]) == (401, 40), token[:40]
+    # to log in one shows nothing that counts
+    assert http.post(
+        "/users/login", json={"username": "a", "password": "b"}, headers={"authorization": "Bearer x"}
+    ).is_success
+    assert http.get("/streams", headers={"authorization": "Bearer"}).is_success
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"", 400), (b"{}", 422), (b'{"username":1,"password":"x"}', 422), (b'{"username":"x"}', 422)]
+)
+def test_a_login_that_is_none(http: httpx.Client, body: bytes, status: int) -> None:
+    assert http.post("/users/login", content=body).status_code == status
+
+
+def test_a_token_ends_at_its_time() -> None:
+    tokens = HttpTokens()
+    issued = tokens.issue("iggy", 1, "0.11", NOW_S)
+    assert tokens.read(issued.token, issued.expiry - 1).name == "iggy"
+    with pytest.raises(Refusal):
+        tokens.read(issued.token, issued.expiry)
+    refresh = tokens.issue("iggy", 1, "0.4", NOW_S, REFRESH)
+    assert refresh.expiry == NOW_S + REFRESH_S
+    with pytest.raises(Refusal):
+        tokens.read(refresh.token, NOW_S)
+    assert tokens.read(refresh.token, NOW_S, REFRESH, ACCESS).use == REFRESH
+
+
+def test_after_too_many_logouts_nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.endpoints.iggy.http_tokens.LOGOUTS_MAX", 3)
+    tokens = HttpTokens()
+    issued = [tokens.issue("iggy", 1, "0.11", NOW_S).token for _ in range(5)]
+    for token in issued[:4]:
+        tokens.log_out(tokens.read(token, NOW_S), NOW_S)
+    for token in issued:
+        with pytest.raises(Refusal):
+            tokens.read(token, NOW_S)
+    # those that have ended need not be remembered: the key stays
+    fresh = HttpTokens()
+    old = [fresh.issue("iggy", 1, "0.11", NOW_S).token for _ in range(3)]
+    for token in old:
+        fresh.log_out(fresh.read(token, NOW_S), NOW_S)
+    kept, left = (fresh.issue("iggy", 1, "0.11", NOW_S + 4000).token for _ in range(2))
+    fresh.log_out(fresh.read(left, NOW_S + 4000), NOW_S + 4000)
+    assert fresh.read(kept, NOW_S + 4000).name == "iggy"
+
+
+def test_the_current_generation_changes_topics_with_its_options(http: httpx.Client) -> None:
+    http.headers["authorization"] = f"Bearer {log_in(http, '0.11.0')['access_token']['token']}"
+    assert http.post("/streams", json={"name": "Options"}).json()["name"] == "Options"
+    topic = {
+        "name": "t",
+        "partitions_count": 2,
+        "compression_algorithm": "none",
+        "message_expiry": 5,
+        "max_topic_size": 0,
+    }
+    made = http.post("/streams/Options/topics", json={**topic, "options": {"segment_size": "128MiB"}})
+    assert made.status_code == 200
+    assert (made.json()["message_expiry"], [row["id"] for row in made.json()["partitions"]]) == (5, [0, 1])
+    wrong = http.post("/streams/Options/topics", json={**topic, "name": "u", "options": {"no_such": "x"}})
+    assert (wrong.status_code, wrong.json()["id"], wrong.json()["code"]) == (400, 4041, "unsupported_option_key")
+    bad = http.post("/streams/Options/topics", json={**topic, "name": "u", "options": {"segment_size": "many"}})
+    assert bad.json()["id"] == 4042
+    changed = http.put("/streams/Options/topics/t", json={"name": "t", "message_expiry": 7, "options": {}})
+    assert changed.status_code == 204
+    assert http.get("/streams/Options/topics/t").json()["message_expiry"] == 7
+    assert http.delete("/streams/Options/topics/t/purge").status_code == 204
+    assert http.delete("/streams/Options/purge").status_code == 204
+    assert http.get("/streams/Options/topics/t/consumer-offsets?consumer_id=c&partition_id=0").status_code == 404
+    assert http.get("/streams/none").status_code == 404
+    assert http.delete("/streams/Options").status_code == 204
