@@ -33,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = metafunc.fixturenames
     servers = [server for server in SERVERS if "admin" not in names or "admin" in server.endpoints]
     if "client" in names:
-        seats = [Seat(server, client) for server in servers for client in server.clients()]
+        seats = [Seat(server, client) for server in servers for client in server.clients(whole=whole)]
         ids = [f"{seat.server.name}-{seat.client.name}" for seat in seats]
         metafunc.parametrize("client", seats, indirect=True, ids=ids)
     if "writer" in names:

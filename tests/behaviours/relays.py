@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from tests.endpoints.quic_client import QuicClient
 from tests.endpoints.websocket_frames import WebSocketFrames
 
 QUIET_S = 2.0
+
+
+class _ClosedError(Exception):
+    """The client has closed its connection."""
 
 
 class Carrier(ABC):
@@ -98,16 +103,24 @@ def relay(connect: Callable[[str], Carrier], address: str) -> str:
 
 def _carry(client: socket.socket, connect: Callable[[str], Carrier], address: str) -> None:
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with client, suppress(OSError):
-        carrier = connect(address)
+    with client, suppress(_ClosedError):
         try:
-            while True:
-                while not select.select([client], [], [], QUIET_S)[0]:
-                    carrier.rest()
-                head = _receive(client, 4)
-                client.sendall(carrier.exchange(head + _receive(client, int.from_bytes(head, "little"))))
-        finally:
-            carrier.close()
+            carrier = connect(address)
+            try:
+                _exchange(client, carrier)
+            finally:
+                carrier.close()
+        except OSError as error:
+            # the client sees a closed connection only
+            print(f"relay to {address}: {error!r}", file=sys.stderr)
+
+
+def _exchange(client: socket.socket, carrier: Carrier) -> None:
+    while True:
+        while not select.select([client], [], [], QUIET_S)[0]:
+            carrier.rest()
+        head = _receive(client, 4)
+        client.sendall(carrier.exchange(head + _receive(client, int.from_bytes(head, "little"))))
 
 
 def _receive(client: socket.socket, size: int) -> bytes:
@@ -115,6 +128,6 @@ def _receive(client: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = client.recv(size - len(data))
         if not part:
-            raise ConnectionError("the client has closed")
+            raise _ClosedError
         data += part
     return bytes(data)

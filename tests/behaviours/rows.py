@@ -93,6 +93,8 @@ class Client:
     left_out: Mapping[str, str] = field(default_factory=dict)
     is_alone: bool = False
     """Whether it meets other clients only where all pairs do: what it sends and reads is that of another row."""
+    is_sampled_out: bool = False
+    """Whether it runs in the whole suite only: its frames are those of one row, its transport that of another."""
     iggy: tuple[str, str] | None = None
     """The release and the transport of a client of Iggy: its row in docs/how-to/coming-from-iggy.md."""
 
@@ -193,6 +195,10 @@ _TRANSPORTS: Mapping[str, tuple[str, type[Carrier] | None]] = {
     "WebSocket": ("iggy_websocket", WebSocketCarrier),
 }
 """Endpoints that carry Iggy's frames, and what carries them there for a client that knows TCP only."""
+_SAMPLED: Mapping[str, Sequence[str]] = {"QUIC": ("0.0.30", "0.6", "0.10"), "WebSocket": ("0.10",)}
+"""Of these releases the suite's sample runs these transports too: one for each dialect and listener."""
+_LIKE_ANOTHER = ("0.1", "0.5", "0.6.60", "0.9")
+"""Releases whose messages have the bytes of a neighbour's: they differ in what their logins and topics say."""
 
 
 def _release_client(release: str, transport: str) -> Client:
@@ -210,7 +216,8 @@ def _release_client(release: str, transport: str) -> Client:
         _IGGY_TCP,
         left_out=_TWICE if SHAPES[release].is_zero_copy else {},
         iggy=(release, transport),
-        is_alone=carrier is not None,
+        is_alone=carrier is not None or release in _LIKE_ANOTHER,
+        is_sampled_out=release not in _SAMPLED.get(transport, (release,)),
     )
 
 
@@ -246,6 +253,7 @@ CLIENTS: tuple[Client, ...] = (
             ),
             _IGGY_CURRENT,
             left_out={"order_is_kept": _SORTS},
+            is_alone=transport != "TCP",
             iggy=(CURRENT, transport),
         )
         for name, endpoint, scheme, transport in (
@@ -264,13 +272,19 @@ CLIENTS: tuple[Client, ...] = (
         iggy=(CURRENT, "HTTP"),
         is_alone=True,
     ),
-    Client("iggy-quic", "iggy_quic", lambda at: PythonSession(f"iggy://{relay(QuicCarrier, at['iggy_quic'])}")),
+    Client(
+        "iggy-quic",
+        "iggy_quic",
+        lambda at: PythonSession(f"iggy://{relay(QuicCarrier, at['iggy_quic'])}"),
+        is_alone=True,
+    ),
     Client(
         "iggy-websocket",
         "iggy_websocket",
         lambda at: PythonSession(f"iggy://{relay(WebSocketCarrier, at['iggy_websocket'])}"),
+        is_alone=True,
     ),
-    Client("iggy-tls", SECURE, lambda at: PythonSession(f"iggy://{relay(TlsCarrier, at[SECURE])}")),
+    Client("iggy-tls", SECURE, lambda at: PythonSession(f"iggy://{relay(TlsCarrier, at[SECURE])}"), is_alone=True),
     Client("librdkafka", "kafka", lambda at: LibrdkafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client(
         "kafka-python",
@@ -295,13 +309,14 @@ class Server:
     but: tuple[str, ...] = ()
     """Clients that want more than this server has."""
 
-    def clients(self) -> list[Client]:
-        """The rows that can connect."""
-        return [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
+    def clients(self, *, whole: bool) -> list[Client]:
+        """The rows that can connect: all, or a sample."""
+        able = [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
+        return [client for client in able if whole or not client.is_sampled_out]
 
     def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
         """Who writes for whom: every pair, or a sample: each with the first of ours, ours over all protocols."""
-        clients = [client for client in self.clients() if whole or not client.is_alone]
+        clients = [client for client in self.clients(whole=whole) if whole or not client.is_alone]
         hub = clients[0]
         ours = [client for client in clients if client.name.startswith("python-")]
         pairs = product(clients, clients)
