@@ -40,6 +40,11 @@ class Shape:
     """How partitions are counted."""
 
     @property
+    def has_states(self) -> bool:
+        """Whether a polled message says its state."""
+        return self.fixed_bytes == 41
+
+    @property
     def head_bytes(self) -> int:
         """In front of polled messages."""
         return 4 if self.version is None else 16
@@ -184,7 +189,7 @@ class IggyReleaseSession:
                 at = start + size + headers_size
             else:
                 (offset,) = struct.unpack_from("<Q", body, at)
-                if shape.fixed_bytes == 41:
+                if shape.has_states:
                     state = body[at + 8]
                 start = at + shape.fixed_bytes
                 (headers_size,) = struct.unpack_from("<I", body, start - 4)

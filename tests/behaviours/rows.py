@@ -120,12 +120,16 @@ _IGGY_TCP: Mapping[str, str] = {name: reason for name, reason in _PLAIN_IGGY.ite
 CURRENT = "0.11"
 """The release of the crate in the package apache-iggy 0.9.0."""
 _SORTS = "the client sorts headers by their keys"
+_IGGY_STATELESS: Mapping[str, str] = {
+    name: reason for name, reason in _IGGY_TCP.items() if name != "hidden_messages_are_not_read"
+}
+"""The same of generations whose messages have no state: what is hidden is not polled."""
 _IGGY_CURRENT: Mapping[str, str] = {
-    **{name: reason for name, reason in _IGGY_TCP.items() if name != "hidden_messages_are_not_read"},
+    **_IGGY_STATELESS,
     "every_kind_is_exact": "the package takes and gives no floats that are not finite",
     "values_that_are_no_utf8_are_exact": _SORTS,
 }
-"""The same of the current generation, whose messages have no state: what is hidden is not polled."""
+"""The same of the current generation."""
 _TWICE: Mapping[str, str] = {
     "duplicates_stay_in_order": "zero-copy clients send a key twice, but what others sent has it once for them"
 }
@@ -213,7 +217,7 @@ def _release_client(release: str, transport: str) -> Client:
         f"iggy-{release}" if carrier is None else f"iggy-{release}-{transport.lower()}",
         endpoint,
         open_,
-        _IGGY_TCP,
+        _IGGY_TCP if SHAPES[release].has_states else _IGGY_STATELESS,
         left_out=_TWICE if SHAPES[release].is_zero_copy else {},
         iggy=(release, transport),
         is_alone=carrier is not None or release in _LIKE_ANOTHER,
