@@ -82,6 +82,8 @@ class EndpointSection(Section):
     """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
 
     remedy: ClassVar[str]
+    checks_users: ClassVar[bool] = False
+    """Whether it asks for a login once users are set up, and may then listen beyond loopback."""
     enabled: bool = True
     address: Listen
 
@@ -120,6 +122,7 @@ class UnauthenticatedEndpoint(EndpointSection):
 class TokenSettings(TlsEndpointSection):
     """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
 
+    checks_users: ClassVar[bool] = True
     token: SecretStr | None = Field(default=None, min_length=1)
     token_file: Path | None = None
 

@@ -44,7 +44,9 @@ from .settings_sources import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
+    from .broker.core.access import AccessControl
     from .broker.core.settings import BrokerSettings
+    from .broker.core.topology_changes import Change
     from .log.disk import Disk
     from .log.interface import Commit, Syncable
 
@@ -343,6 +345,25 @@ async def _copy_dead_letters(services: Services) -> None:
         except Exception:
             log.exception("copying dead letters failed; it is tried again")
             await asyncio.sleep(LETTERS_RETRY_S)
+
+
+@contextlib.contextmanager
+def open_access(data: Path) -> Iterator[AccessControl]:
+    """Open users and rules of a data directory that no broker has; LocalError where one does."""
+    from .broker.core.access import AccessControl
+    from .clock import Dates
+    from .log.access_file import AccessFile
+
+    with lock_data_directory(data):
+        yield AccessControl(AccessFile(data), Dates())
+
+
+def change_access(data: Path, make: Callable[[AccessControl], Change[object]]) -> None:
+    """Change users or rules of a data directory that no broker has."""
+    from .broker.core.topology_changes import complete
+
+    with open_access(data) as access:
+        complete(make(access))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
 
@@ -17,6 +17,9 @@ from .endpoint_settings import EndpointSection, TokenSettings, endpoint_key
 from .model.errors import SettingError
 from .settings import EndpointSettings, Section, Settings, is_secret
 from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
+
+USERS_FILE: Final = "access.json"
+"""In the data directory, once users are set up; it never holds none (docs/reference/formats.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +147,16 @@ def _with_token(name: str, endpoint: EndpointSection) -> EndpointSection:
 
 
 def _require_credentials(settings: Settings) -> None:
+    has_users = (settings.data / USERS_FILE).is_file()
     for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled and not endpoint.address.loopback and not endpoint.secured:
+            if endpoint.checks_users and has_users:
+                continue
             key = endpoint_key(name)
+            users = ", add a user (lading user add NAME --admin --data DIR)" if endpoint.checks_users else ""
             raise SettingError(
                 f"{key}.address {endpoint.address} can be reached from other machines: set "
-                f"{key}.{endpoint.remedy}, or listen on 127.0.0.1"
+                f"{key}.{endpoint.remedy}{users}, or listen on 127.0.0.1"
             )
 
 

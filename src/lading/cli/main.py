@@ -15,6 +15,7 @@ from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
 from ..model.version import __version__
 from . import (
+    acl,
     cert,
     config,
     contract,
@@ -30,7 +31,9 @@ from . import (
     spool,
     state,
     stream,
+    token,
     topic,
+    user,
 )
 from .nearest import NearestGroup
 
@@ -51,6 +54,9 @@ app.command("doctor", rich_help_panel="First steps")(doctor.doctor)
 app.add_typer(stream.app, cls=NearestGroup, name="stream", rich_help_panel="Broker")
 app.add_typer(topic.app, cls=NearestGroup, name="topic", rich_help_panel="Broker")
 app.add_typer(group.app, cls=NearestGroup, name="group", rich_help_panel="Broker")
+app.add_typer(user.app, cls=NearestGroup, name="user", rich_help_panel="Broker")
+app.add_typer(token.app, cls=NearestGroup, name="token", rich_help_panel="Broker")
+app.add_typer(acl.app, cls=NearestGroup, name="acl", rich_help_panel="Broker")
 app.add_typer(message.app, cls=NearestGroup, name="message", rich_help_panel="Messages")
 app.add_typer(state.app, cls=NearestGroup, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)

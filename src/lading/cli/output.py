@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,11 @@ def literal(text: str) -> str:
     from rich.markup import escape
 
     return escape(escape_unseen(text))
+
+
+def format_date(date_us: int) -> str:
+    """Return a date in UTC, to the second."""
+    return f"{datetime.fromtimestamp(date_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def format_size(size_bytes: float) -> str:

@@ -18,6 +18,8 @@ class Principal:
     """The name of the personal access token that was shown."""
     ends_us: int | None = None
     """The date from which on the login counts no longer, such as that of its token."""
+    is_trusted: bool = False
+    """Whether a token of the settings was shown: everything is allowed."""
     is_revoked: bool = False
     """The user or the token was deleted, or has ended: nothing is allowed any more."""
     _callbacks: list[Callable[[], None]] = field(default_factory=list)

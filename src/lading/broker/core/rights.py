@@ -22,10 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from ...model.errors import Reason, Refusal
-from ...model.names import flat_name
+from ...model.names import DEFAULT_STREAM, flat_name
+
+if TYPE_CHECKING:
+    from .topology import Topic
 
 EVERYBODY: Final = "*"
 """As the user of a rule: all who are logged in, and strangers where an endpoint lets them in."""
@@ -74,6 +77,13 @@ class PatternKind(StrEnum):
     """The topics of the stream of this name."""
 
 
+class TopicResolver(Protocol):
+    """What finds a topic by its flat name."""
+
+    def resolve(self, name: str) -> Topic:
+        """Return the topic; Refusal if there is none."""
+
+
 class Resource(NamedTuple):
     """What somebody wants to do something with. ``name`` of a topic is its flat name, ``stream`` its stream."""
 
@@ -88,6 +98,15 @@ CLUSTER: Final = Resource(ResourceKind.CLUSTER, "cluster")
 def topic_resource(stream: str, topic: str) -> Resource:
     """Return a topic, existing or not, by the names of its stream and its own."""
     return Resource(ResourceKind.TOPIC, flat_name(stream, topic), stream)
+
+
+def flat_topic_resource(topology: TopicResolver, name: str) -> Resource:
+    """Return a topic by its flat name; one that does not exist is to be of stream ``default``."""
+    try:
+        stream = topology.resolve(name).stream.name
+    except Refusal:
+        stream = DEFAULT_STREAM
+    return Resource(ResourceKind.TOPIC, name, stream)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,15 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.counters import Counters
+from ...broker.core.rights import Right
 from ...kernels import engine
 from ...metrics import Gauge, Labels, MetricsSnapshot
 from ...model.version import __version__
 from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.services import Endpoint, Services
-from ..http_shared.bearer import guard_all
 from ..http_shared.documents import error_response, json_response
 from ..http_shared.http import HttpEndpoint, InPieces
+from ..http_shared.http_guard import guard_all
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router
+from .access import AdminAccess
 from .data import AdminData
 from .groups import AdminGroups
 from .states import AdminStates
@@ -44,7 +46,7 @@ class AdminStatus:
         """The table for the router."""
         return [
             HttpRoute("GET", HEALTH, "health", self._health, Access.HEALTH),
-            HttpRoute("GET", "/metrics", "metrics", self._metrics),
+            HttpRoute("GET", "/metrics", "metrics", self._metrics, right=Right.DESCRIBE),
         ]
 
     async def _health(self, request: Request, path: Parameters) -> Response:
@@ -155,7 +157,8 @@ def endpoint(services: Services, name: str) -> Endpoint:
         AdminData(services),
         AdminStates(services),
         AdminGroups(services),
+        AdminAccess(services),
     )
     routes = [route for room in rooms for route in room.routes()]
-    router = Router(NAME, routes, error_response, services.metrics, guard_all(services.settings.endpoints))
+    router = Router(NAME, routes, error_response, services.metrics, guard_all(services))
     return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH}))

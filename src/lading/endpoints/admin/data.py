@@ -15,6 +15,7 @@ from ...broker.core.offsets_for_times import offset_at
 from ...broker.core.query import Query, Selected, select
 from ...broker.core.query import parse_query as parse_filter
 from ...broker.core.read import read
+from ...broker.core.rights import Right
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
 from ..base.append_wait import wait_acknowledged
@@ -54,10 +55,10 @@ class AdminData:
     def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            HttpRoute("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks),
-            HttpRoute("POST", f"{_PARTITION}/chunks", "chunks.append", self._append),
-            HttpRoute("GET", f"{_PARTITION}/batches", "batches.get", self._batches),
-            HttpRoute("GET", f"{_PARTITION}/offset", "offset.at", self._offset),
+            HttpRoute("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks, right=Right.READ),
+            HttpRoute("POST", f"{_PARTITION}/chunks", "chunks.append", self._append, right=Right.WRITE),
+            HttpRoute("GET", f"{_PARTITION}/batches", "batches.get", self._batches, right=Right.READ),
+            HttpRoute("GET", f"{_PARTITION}/offset", "offset.at", self._offset, right=Right.READ),
         ]
 
     async def _chunks(self, request: Request, path: Parameters) -> Response:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.rights import Resource, ResourceKind, Right
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
 from ...metrics import Gauge, GaugeRow
@@ -25,6 +26,7 @@ from ..http_shared.documents import (
     json_response,
     parse_body,
 )
+from ..http_shared.http_guard import group_in_path, principal_of
 from ..http_shared.partitions import partition_of
 from ..http_shared.routing import HttpRoute, Parameters
 from .topics import require_name
@@ -48,21 +50,44 @@ class AdminGroups:
     def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            HttpRoute("GET", "/groups", "group.list", self._list),
-            HttpRoute("GET", "/groups/{protocol}/{group}", "group.show", self._show),
-            HttpRoute("POST", "/groups/{group}/join", "group.join", self._join),
-            HttpRoute("POST", "/groups/{group}/heartbeat", "group.heartbeat", self._heartbeat),
-            HttpRoute("POST", "/groups/{group}/leave", "group.leave", self._leave),
-            HttpRoute("GET", _POSITION, "position.get", self._position),
-            HttpRoute("PUT", _POSITION, "position.store", self._store_position),
-            HttpRoute("POST", "/transactions", "transaction.begin", self._begin),
-            HttpRoute("POST", "/transactions/commit", "transaction.commit", self._commit),
-            HttpRoute("POST", "/transactions/abort", "transaction.abort", self._abort),
+            HttpRoute("GET", "/groups", "group.list", self._list, right=None),
+            HttpRoute(
+                "GET",
+                "/groups/{protocol}/{group}",
+                "group.show",
+                self._show,
+                right=Right.DESCRIBE,
+                resource=group_in_path,
+            ),
+            HttpRoute(
+                "POST", "/groups/{group}/join", "group.join", self._join, right=Right.READ, resource=group_in_path
+            ),
+            HttpRoute(
+                "POST",
+                "/groups/{group}/heartbeat",
+                "group.heartbeat",
+                self._heartbeat,
+                right=Right.READ,
+                resource=group_in_path,
+            ),
+            HttpRoute(
+                "POST", "/groups/{group}/leave", "group.leave", self._leave, right=Right.READ, resource=group_in_path
+            ),
+            HttpRoute("GET", _POSITION, "position.get", self._position, right=Right.READ),
+            HttpRoute("PUT", _POSITION, "position.store", self._store_position, right=Right.READ),
+            HttpRoute("POST", "/transactions", "transaction.begin", self._begin, right=Right.WRITE),
+            HttpRoute("POST", "/transactions/commit", "transaction.commit", self._commit, right=Right.WRITE),
+            HttpRoute("POST", "/transactions/abort", "transaction.abort", self._abort, right=Right.WRITE),
         ]
 
     async def _list(self, request: Request, path: Parameters) -> Response:
         views = await finish_in_turns(self._broker.group_views.list_all())
-        return await answer_rows(_summary(view) | {"members": len(view.members)} for view in views)
+        access, principal = self._broker.access, principal_of(request)
+        shown = [
+            view for view in views
+            if access.allows(principal, Right.DESCRIBE, Resource(ResourceKind.GROUP, view.name))
+        ]  # fmt: skip
+        return await answer_rows(_summary(view) | {"members": len(view.members)} for view in shown)
 
     async def _show(self, request: Request, path: Parameters) -> Response:
         protocol, group = path["protocol"], path["group"]

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.retention import forecast, rule_of
+from ...broker.core.rights import Right
 from ...broker.core.states import list_states
 from ...clock import date_us
 from ..base.services import Services
@@ -48,11 +49,11 @@ class AdminStates:
     def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            HttpRoute("GET", f"{_TOPIC}/states", "topic.states.get", self._counts),
-            HttpRoute("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic),
-            HttpRoute("GET", f"{_TOPIC}/retention", "topic.retention", self._retention),
-            HttpRoute("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._states),
-            HttpRoute("PUT", f"{_TOPIC}/{{partition}}/states", "states.set", self._set),
+            HttpRoute("GET", f"{_TOPIC}/states", "topic.states.get", self._counts, right=Right.READ),
+            HttpRoute("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic, right=Right.ADMINISTRATE),
+            HttpRoute("GET", f"{_TOPIC}/retention", "topic.retention", self._retention, right=Right.DESCRIBE),
+            HttpRoute("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._states, right=Right.READ),
+            HttpRoute("PUT", f"{_TOPIC}/{{partition}}/states", "states.set", self._set, right=Right.ADMINISTRATE),
         ]
 
     async def _states(self, request: Request, path: Parameters) -> Response:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
 from ...turns import finish_in_turns
@@ -14,6 +15,7 @@ from ..base.services import Services, now_us
 from ..base.sizes import measure_streams
 from ..base.topic_creation import create_topic
 from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer_rows, json_response, parse_body
+from ..http_shared.http_guard import principal_of
 from ..http_shared.routing import HttpRoute, Parameters
 
 if TYPE_CHECKING:
@@ -34,18 +36,23 @@ class AdminTopics:
     def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            HttpRoute("GET", "/streams", "streams.list", self._streams),
-            HttpRoute("POST", "/streams/{stream}", "stream.create", self._create_stream),
+            HttpRoute("GET", "/streams", "streams.list", self._streams, right=None),
+            HttpRoute("POST", "/streams/{stream}", "stream.create", self._create_stream, right=Right.CREATE),
             HttpRoute("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream),
-            HttpRoute("GET", "/topics", "topics.list", self._topics),
-            HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._topic),
-            HttpRoute("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic),
+            HttpRoute("GET", "/topics", "topics.list", self._topics, right=None),
+            HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._topic, right=Right.DESCRIBE),
+            HttpRoute("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic, right=Right.CREATE),
             HttpRoute("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
             HttpRoute("PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic),
         ]
 
     async def _streams(self, request: Request, path: Parameters) -> Response:
-        sizes = await finish_in_turns(measure_streams(self._broker.topology.streams()))
+        access, principal = self._broker.access, principal_of(request)
+        shown = [
+            stream for stream in self._broker.topology.streams()
+            if access.allows(principal, Right.DESCRIBE, Resource(ResourceKind.STREAM, stream.name))
+        ]  # fmt: skip
+        sizes = await finish_in_turns(measure_streams(shown))
         return json_response(
             [
                 {
@@ -72,7 +79,11 @@ class AdminTopics:
 
     async def _topics(self, request: Request, path: Parameters) -> Response:
         topics = [topic for stream in self._broker.topology.streams() for topic in stream.list_topics()]
-        return await answer_rows(_document(topic) for topic in topics)
+        access, principal = self._broker.access, principal_of(request)
+        return await answer_rows(
+            _document(topic) for topic in topics
+            if access.allows(principal, Right.DESCRIBE, topic_resource(topic.stream.name, topic.name))
+        )  # fmt: skip
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
         return json_response(_document(self._broker.topology.topic(path["stream"], path["topic"])))

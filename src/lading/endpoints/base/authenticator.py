@@ -72,12 +72,12 @@ class Authenticator:
 
     async def log_in_with_token(self, token: str, host: str) -> Principal:
         """Return the user of a personal access token. Raises Refusal: INVALID_TOKEN, TOKEN_EXPIRED, USER_INACTIVE."""
-        access = self._broker.access
-        await self._wait(TOKEN_LOGIN, host)
         try:
-            return access.accept_token(token, now_us())
+            return self._broker.access.accept_token(token, now_us())
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_TOKEN:
+                # nobody guesses a token: only wrong ones wait, and nobody else at their address
+                await self._wait(TOKEN_LOGIN, host)
                 self.note_failure(TOKEN_LOGIN, host)
             raise
 

@@ -214,6 +214,8 @@ _STATUS: Final[Mapping[Reason, int]] = {
         (Reason.AMBIGUOUS_NAME, Reason.STALE_GENERATION, Reason.OUT_OF_SEQUENCE, Reason.TRANSACTION_NOT_OPEN), 409
     ),
     **{reason: 413 for reason in Reason if reason.value.endswith("too_large")},
+    Reason.UNAUTHORIZED: 403,
+    Reason.LAST_ADMINISTRATOR: 409,
     **dict.fromkeys((Reason.READ_ONLY, Reason.DISK_FULL, Reason.STOPPING), 503),
 }
 """HTTP status by reason; all others are 400."""

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ...broker.core.rights import Resource, Right
 from ...log_lines import origin
 from ...metrics import Metrics
 from ...model.errors import LadingError, Reason, Refusal
@@ -21,6 +22,7 @@ from ...settings import Address
 log = logging.getLogger(__name__)
 
 Parameters = dict[str, str]
+ResourceFinder = Callable[[Request, Parameters], Resource]
 Handler = Callable[[Request, Parameters], Awaitable[Response]]
 
 CLIENT_CLOSED: Final = 499
@@ -47,9 +49,13 @@ class HttpRoute:
     name: str
     handler: Handler
     access: Access = Access.USE
+    right: Right | None = Right.ADMINISTRATE
+    """What a user needs; None: a login, and the handler asks for more."""
+    resource: ResourceFinder | None = None
+    """What it is needed on; None: the topic or stream of the path, else the cluster."""
 
 
-Guard = Callable[[Request, HttpRoute | None], Response | None]
+Guard = Callable[[Request, HttpRoute | None, Parameters], Response | Awaitable[Response | None] | None]
 """Answers a request before its route does, or lets it pass; no route if none matches."""
 
 
@@ -70,7 +76,7 @@ class Router:
         routes: Sequence[HttpRoute],
         refuse: Callable[[LadingError], Response],
         metrics: Metrics,
-        guard: Guard = lambda request, route: None,
+        guard: Guard = lambda request, route, path: None,
         missing: Callable[[Request, int], Response] = lambda request, status: Response(status_code=status),
     ) -> None:
         """``missing`` answers 404 and 405, where no route matches path or method."""
@@ -87,7 +93,8 @@ class Router:
         request = Request(scope, receive)
         parts = _parts_of(scope["raw_path"])
         route, parameters, allowed = self._match(scope["method"], parts or ())
-        refused = self._guard(request, route)
+        guarded = self._guard(request, route, parameters)
+        refused = await guarded if isinstance(guarded, Awaitable) else guarded
         if parts is None:
             refused = refused or self._refuse(Refusal(Reason.MALFORMED, "path: not UTF-8; encode it as UTF-8"))
         if refused is not None:

@@ -29,8 +29,8 @@ from ...dialects.json.text import dump
 from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.services import Endpoint, Services
-from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
+from ..http_shared.http_guard import guard_administration
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
 from .http_callers import HttpCaller, HttpCallers
@@ -321,7 +321,7 @@ def endpoint(services: Services, name: str) -> Endpoint:
     settings = services.settings.endpoints.section(name)
     assert isinstance(settings, IggyHttpListener)
     face = IggyHttp(services, name, settings)
-    guard = guard_administration(services.settings.endpoints, name)
+    guard = guard_administration(services, name)
     router = Router(name, face.routes(), refuse, services.metrics, guard)
     return HttpEndpoint(
         name, router, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"})

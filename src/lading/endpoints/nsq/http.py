@@ -21,7 +21,7 @@ from ..base.services import now_us
 from ..http_shared.http import read_body
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION
-from .http_responses import HttpFault, access_of, make_handler
+from .http_responses import HttpFault, make_handler, make_route
 from .node import Node, TopicNeeded
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
@@ -88,13 +88,7 @@ class NsqdHttp:
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
         return [
-            HttpRoute(
-                method,
-                path,
-                path.strip("/"),
-                make_handler(work, strict=strict, always_v1=always),
-                access_of(method, path),
-            )
+            make_route(self._node, method, path, make_handler(work, strict=strict, always_v1=always))
             for method, path, work, always in rows
         ]
 

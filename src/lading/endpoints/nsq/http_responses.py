@@ -7,18 +7,20 @@ The style of today (V1): JSON, plain text or nothing, and errors with their own 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.rights import CLUSTER, Resource, Right
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ...turns import finish_in_turns
 from ..http_shared.documents import encode_in_turns
 from ..http_shared.http import InPieces
-from ..http_shared.routing import Access, Handler, Parameters
+from ..http_shared.routing import Access, Handler, HttpRoute, Parameters
+from .node import Node
 
 USED: Final = frozenset({"create", "creat"})
 """What clients do to topics and channels without taking anything from others."""
@@ -80,8 +82,40 @@ Work = Callable[[Request, Parameters], Awaitable[Any]]
 """A handler that gives the data of its answer: a document, a text, or None for nothing."""
 
 
+_RIGHTS: Final[Mapping[str, Right | None]] = {
+    "/info": None,
+    "/pub": Right.WRITE,
+    "/pub_ext": Right.WRITE,
+    "/pubtrace": Right.WRITE,
+    "/mpub": Right.WRITE,
+    "/stats": Right.DESCRIBE,
+    "/channel/create": Right.READ,
+    "/topic/create": Right.CREATE,
+    "/topic/creat": Right.CREATE,
+    "/lookup": Right.DESCRIBE,
+    "/topics": Right.DESCRIBE,
+    "/channels": Right.DESCRIBE,
+    "/nodes": Right.DESCRIBE,
+    "/listlookup": Right.DESCRIBE,
+}
+"""What a user needs for a path; for any other ADMINISTRATE."""
+
+
+def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRoute:
+    """Return a route with the right that it needs: on the topic of the query, or on the cluster if that has none."""
+
+    def find_resource(request: Request, parameters: Parameters) -> Resource:
+        name = request.query_params.get("topic", "")
+        return node.resource_of(name) if name else CLUSTER
+
+    right = _RIGHTS.get(path, Right.ADMINISTRATE)
+    return HttpRoute(method, path, path.strip("/"), handler, access_of(method, path), right, find_resource)
+
+
 def access_of(method: str, path: str) -> Access:
     """Return what a route lets its caller do: whatever changes topics, channels and options is administration."""
+    if path == "/ping":
+        return Access.HEALTH
     verb = path.strip("/").partition("/")[2]
     return Access.ADMINISTRATE if verb and method != "GET" and verb not in USED else Access.USE
 

@@ -10,7 +10,7 @@ from ...model.errors import LadingError, Refusal
 from ...turns import TurnCounter, Turns, finish_in_turns
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION, takes_ext
-from .http_responses import HttpFault, access_of, make_handler
+from .http_responses import HttpFault, make_handler, make_route
 from .lookup import Lookup
 from .node import Node
 from .parameters import channel_name, channel_of, number, topic_name, topic_of
@@ -47,10 +47,7 @@ class LookupHttp:
             ("POST", "/channel/delete", self._channel_delete),
         ]
         strict = self._node.strict
-        return [
-            HttpRoute(method, path, path.strip("/"), make_handler(work, strict=strict), access_of(method, path))
-            for method, path, work in rows
-        ]
+        return [make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows]
 
     async def _ping(self, request: Request, path: Parameters) -> str:
         return "OK"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...broker.channels import Channel, ChannelStart
+from ...broker.core.rights import Resource, flat_topic_resource
 from ...broker.core.settings import TopicSettings
 from ...dialects.nsq import limits
 from ...dialects.nsq.errors import NsqProtocolError
@@ -112,6 +113,10 @@ class Node:
             self._pump_at = asyncio.get_running_loop().call_later(max(due_us - now, 0) / 1e6, self.pump)
 
     # -- topics and channels by their names here
+
+    def resource_of(self, name: str) -> Resource:
+        """Return what rights on a topic are asked for by, existing or not."""
+        return flat_topic_resource(self.broker.topology, name)
 
     def topics(self) -> Iterator[Topic]:
         """Those whose names NSQ can express, by name."""

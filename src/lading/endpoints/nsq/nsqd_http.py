@@ -6,8 +6,8 @@ import socket
 
 from ...settings import Address
 from ..base.services import Endpoint, Services
-from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint
+from ..http_shared.http_guard import guard_administration
 from ..http_shared.routing import Router
 from . import node as nodes
 from .http import NAME, NsqdHttp
@@ -20,7 +20,7 @@ class _Endpoint(HttpEndpoint):
     def __init__(self, services: Services) -> None:
         self._node = nodes.of(services)
         routes, absent = NsqdHttp(self._node).routes(), missing(self._node.strict)
-        guard = guard_administration(services.settings.endpoints, NAME)
+        guard = guard_administration(services, NAME)
         app = Router(NAME, routes, refuse, services.metrics, guard, absent)
         settings = services.settings.endpoints.nsqd_http
         names = [address.host for address in (settings.address, settings.advertised) if address is not None]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..base.services import Endpoint, Services
-from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint
+from ..http_shared.http_guard import guard_administration
 from ..http_shared.routing import Router
 from . import lookup, node
 from .http_responses import missing, refuse
@@ -16,6 +16,6 @@ def endpoint(services: Services, name: str) -> Endpoint:
     own = node.of(services)
     routes = LookupHttp(own, lookup.of(services)).routes()
     settings = services.settings.endpoints.nsqlookupd_http
-    guard = guard_administration(services.settings.endpoints, NAME)
+    guard = guard_administration(services, NAME)
     app = Router(NAME, routes, refuse, services.metrics, guard, missing(own.strict))
     return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"}))

@@ -1,0 +1,198 @@
+"""Admin: users, access tokens and rules. Passwords come in bodies only, and nothing secret goes out but a new token."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.core.rights import AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...broker.core.users import Token, User
+from ...clock import date_us
+from ...model.errors import Reason, Refusal
+from ..base.services import Services, now_us
+from ..http_shared.documents import RequestModel, answer_rows, json_response, parse_body
+from ..http_shared.http_guard import principal_of
+from ..http_shared.routing import HttpRoute, Parameters
+
+_USER: Final = "/users/{user}"
+_TOKEN: Final = "/users/{user}/tokens/{token}"
+ANY_USER: Final = Resource(ResourceKind.USER, "*")
+"""To change rules is to change those of any user."""
+
+
+class NewUser(RequestModel):
+    """POST /users/{user}"""
+
+    password: str
+    administrator: bool = False
+    active: bool = True
+
+
+class UserChange(RequestModel):
+    """PUT /users/{user}: what changes."""
+
+    password: str | None = None
+    administrator: bool | None = None
+    active: bool | None = None
+
+
+class NewToken(RequestModel):
+    """POST /users/{user}/tokens/{token}"""
+
+    days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """Until it ends; null: never."""
+
+
+class RuleDocument(RequestModel):
+    """One rule."""
+
+    user: str
+    kind: str
+    pattern: str
+    name: str
+    operation: str
+    denies: bool = False
+
+
+class RulesChange(RequestModel):
+    """POST /rules"""
+
+    add: tuple[RuleDocument, ...] = ()
+    delete: tuple[RuleDocument, ...] = ()
+
+
+class AdminAccess:
+    """Handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._access = services.broker.access
+        self._change = services.authenticator.change
+
+    def routes(self) -> list[HttpRoute]:
+        """The table for the router. Everybody may see themselves, give themselves a password, and have tokens."""
+        return [
+            HttpRoute("GET", "/users", "users.list", self._users, right=None),
+            HttpRoute("POST", _USER, "user.create", self._add_user, right=Right.CREATE, resource=_user_in_path),
+            HttpRoute("PUT", _USER, "user.alter", self._change_user, right=None),
+            HttpRoute("DELETE", _USER, "user.delete", self._delete_user, resource=_user_in_path),
+            HttpRoute("GET", f"{_USER}/tokens", "tokens.list", self._tokens, right=None),
+            HttpRoute("POST", _TOKEN, "token.create", self._add_token, right=None),
+            HttpRoute("DELETE", _TOKEN, "token.delete", self._delete_token, right=None),
+            HttpRoute("GET", "/rules", "rules.list", self._rules, right=None),
+            HttpRoute("POST", "/rules", "rules.change", self._change_rules, resource=lambda request, path: ANY_USER),
+        ]
+
+    async def _users(self, request: Request, path: Parameters) -> Response:
+        users = self._access.table.users.values()
+        return await answer_rows(_user(user) for user in users if self._may(request, user.name, Right.DESCRIBE))
+
+    async def _add_user(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewUser, request, self._services.receive)
+        if wanted.administrator:
+            self._require_administrator(request)
+        user = await self._change(
+            self._access.add_user(
+                path["user"], wanted.password, now_us=now_us(), is_administrator=wanted.administrator,
+                is_active=wanted.active,
+            )
+        )  # fmt: skip
+        return json_response(_user(user), 201)
+
+    async def _change_user(self, request: Request, path: Parameters) -> Response:
+        wanted, name = await parse_body(UserChange, request, self._services.receive), path["user"]
+        self._require(request, name, is_own=wanted.administrator is None and wanted.active is None)
+        if wanted.administrator is not None or self._is_administrator(name):
+            self._require_administrator(request)
+        if wanted.password is not None:
+            await self._change(self._access.set_password(name, wanted.password))
+        change = self._access.change_user(name, is_active=wanted.active, is_administrator=wanted.administrator)
+        return json_response(_user(await self._change(change)))
+
+    async def _delete_user(self, request: Request, path: Parameters) -> Response:
+        if self._is_administrator(path["user"]):
+            self._require_administrator(request)
+        await self._change(self._access.delete_user(path["user"]))
+        return Response(status_code=204)
+
+    async def _tokens(self, request: Request, path: Parameters) -> Response:
+        self._require(request, path["user"], is_own=True, right=Right.DESCRIBE)
+        self._access.table.user(path["user"])
+        tokens = self._access.table.tokens.values()
+        return await answer_rows(_token(token) for token in tokens if token.owner == path["user"])
+
+    async def _add_token(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewToken, request, self._services.receive)
+        self._require(request, path["user"], is_own=True)
+        if self._is_administrator(path["user"]):
+            # whoever has the token is the user
+            self._require_administrator(request)
+        ends_us = None if wanted.days is None else date_us() + int(wanted.days * 86_400e6)
+        change = self._access.add_token(path["user"], path["token"], ends_us, now_us=now_us())
+        token, secret = await self._change(change)
+        return json_response(_token(token) | {"token": secret}, 201)
+
+    async def _delete_token(self, request: Request, path: Parameters) -> Response:
+        self._require(request, path["user"], is_own=True)
+        await self._change(self._access.delete_token(path["user"], path["token"]))
+        return Response(status_code=204)
+
+    async def _rules(self, request: Request, path: Parameters) -> Response:
+        rules = self._access.table.all_rules()
+        return await answer_rows(rule.document() for rule in rules if self._may(request, rule.user, Right.DESCRIBE))
+
+    async def _change_rules(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(RulesChange, request, self._services.receive)
+        added, removed = [_rule(one) for one in wanted.add], [_rule(one) for one in wanted.delete]
+        await self._change(self._access.change_rules(added, removed))
+        return Response(status_code=204)
+
+    # -- rights on users
+
+    def _may(self, request: Request, name: str, right: Right) -> bool:
+        principal = principal_of(request)
+        is_own = principal is not None and principal.name == name
+        return is_own or self._access.allows(principal, right, Resource(ResourceKind.USER, name))
+
+    def _require(self, request: Request, name: str, *, is_own: bool, right: Right = Right.ADMINISTRATE) -> None:
+        principal = principal_of(request)
+        if not (is_own and principal is not None and principal.user_id and principal.name == name):
+            self._access.require(principal, right, Resource(ResourceKind.USER, name))
+
+    def _is_administrator(self, name: str) -> bool:
+        user = self._access.table.users.get(name)
+        return user is not None and user.is_administrator
+
+    def _require_administrator(self, request: Request) -> None:
+        """Whoever may change users may not make an administrator of anybody, and take none over."""
+        principal = principal_of(request)
+        if not self._access.is_administrator(principal):
+            raise Refusal(Reason.UNAUTHORIZED, "only an administrator may do this with an administrator")
+
+
+def _user_in_path(request: Request, path: Parameters) -> Resource:
+    return Resource(ResourceKind.USER, path["user"])
+
+
+def _user(user: User) -> dict[str, Any]:
+    return {
+        "id": user.id,
+        "name": user.name,
+        "administrator": user.is_administrator,
+        "active": user.is_active,
+        "created_us": user.created_us,
+    }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    return {"user": token.owner, "name": token.name, "created_us": token.created_us, "ends_us": token.ends_us}
+
+
+def _rule(document: RuleDocument) -> AccessRule:
+    for kind, value in ((ResourceKind, document.kind), (PatternKind, document.pattern), (Right, document.operation)):
+        if value not in list(kind):
+            raise Refusal(Reason.INVALID_RULE, f"rule: {value!r} is none of {', '.join(kind)}")
+    return AccessRule.parse(document.model_dump())

@@ -1,0 +1,136 @@
+"""Who may send a request to an HTTP endpoint: bearer tokens and Basic logins, and the right that a route needs.
+
+While no users are set up only the tokens of the settings are asked for: on every route of admin, elsewhere where
+something is deleted. With users every request but one for health needs a login: an access token (``Bearer``), name and
+password (``Basic``, RFC 7617), or a token of the settings, whose owner may do everything.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import json
+from base64 import b64decode
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.core.principal import Principal
+from ...broker.core.rights import CLUSTER, Resource, ResourceKind, topic_resource
+from ...endpoint_settings import TokenSettings, endpoint_key
+from ...model.errors import Reason, Refusal
+from .routing import Access, Guard, HttpRoute, Parameters
+
+if TYPE_CHECKING:
+    from ..base.services import Services
+
+PRINCIPAL: Final = "lading.principal"
+"""In the scope of a request: who sends it."""
+LOGIN_BYTES_MAX: Final = 8 << 10
+_STATUS: Final = {Reason.UNAUTHORIZED: 403, Reason.STOPPING: 503}
+_CHALLENGE: Final = 'Basic realm="lading", charset="UTF-8"'
+
+
+def guard_all(services: Services) -> Guard:
+    """Return the guard of admin: every route but health needs admin's token, if there is one."""
+    return HttpGuard(services, "admin", ["admin"], frozenset({Access.USE, Access.ADMINISTRATE}))
+
+
+def guard_administration(services: Services, name: str) -> Guard:
+    """Return the guard of the endpoint ``name``: administration needs its own token or admin's, if one is set."""
+    return HttpGuard(services, name, [name, "admin"], frozenset({Access.ADMINISTRATE}))
+
+
+class HttpGuard:
+    """Answers a request that may not be made, before its route does."""
+
+    def __init__(self, services: Services, name: str, sections: Sequence[str], guarded: frozenset[Access]) -> None:
+        endpoints = services.settings.endpoints
+        settings = [endpoints.section(section) for section in sections]
+        self._access = services.broker.access
+        self._authenticator = services.authenticator
+        self._guarded = guarded
+        self._is_open = bool(getattr(settings[0], "allow_unauthenticated", False))
+        tokens = [
+            section.token for section in settings if isinstance(section, TokenSettings) and section.token is not None
+        ]
+        self._wanted = [f"Bearer {token.get_secret_value()}".encode() for token in tokens]
+        keys = " or ".join(f"{endpoint_key(section)}.token" for section in sections)
+        self._token_needed = f"this request needs the bearer token of {keys}; send Authorization: Bearer …"
+
+    def __call__(
+        self, request: Request, route: HttpRoute | None, path: Parameters
+    ) -> Response | Awaitable[Response | None] | None:
+        # a path that no route has is guarded like what is used: it tells as little
+        access = Access.USE if route is None else route.access
+        if access is Access.HEALTH:
+            return None
+        header = request.headers.get("authorization", "")
+        # each of them is compared: how long it takes does not tell which one was near
+        has_token = bool(sum(hmac.compare_digest(header.encode("latin-1"), one) for one in self._wanted))
+        if self._access.is_enabled:
+            return self._check_user(request, route, path, header, has_token=has_token)
+        request.scope[PRINCIPAL] = self._access.admit(is_open=False)
+        if not self._wanted or has_token or access not in self._guarded:
+            return None
+        return _refuse(401, "unauthorized", self._token_needed, "Bearer")
+
+    async def _check_user(
+        self, request: Request, route: HttpRoute | None, path: Parameters, header: str, *, has_token: bool
+    ) -> Response | None:
+        try:
+            principal = self._access.trust() if has_token else await self._log_in(request, header)
+            if principal is None:
+                raise Refusal(Reason.UNAUTHENTICATED, "this request needs a login: Authorization: Bearer … or Basic …")
+            request.scope[PRINCIPAL] = principal
+            if route is not None and route.right is not None:
+                find = route.resource or resource_in_path
+                self._access.require(principal, route.right, find(request, path))
+        except Refusal as refusal:
+            status = _STATUS.get(refusal.reason, 401)
+            return _refuse(status, refusal.reason.value, str(refusal), _CHALLENGE if status == 401 else "")
+        return None
+
+    async def _log_in(self, request: Request, header: str) -> Principal | None:
+        host = request.client.host if request.client else ""
+        scheme, _, given = header.partition(" ")
+        if not header:
+            return self._access.admit(is_open=self._is_open)
+        if scheme.lower() == "bearer":
+            return await self._authenticator.log_in_with_token(given.strip(), host)
+        if scheme.lower() != "basic" or len(given) > LOGIN_BYTES_MAX:
+            raise Refusal(Reason.UNAUTHENTICATED, "Authorization: not supported; send Bearer … or Basic …")
+        try:
+            name, colon, password = b64decode(given.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            name = colon = password = ""
+        if not colon:
+            raise Refusal(Reason.UNAUTHENTICATED, "Authorization: Basic takes name:password in Base64 of UTF-8")
+        return await self._authenticator.log_in(name, password, host)
+
+
+def principal_of(request: Request) -> Principal | None:
+    """Return who sends a request that its guard let pass."""
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    return principal
+
+
+def resource_in_path(request: Request, path: Parameters) -> Resource:
+    """Return the topic or the stream that a path names, else the cluster."""
+    if "stream" not in path:
+        return CLUSTER
+    if "topic" not in path:
+        return Resource(ResourceKind.STREAM, path["stream"])
+    return topic_resource(path["stream"], path["topic"])
+
+
+def group_in_path(request: Request, path: Parameters) -> Resource:
+    """Return the group that a path names."""
+    return Resource(ResourceKind.GROUP, path["group"])
+
+
+def _refuse(status: int, reason: str, message: str, challenge: str) -> Response:
+    body = json.dumps({"reason": reason, "message": message}, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(body, status, {"www-authenticate": challenge} if challenge else None, "application/json")
