@@ -231,7 +231,7 @@ def _http_client(release: str) -> Client:
         f"iggy-{release}-http",
         "iggy_http",
         lambda at: IggyHttpReleaseSession(release, at["iggy_http"]),
-        _PLAIN_IGGY,
+        {**(_IGGY_TCP if SHAPES[release].has_states else _IGGY_STATELESS), **dict.fromkeys(GROUPS, _NO_GROUPS)},
         iggy=(release, "HTTP"),
         is_alone=True,
     )
