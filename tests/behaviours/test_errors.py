@@ -9,9 +9,10 @@ from tests.behaviours.rows import Sending, Session
 
 
 def test_an_unknown_topic_is_an_error(client: Session, topic: str) -> None:
+    # so that it is the topic which is missing, not also the stream
+    client.create_topic(topic, 1)
     with pytest.raises(LadingError, match="nowhere"):
         client.read("nowhere")
-    client.create_topic(topic, 1)
     client.send(topic, [Sending(b"still here")])
     assert [message.payload for message in client.read(topic)] == [b"still here"]
 
