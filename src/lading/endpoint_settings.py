@@ -239,7 +239,7 @@ class IggyHttpSettings(IggyHttpListener, WithListeners):
 
 
 class AdminSettings(TokenSettings):
-    """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` every request but /health must carry it."""
+    """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` all but health must carry it."""
 
     remedy: ClassVar[str] = "token"
     address: Listen = Address("127.0.0.1", 7070)

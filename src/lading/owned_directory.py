@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from .model.errors import LocalError
+
 LOG: Final = logging.getLogger("lading")
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -47,9 +49,20 @@ def _lock_around(handle: int) -> None:
         LOG.debug("the directory itself cannot be locked: %s", error)
 
 
-def tell_if_shared(directory: Path) -> None:
-    """Warn if other users may look into ``directory``: one that was made by an older version, or for them."""
-    mode = stat.S_IMODE(directory.stat().st_mode)
+def check_sharing(directory: Path) -> None:
+    """Warn if other users may look into ``directory``: one that was made by an older version, or for them.
+
+    Raises LocalError if they may change it: who can replace files of a log can make the broker say anything. The group
+    of the process itself is not another user: many systems give each user a group, and its directories are writable
+    for that.
+    """
+    found = directory.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid != os.getegid()):
+        raise LocalError(
+            f"data directory {directory}: other users may write it (mode {mode:04o}); close it with "
+            f"chmod -R go-rwx {directory}"
+        )
     if mode & 0o077:
         LOG.warning(
             "data directory %s: other users may read it (mode %04o), though not its new files; close it with "

@@ -38,7 +38,8 @@ from .model.errors import LocalError, Refusal
 from .model.protocol import EndpointSpec
 from .model.version import __version__
 from .open_files import open_files_limit, share_open_files
-from .owned_directory import DIRECTORY_MODE, lock_directory, tell_if_shared
+from .owned_directory import DIRECTORY_MODE, check_sharing, lock_directory
+from .service_manager import ServiceManager
 from .settings import Settings
 from .settings_sources import ENVIRONMENT_PREFIX
 
@@ -111,11 +112,10 @@ async def serve(
     real disk, such as one that fails when a test wants it to.
     """
     loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    reload = asyncio.Event()
+    stopped, reload, manager = asyncio.Event(), asyncio.Event(), ServiceManager()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, _on_hangup(stopped, reload))
+    loop.add_signal_handler(signal.SIGHUP, _on_hangup(stopped, reload, manager))
     log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
     metrics = Metrics()
     with contextlib.ExitStack() as closing:
@@ -132,11 +132,14 @@ async def serve(
         closing.enter_context(watch_loop(loop, settings.broker.stall_timeout_ms))
         closing.enter_context(trimming(services))
         letters = loop.create_task(_copy_dead_letters(services))
-        certificates = loop.create_task(CertificateRenewal.of(services).watch(services, reload))
+        certificates = loop.create_task(CertificateRenewal.of(services).watch(services, reload, manager.tell_ready))
         (announce or _print)(_ready_line(settings, listeners, output))
+        manager.tell_ready()
+        closing.enter_context(manager.signs_of_life(loop))
         _warm_up()
         await stopped.wait()
         log.info("stopping after the requests in flight")
+        manager.tell_stopping()
         services.begin_stop()
         await asyncio.gather(*(endpoint.stop() for endpoint in endpoints))
         letters.cancel()
@@ -144,7 +147,7 @@ async def serve(
     log.info("stopped")
 
 
-def _on_hangup(stopped: asyncio.Event, reload: asyncio.Event) -> Callable[[], None]:
+def _on_hangup(stopped: asyncio.Event, reload: asyncio.Event, manager: ServiceManager) -> Callable[[], None]:
     """Return what SIGHUP does: what can be is read again, unless the terminal of a broker was closed, which ends it."""
     is_in_terminal = os.isatty(0)
 
@@ -153,6 +156,7 @@ def _on_hangup(stopped: asyncio.Event, reload: asyncio.Event) -> Callable[[], No
             stopped.set()
         else:
             log.info("SIGHUP: looking at certificates")
+            manager.tell_reloading()
             reload.set()
 
     return on_hangup
@@ -376,7 +380,7 @@ def lock_data_directory(data: Path) -> Iterator[None]:
         try:
             data.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             handle = held.enter_context(lock_directory(data, LOCK_FILE))
-            tell_if_shared(data)
+            check_sharing(data)
         except BlockingIOError:
             owner = (data / LOCK_FILE).read_text(errors="replace").strip() or "unknown"
             raise LocalError(

@@ -382,6 +382,8 @@ def test_metrics_keep_their_old_names_for_a_release(http: httpx.Client, topic: s
 def test_metrics_and_health(http: httpx.Client, topic: str) -> None:
     http.post(f"{topic}/0/chunks", content=block([b"counted"]))
     assert http.get("/health").json()["status"] == "ok"
+    assert http.get("/live").json() == {"status": "live"}
+    assert http.get("/ready").json() == {"status": "ready", "reasons": {}}
     answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     name = topic.rpartition("/")[2]

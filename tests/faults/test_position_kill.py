@@ -145,6 +145,9 @@ def test_after_an_io_error_of_the_catalog_commits_go_on_and_health_told_it(tmp_p
         assert commit_codes(kafka, "g", 100) == {15}
         told = httpx.get(health).json()
         assert told["status"] == "degraded" and "cannot be written" in told["problems"]["catalog"]
+        ready = httpx.get(health.replace("/health", "/ready"))
+        assert ready.status_code == 503 and ready.json() == {"status": "not ready", "reasons": told["problems"]}
+        assert httpx.get(health.replace("/health", "/live")).status_code == 200
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, unlimited)
         assert commit_codes(kafka, "g", 101) == {0}
         until = time.monotonic() + 30

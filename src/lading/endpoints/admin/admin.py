@@ -29,6 +29,8 @@ from .topics import AdminTopics
 
 NAME: Final = "admin"
 HEALTH: Final = "/health"
+LIVE: Final = "/live"
+READY: Final = "/ready"
 HEALTH_ROWS_AT_ONCE: Final = 5_000
 """Partitions that are looked at before others have their turn: about a millisecond."""
 
@@ -46,6 +48,8 @@ class AdminStatus:
         """The table for the router."""
         return [
             HttpRoute("GET", HEALTH, "health", self._health, Access.HEALTH),
+            HttpRoute("GET", LIVE, "live", self._live, Access.HEALTH),
+            HttpRoute("GET", READY, "ready", self._ready, Access.HEALTH),
             HttpRoute("GET", "/metrics", "metrics", self._metrics, right=Right.DESCRIBE),
         ]
 
@@ -63,6 +67,18 @@ class AdminStatus:
                 "problems": problems,
             }
         )
+
+    async def _live(self, request: Request, path: Parameters) -> Response:
+        """That this is answered says it: the event loop runs."""
+        return json_response({"status": "live"})
+
+    async def _ready(self, request: Request, path: Parameters) -> Response:
+        """Whether clients should be sent here. A partition that refuses appends keeps no others away."""
+        reasons = dict(self._services.health.problems())
+        if self._services.stopping:
+            reasons["stopping"] = "the broker is stopping; clients find it again after its restart"
+        status = "not ready" if reasons else "ready"
+        return json_response({"status": status, "reasons": reasons}, 503 if reasons else 200)
 
     def _list_refusing(self) -> Turns[dict[str, str]]:
         refusing, turn = {}, TurnCounter(HEALTH_ROWS_AT_ONCE)
@@ -161,4 +177,6 @@ def endpoint(services: Services, name: str) -> Endpoint:
     )
     routes = [route for room in rooms for route in room.routes()]
     router = Router(NAME, routes, error_response, services.metrics, guard_all(services))
-    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH}))
+    return HttpEndpoint(
+        NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH, LIVE, READY})
+    )

@@ -63,15 +63,21 @@ class CertificateRenewal:
             else:
                 log.info("new connections get the certificate that was changed", extra=origin(listener.name))
 
-    async def watch(self, services: Services, wanted: asyncio.Event) -> None:
-        """Look every now and then, and at once when ``wanted`` is set, until cancelled."""
-        while self._listeners:
+    async def watch(self, services: Services, wanted: asyncio.Event, on_done: Callable[[], None]) -> None:
+        """Look every now and then, and at once when ``wanted`` is set, until cancelled.
+
+        ``on_done`` is called after each look that was wanted.
+        """
+        while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(LOOK_S if self._listeners else None):
                     await wanted.wait()
+            was_wanted = wanted.is_set()
             wanted.clear()
             # a file may lie where reading takes long
             await asyncio.get_running_loop().run_in_executor(services.workers, self.look)
+            if was_wanted:
+                on_done()
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:

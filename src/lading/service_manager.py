@@ -1,0 +1,92 @@
+"""What a service manager is told: ready, reloading, stopping, alive (the protocol of systemd's sd_notify(3)).
+
+Without a manager (no ``NOTIFY_SOCKET`` in the environment) nothing is said. The sign of life comes from the event loop,
+so that a loop that stands still is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+log = logging.getLogger("lading")
+
+SOCKET: Final = "NOTIFY_SOCKET"
+WATCHDOG_US: Final = "WATCHDOG_USEC"
+WATCHDOG_PID: Final = "WATCHDOG_PID"
+SIGNS_PER_DEADLINE: Final = 3
+"""One that is late, or lost, is no reason for a restart."""
+
+
+class ServiceManager:
+    """The manager of this process, if there is one."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        variables = os.environ if environment is None else environment
+        place = variables.get(SOCKET, "")
+        # an @ stands for the zero byte that begins a name outside of the file system
+        self._address = f"\0{place[1:]}" if place.startswith("@") else place
+        self.watchdog_s = _watchdog_s(variables) if place else None
+        """A process without a sign of life for so long is restarted; None: it is not."""
+
+    def tell(self, *lines: str) -> None:
+        """Send these lines; a manager that does not take them is logged, and changes nothing."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as opened:
+                opened.setblocking(False)
+                opened.sendto("\n".join(lines).encode(), self._address)
+        except OSError as error:
+            log.warning("the service manager at %s was not told %s: %s", SOCKET, lines[0], error.strerror)
+
+    def tell_ready(self) -> None:
+        """Say that clients are served."""
+        self.tell("READY=1", "STATUS=serving")
+
+    def tell_reloading(self) -> None:
+        """Say that settings are read again; ``tell_ready`` follows."""
+        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
+
+    def tell_stopping(self) -> None:
+        """Say that clients are answered what they asked, and no more."""
+        self.tell("STOPPING=1", "STATUS=stopping after the requests in flight")
+
+    @contextlib.contextmanager
+    def signs_of_life(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Have ``loop`` give signs of life until the end of the block, if the manager waits for them."""
+        if self.watchdog_s is None:
+            yield
+            return
+        period_s = self.watchdog_s / SIGNS_PER_DEADLINE
+        handle: asyncio.TimerHandle | None = None
+
+        def give() -> None:
+            nonlocal handle
+            self.tell("WATCHDOG=1")
+            handle = loop.call_later(period_s, give)
+
+        give()
+        try:
+            yield
+        finally:
+            if handle is not None:
+                handle.cancel()
+
+
+def _watchdog_s(variables: Mapping[str, str]) -> float | None:
+    """Return the deadline for signs of life, if it is meant for this process."""
+    deadline_us = variables.get(WATCHDOG_US, "")
+    if (
+        not deadline_us.isdigit()
+        or not int(deadline_us)
+        or variables.get(WATCHDOG_PID, str(os.getpid())) != str(os.getpid())
+    ):
+        return None
+    return int(deadline_us) / 1e6

@@ -1,0 +1,97 @@
+"""Alerts and the dashboard ask for metrics that a broker has, with labels that it gives them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lading import testing
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "packaging" / "prometheus" / "lading.rules.yml"
+DASHBOARD = ROOT / "packaging" / "grafana" / "lading.json"
+OF_PROMETHEUS = {"up"}
+ADDED_LABELS = {"job", "instance", "le"}
+_SELECTOR = re.compile(r"\b((?:lading|process)_\w+)(?:\{([^}]*)\})?")
+
+
+@pytest.fixture(scope="module")
+def metrics() -> Iterator[dict[str, set[str]]]:
+    """Labels by the name of a sample; those without a sample yet stand in the reference."""
+    with testing.broker() as broker:
+        text = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        found.setdefault(family.name + ("_total" if family.type == "counter" else ""), set())
+        if family.type == "histogram":
+            found.setdefault(f"{family.name}_bucket", set())
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    for line in (ROOT / "docs" / "reference" / "metrics.md").read_text().splitlines():
+        cells = line.split("|")
+        if len(cells) > 3:
+            names = re.findall(r"`((?:lading_|…_)\w+)`", cells[1])
+            for name in names:
+                full = name.replace("…_", "lading_partition_")
+                if full in found:
+                    found[full].update(re.findall(r"\w+", cells[2]))
+    yield found
+
+
+def _expressions() -> list[str]:
+    rules = re.findall(r"^ +expr: (.+)$", RULES.read_text(), re.MULTILINE)
+    dashboard = json.loads(DASHBOARD.read_text())
+    return rules + [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+@pytest.mark.parametrize("expression", _expressions())
+def test_every_expression_asks_for_what_there_is(metrics: dict[str, set[str]], expression: str) -> None:
+    asked = _SELECTOR.findall(expression)
+    assert asked or re.match(r"up\b", expression)
+    for name, selected in asked:
+        assert name in metrics
+        labels = set(re.findall(r"(\w+)=", selected)) - ADDED_LABELS
+        assert labels <= metrics[name]
+    grouped = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in re.split(r",\s*", group)}
+    assert grouped - ADDED_LABELS <= set().union(*(metrics[name] for name, _ in asked))
+
+
+def test_rules_tell_labels_that_their_metrics_have(metrics: dict[str, set[str]]) -> None:
+    rules = RULES.read_text().split("- alert: ")[1:]
+    assert len(rules) == len(re.findall(r"^ +expr:", RULES.read_text(), re.MULTILINE)) > 10
+    for rule in rules:
+        name = (_SELECTOR.search(rule) or re.search(r"(up)", rule))[1]  # type: ignore[index]
+        assert set(re.findall(r"\$labels\.(\w+)", rule)) <= metrics.get(name, set()) | ADDED_LABELS
+        assert {"summary:", "description:", "severity:"} <= set(re.findall(r"\w+:", rule))
+
+
+def test_prometheus_takes_the_rules() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (apt-get install prometheus)")
+    done = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_panels_of_the_dashboard_lie_side_by_side() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
