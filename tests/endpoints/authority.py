@@ -23,10 +23,10 @@ class Authority:
         self.file = directory / f"{name}.pem"
         self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def sign(self, name: str) -> Path:
-        """Return a file with a new certificate and its key."""
+    def sign(self, name: str, *, left: timedelta = timedelta(days=1)) -> Path:
+        """Return a file with a new certificate and its key; ``left`` below 0: it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
+        builder = self._builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), left)
         names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
         signed = builder.add_extension(names, False).public_key(key.public_key()).sign(self._key, hashes.SHA256())
         private = key.private_bytes(
@@ -36,13 +36,13 @@ class Authority:
         file.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + private)
         return file
 
-    def _builder(self, subject: x509.Name) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, left: timedelta = timedelta(days=1)) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
+            .not_valid_before(now - timedelta(days=2))
+            .not_valid_after(now + left)
         )

@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -18,7 +19,8 @@ from cryptography import x509
 
 from lading import testing
 from lading.endpoints.encryption.renewal import CertificateRenewal
-from lading.model.errors import LocalError
+from lading.model.errors import LocalError, Unreachable
+from lading.transports.open import open_transport
 from tests.endpoints.authority import Authority
 from tests.endpoints.quic_client import QuicClient
 
@@ -74,6 +76,50 @@ def test_sighup_changes_the_certificate_of_new_connections(tmp_path: Path) -> No
             quic.close()
             # on the connection that was open all the time
             assert client.get("/health").status_code == 200
+        assert "Traceback" not in broker.log_file.read_text()
+
+
+def test_certificates_that_expire_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority(tmp_path, "ca")
+    file = authority.sign("ages", left=timedelta(days=30))
+    renewal, now_s = CertificateRenewal(), time.time()
+    caplog.set_level(logging.INFO)
+    renewal.add("kafka", lambda: (file,), lambda: None)
+    told = []
+    for days in (0, 15, 17, 18, 29, 31, 32):
+        caplog.clear()
+        renewal.look(now_s + days * 86_400)
+        told.append([record.message.partition(": ")[2].partition(" on ")[0] for record in caplog.records])
+    assert told == [[], [], ["expires"], [], [], ["has expired"], []]
+    # one that replaces it is looked at anew
+    authority.sign("ages", left=timedelta(days=3))
+    caplog.clear()
+    renewal.look(now_s)
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+
+
+def test_a_certificate_that_has_expired_is_told_on_both_sides(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ca")
+    used = authority.sign("server", left=timedelta(hours=-1))
+    shown = authority.sign("client", left=timedelta(hours=-1))
+    key = "endpoints.kafka.tls"
+    settings = {f"{key}.enabled": True, f"{key}.certificate": used, f"{key}.client_ca": authority.file}
+    with testing.broker(settings=settings) as broker:
+        wait_until(lambda: "server.pem: has expired on" in broker.log_file.read_text())
+        metrics = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
+        assert 'lading_certificate_expires_timestamp_seconds{endpoint="kafka"}' in metrics
+        url = f"kafka://{broker.endpoints['kafka']}"
+        with pytest.raises(Unreachable, match="certificate is refused: certificate has expired"):
+            open_transport(url, ca_file=str(authority.file), retries=0).topics()
+        wait_until(lambda: "the certificate of this listener has expired" in broker.log_file.read_text())
+        shutil.copy(authority.sign("fresh"), used)
+        os.kill(broker.pid, signal.SIGHUP)
+        wait_until(lambda: "get the certificate that was changed" in broker.log_file.read_text())
+        with pytest.raises(Unreachable, match="certificate in certificate_file has expired"):
+            open_transport(url, ca_file=str(authority.file), certificate_file=str(shown), retries=0).topics()
+        wait_until(lambda: "certificate verify failed: certificate has expired" in broker.log_file.read_text())
+        valid = str(authority.sign("valid"))
+        assert open_transport(url, ca_file=str(authority.file), certificate_file=valid).topics() == []
         assert "Traceback" not in broker.log_file.read_text()
 
 

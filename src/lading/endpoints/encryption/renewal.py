@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
 from ...log_lines import origin
+from ...metrics import Gauge, Labels
 from ...model.errors import LocalError
 from ..base.services import Services
 
@@ -19,7 +23,24 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 10.0
 """How often is looked whether the files have changed."""
 
+SOON_S: Final = 14 * 86_400
+"""A certificate that expires within this is told."""
+
 _Stamp = tuple[tuple[int, ...] | None, ...]
+
+
+class _Age(IntEnum):
+    """What was told of when a certificate expires."""
+
+    GOOD = 0
+    ENDS_SOON = 1
+    EXPIRED = 2
+
+
+_TOLD: Final = {
+    _Age.ENDS_SOON: "certificate %s: expires on %s; replace the file, the broker need not be restarted",
+    _Age.EXPIRED: "certificate %s: has expired on %s, clients refuse it; replace the file",
+}
 
 
 @dataclass(slots=True)
@@ -30,6 +51,9 @@ class _Listener:
     files: Callable[[], Sequence[Path]]
     renew: Callable[[], None]
     seen: _Stamp
+    expires_s: float | None = None
+    """Since 1970; None before it was looked at, and of a file that says none."""
+    age: _Age = _Age.GOOD
 
 
 class CertificateRenewal:
@@ -41,33 +65,74 @@ class CertificateRenewal:
     @staticmethod
     def of(services: Services) -> CertificateRenewal:
         """Return the one of this broker."""
-        found: CertificateRenewal = services.shared.setdefault(CertificateRenewal, CertificateRenewal())
+        found: CertificateRenewal | None = services.shared.get(CertificateRenewal)
+        if found is None:
+            found = services.shared[CertificateRenewal] = CertificateRenewal()
+            services.metrics.add(
+                Gauge(
+                    "lading_certificate_expires_timestamp_seconds", "When the certificate of a listener expires.",
+                    ("endpoint",), found._list_expiries,
+                )
+            )  # fmt: skip
         return found
 
     def add(self, name: str, files: Callable[[], Sequence[Path]], renew: Callable[[], None]) -> None:
-        """Call ``renew`` when one of ``files`` has changed; it raises LocalError if they cannot be used."""
+        """Call ``renew`` when one of ``files`` has changed; it raises LocalError if they cannot be used.
+
+        The first of them is the certificate.
+        """
         self._listeners.append(_Listener(name, files, renew, _stamp(files())))
 
-    def look(self) -> None:
-        """Renew each listener whose files have changed since; what fails is logged once for each change."""
+    def look(self, now_s: float | None = None) -> None:
+        """Renew each listener whose files have changed since; what fails is logged once for each change.
+
+        Certificates that expire soon, or have, are told once each. The time is now by default.
+        """
         for listener in self._listeners:
-            try:
-                seen = _stamp(listener.files())
-                if seen == listener.seen:
-                    continue
-                # also if it fails: the next look would say the same again
-                listener.seen = seen
-                listener.renew()
-            except LocalError as error:
-                log.error("%s; new connections get the old certificate", error, extra=origin(listener.name))
-            else:
-                log.info("new connections get the certificate that was changed", extra=origin(listener.name))
+            self._renew_changed(listener)
+            self._tell_age(listener, time.time() if now_s is None else now_s)
+
+    def _renew_changed(self, listener: _Listener) -> None:
+        try:
+            seen = _stamp(listener.files())
+            if seen == listener.seen:
+                return
+            # also if it fails: the next look would say the same again
+            listener.seen = seen
+            listener.renew()
+        except LocalError as error:
+            log.error("%s; new connections get the old certificate", error, extra=origin(listener.name))
+        else:
+            listener.expires_s, listener.age = None, _Age.GOOD
+            log.info("new connections get the certificate that was changed", extra=origin(listener.name))
+
+    def _tell_age(self, listener: _Listener, now_s: float) -> None:
+        file = listener.files()[0]
+        if listener.expires_s is None:
+            listener.expires_s = _find_expiry(file)
+        if listener.expires_s is None:
+            return
+        left_s = listener.expires_s - now_s
+        age = _Age.EXPIRED if left_s <= 0 else _Age.ENDS_SOON if left_s < SOON_S else _Age.GOOD
+        if age > listener.age:
+            date = datetime.fromtimestamp(listener.expires_s, UTC).date()
+            log.warning(_TOLD[age], file, date, extra=origin(listener.name))
+            listener.age = age
+
+    def _list_expiries(self) -> Iterator[tuple[Labels, float]]:
+        for listener in self._listeners:
+            if listener.expires_s is not None:
+                yield (listener.name,), listener.expires_s
 
     async def watch(self, services: Services, wanted: asyncio.Event, on_done: Callable[[], None]) -> None:
         """Look every now and then, and at once when ``wanted`` is set, until cancelled.
 
         ``on_done`` is called after each look that was wanted.
         """
+        loop = asyncio.get_running_loop()
+        if self._listeners:
+            # when clients are served already: the library that reads certificates takes 45 ms
+            await loop.run_in_executor(services.workers, self.look)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._listeners else None):
@@ -75,7 +140,7 @@ class CertificateRenewal:
             was_wanted = wanted.is_set()
             wanted.clear()
             # a file may lie where reading takes long
-            await asyncio.get_running_loop().run_in_executor(services.workers, self.look)
+            await loop.run_in_executor(services.workers, self.look)
             if was_wanted:
                 on_done()
 
@@ -91,3 +156,15 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     return tuple(look(file) for file in files)
+
+
+def _find_expiry(file: Path) -> float | None:
+    """Return when the first certificate of a chain expires that does; None if the file says none."""
+    from cryptography import x509
+
+    try:
+        chain = x509.load_pem_x509_certificates(file.read_bytes())
+    except (OSError, ValueError):
+        # a listener that cannot use it has told so
+        return None
+    return min(each.not_valid_after_utc.timestamp() for each in chain)
