@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from aioquic.quic import events
 
@@ -23,6 +23,7 @@ from ..base.responses import Bytes
 from ..base.services import Services
 from ..base.session import Peer, ReceiveResult, SessionFactory
 from .connection import SessionConnection, SessionServer
+from .datagrams import DatagramSocket, NetworkAddress
 from .gate import Gate
 from .quic_bounds import BoundedQuicConnection
 
@@ -35,13 +36,11 @@ WAITING_BYTES_MAX: Final = 1 << 20
 TIMER_S_MIN: Final = 0.001
 """The event loop's timers know no shorter times."""
 
-NetworkAddress = tuple[Any, ...]
-
 
 class QuicConnections(SessionServer):
     """What connections ask of their server: a socket, and to be found by the ids in datagrams."""
 
-    datagrams: asyncio.DatagramTransport
+    datagrams: DatagramSocket
     here: Address
     request_bytes_max: int
 
@@ -301,8 +300,7 @@ class QuicClientConnection(SessionConnection):
     def _send(self) -> None:
         now_s = time.monotonic()
         self._quic.acknowledge_now(now_s)
-        for data, address in self._quic.datagrams_to_send(now_s):
-            self._side.datagrams.sendto(data, address)
+        self._side.datagrams.send(self._quic.datagrams_to_send(now_s))
         if self._quic_timer is not None:
             self._quic_timer.cancel()
             self._quic_timer = None

@@ -7,7 +7,6 @@ loop only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
@@ -30,9 +29,10 @@ from ...settings import Address
 from ..base.services import Services
 from ..base.session import SessionFactory
 from ..encryption.certificates import CertificateFiles
+from .datagrams import DatagramSocket, NetworkAddress
 from .gate import Gate
 from .quic_bounds import WINDOW_BYTES, BoundedQuicConnection
-from .quic_connection import NetworkAddress, QuicClientConnection, QuicConnections
+from .quic_connection import QuicClientConnection, QuicConnections
 
 ID_BYTES: Final = 8
 """Of connection ids that this server chooses."""
@@ -63,7 +63,7 @@ def make_configuration(files: CertificateFiles) -> QuicConfiguration:
     return configuration
 
 
-class QuicServer(QuicConnections, asyncio.DatagramProtocol):
+class QuicServer(QuicConnections):
     """An endpoint's socket, once the first datagram has come to it."""
 
     def __init__(
@@ -85,19 +85,14 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
         """Take datagrams from now on."""
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self.here = Address(*listener.getsockname()[:2])
-        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=listener)
+        self.datagrams = DatagramSocket(listener, self._receive)
 
     async def stop(self) -> None:
         """Take no new clients, answer what is whole, close."""
         await super().stop()
         self.datagrams.close()
 
-    # -- what asyncio calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.datagrams = cast("asyncio.DatagramTransport", transport)
-
-    def datagram_received(self, data: bytes, addr: NetworkAddress) -> None:
+    def _receive(self, data: bytes, addr: NetworkAddress) -> None:
         if len(data) > ID_BYTES and not data[0] & LONG_HEADER:
             # all but the first datagrams of a connection
             connection = self._by_id.get(data[1 : 1 + ID_BYTES])
@@ -121,9 +116,6 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
         else:
             self.gate.count_dropped("no_connection")
 
-    def error_received(self, exc: Exception) -> None:
-        """A client's port is closed; its connection ends by its time-out."""
-
     # -- new connections
 
     def _negotiate_version(self, header: QuicHeader, data: bytes, addr: NetworkAddress) -> None:
@@ -135,7 +127,7 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
                 destination_cid=header.source_cid,
                 supported_versions=self.configuration.supported_versions,
             )
-            self.datagrams.sendto(answer, addr)
+            self.datagrams.send([(answer, addr)])
 
     def _accept(self, header: QuicHeader, data: bytes, addr: NetworkAddress) -> None:
         """Begin a connection, if there is a place for it."""
@@ -186,4 +178,4 @@ class QuicServer(QuicConnections, asyncio.DatagramProtocol):
             original_destination_cid=header.destination_cid,
             retry_token=token,
         )
-        self.datagrams.sendto(answer, addr)
+        self.datagrams.send([(answer, addr)])
