@@ -20,11 +20,12 @@ import lading
 from lading import testing
 from tests.endpoints.authority import Authority
 from tests.endpoints.nsq_client import NsqClient, pub
-from tests.interop import go_programs, kafka_broker, maven
+from tests.interop import go_programs, kafka_broker, maven, wheels
+from tests.interop.iggy_current import CurrentClient
 
 TIMEOUT_S = 60
 JARS = (f"org.apache.kafka:kafka-tools:{kafka_broker.VERSION}", *kafka_broker.JARS)
-ENCRYPTED = ("kafka", "nsqd_tcp", "nsqlookupd_http", "admin")
+ENCRYPTED = ("iggy_tcp", "kafka", "nsqd_tcp", "nsqlookupd_http", "admin")
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
@@ -145,6 +146,20 @@ def test_pynsq_changes_to_tls(broker: testing.Running, authority: Authority) -> 
     pytest.importorskip("nsq", reason="pynsq is not installed (pip install pynsq)")
     told = run(sys.executable, "-c", PYNSQ, broker.endpoints["nsqd_tcp"], str(authority.file))
     assert json.loads(told.splitlines()[-1]) == ["hidden"]
+
+
+def test_apache_iggy_over_tls(broker: testing.Running, authority: Authority) -> None:
+    port = broker.endpoints["iggy_tcp"].rpartition(":")[2]
+    options = f"tls=true&tls_domain=localhost&tls_ca_file={authority.file}"
+    try:
+        client = CurrentClient(f"iggy+tcp://iggy:iggy@127.0.0.1:{port}?{options}")
+    except wheels.Unavailable as reason:
+        pytest.skip(str(reason))
+    with contextlib.closing(client):
+        client.call("create_stream", "s")
+        client.call("create_topic", "s", "t", 1)
+        client.send("s", "t", ("partition_id", 0), [(b"hidden", [(2, b"carrier", 2, b"UA")], None)])
+        assert [message["payload"] for message in client.poll("s", "t")] == [b"hidden"]
 
 
 def test_curl_over_https(broker: testing.Running, authority: Authority) -> None:

@@ -14,7 +14,7 @@ from lading import testing
 from lading.cli.main import main
 from lading.model.errors import LadingError, SettingError, Unreachable
 from lading.transports.open import open_transport
-from lading.transports.secrets import add_environment
+from lading.transports.secrets import add_environment, forget_environment
 from tests.endpoints.authority import Authority
 
 SCHEMES = {"kafka": "kafka", "nsq": "nsqd_tcp", "iggy": "iggy_tcp", "lading": "admin", "nsq-lookup": "nsqlookupd_http"}
@@ -122,6 +122,12 @@ def test_what_is_given_goes_before_the_environment(tmp_path: Path) -> None:
     given = {"tls": False, "password_file": "q", "token": "t"}
     assert add_environment(given, known, environment) == given
     assert add_environment({}, ["timeout_s"], environment) == {}
+
+
+def test_the_environment_can_be_forgotten() -> None:
+    environment = {"LADING_TLS": "true", "LADING_PASSWORD_FILE": "f", "LADING_SERVER": "lading://h", "HOME": "/"}
+    forget_environment(environment)
+    assert environment == {"LADING_SERVER": "lading://h", "HOME": "/"}
 
 
 @pytest.mark.parametrize(

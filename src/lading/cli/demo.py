@@ -50,8 +50,11 @@ def demo(
         lading demo --no-spark --limit 10000
     """
     from .. import testing
+    from ..transports.secrets import forget_environment
     from .flights import read_table
 
+    # the broker of the demo is plain, whatever server this shell is set up for
+    forget_environment()
     # before anything is emptied or started
     flights = read_table()
     _clear(directory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,13 @@ def add_environment(
         if value and name in known and not is_given:
             found[name] = value
     return found
+
+
+def forget_environment(environment: MutableMapping[str, str] | None = None) -> None:
+    """Take these variables out of the environment of this process: what it starts itself is not that server."""
+    variables = os.environ if environment is None else environment
+    for name in FROM_ENVIRONMENT:
+        variables.pop(PREFIX + name.upper(), None)
 
 
 def read_secret(name: str, value: str | None, file: str | None) -> str | None:
