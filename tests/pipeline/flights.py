@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from lading.client.header_columns import headers_of
 from lading.client.outgoing import complete
+from lading.tables.formats.registry import open_table
 from lading.transports.interface import Transport
 
 NO_CARRIER, BAD_DELAY, BAD_SUM = 50, 70, 90
@@ -86,15 +87,16 @@ def fill(transport: Transport, topic: str, partitions: int, rows: int) -> None:
 
 
 def table(directory: Path) -> pa.Table:
-    """A published table."""
-    return ds.dataset(directory, format="parquet", exclude_invalid_files=False).to_table()
+    """A published table, of a form that Arrow's datasets know by the same name."""
+    form = open_table(directory).form
+    return ds.dataset(directory, format=form, exclude_invalid_files=False).to_table()
 
 
 def found(tables: Path) -> dict[tuple[int, int], list[str]]:
     """Where each message (partition, offset) is: table names, and reasons for those in quarantine."""
     places: dict[tuple[int, int], list[str]] = {}
     for name in ("flights", "late", "quarantine"):
-        if not any((tables / name).glob("*.parquet")):
+        if not any((tables / name).glob(f"*.{open_table(tables / name).form}")):
             continue
         held = table(tables / name)
         kinds: list[Any] = held["reason"].to_pylist() if name == "quarantine" else [name] * held.num_rows

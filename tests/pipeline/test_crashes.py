@@ -53,7 +53,9 @@ def _another_contract(text: str) -> str:
 
 
 def _in_form(text: str, form: str) -> str:
-    return text.replace('to = "parquet:', f'to = "{form}:')
+    """The good table and those of routes in a form; the quarantine is always Parquet."""
+    before, quarantine, after = text.partition("[quarantine]")
+    return before.replace('to = "parquet:', f'to = "{form}:') + quarantine + after
 
 
 CHANGES: dict[str, Callable[[str], str]] = {

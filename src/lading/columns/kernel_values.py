@@ -17,8 +17,10 @@ from ..kernels.signature import Address, int64, routine, uint32, uint64
 from ..model.kinds import Kind
 from .rules import BAD, LEFT, OK
 
-_RAW, _STRING, _BOOL, _INT8, _INT16, _INT32, _INT64, _INT128, *_UNSIGNED, _FLOAT32, _FLOAT64 = map(int, Kind)
-_UINT8, _UINT16, _UINT32, _UINT64, _UINT128 = _UNSIGNED
+_BOOL, _FLOAT32, _FLOAT64 = int(Kind.BOOL), int(Kind.FLOAT32), int(Kind.FLOAT64)
+_INT8, _INT16, _INT32, _INT64, _INT128 = map(int, (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.INT128))
+_UINT8, _UINT16, _UINT32 = int(Kind.UINT8), int(Kind.UINT16), int(Kind.UINT32)
+_UINT64, _UINT128 = int(Kind.UINT64), int(Kind.UINT128)
 _PLUS, _MINUS, _DOT, _ZERO, _COLON, _T, _Z, _SPACE = b"+-.0:TZ "
 _LOWER = uint32(0x20202020)
 _TRUE, _FALS = uint32(int.from_bytes(b"true", "little")), uint32(int.from_bytes(b"fals", "little"))

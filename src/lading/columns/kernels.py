@@ -34,7 +34,7 @@ from lading.kernels.signature import (
 
 from ..kernels.memory import base, load8, load64, memcpy
 from ..kernels.text import UTF8_GOOD, utf8_check
-from ..model.kinds import Kind
+from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from .kernel_values import (
     read_boolean_text,
     read_float,
@@ -46,7 +46,9 @@ from .kernel_values import (
 )
 from .rules import ABSENT, ANY_WIDTH, BAD, LEFT, OK, Raw, Text
 
-_STRING, _BOOL, _UINT128 = int(Kind.STRING), int(Kind.BOOL), int(Kind.UINT128)
+_STRING = int(Kind.STRING)
+_FIXED_FIRST, _FIXED_LAST = int(min(FIXED_SIZE_BYTES)), int(max(FIXED_SIZE_BYTES))
+"""Kinds of a fixed size, all of them numbers here: a new one is read by ``read_whole``."""
 _FLOAT32, _FLOAT64 = int(Kind.FLOAT32), int(Kind.FLOAT64)
 _BOOLEAN, _INSTANT = int(Text.BOOLEAN), int(Text.INSTANT)
 _TEXT, _BE = int(Raw.TEXT), int(Raw.BE)
@@ -77,7 +79,7 @@ def take_integers(
         at, size, code = start[row], length[row], int64(kind[row])
         verdict, value = ABSENT, int64(0)
         if size >= 0:
-            if _BOOL <= code <= _FLOAT64:
+            if _FIXED_FIRST <= code <= _FIXED_LAST:
                 verdict, value = read_whole(source, at, size, code)
             elif raw != _TEXT and code != _STRING:
                 if size != width and (width != ANY_WIDTH or size < 1 or size > 16):
@@ -122,7 +124,7 @@ def take_floats(
                     verdict, value = OK, read_float(source, at, 4, False)
                 else:
                     verdict = BAD
-            elif _BOOL <= code <= _UINT128:
+            elif _FIXED_FIRST <= code <= _FIXED_LAST:
                 verdict, integer = read_whole(source, at, size, code)
                 value = np.float64(integer)
             elif raw != _TEXT and code != _STRING:
@@ -162,7 +164,7 @@ def take_bytes(
         at, size, code = start[row], length[row], int64(kind[row])
         verdict = ABSENT
         if size >= 0:
-            if text and _BOOL <= code <= _FLOAT64:
+            if text and _FIXED_FIRST <= code <= _FIXED_LAST:
                 verdict = LEFT
             elif text and not _is_text(source, at, size):
                 verdict = BAD
@@ -245,7 +247,7 @@ def take_places(
         if size < 0:
             status[row] = ABSENT
             continue
-        if text and _BOOL <= int64(kind[row]) <= _FLOAT64:
+        if text and _FIXED_FIRST <= int64(kind[row]) <= _FIXED_LAST:
             return good, int64(-1)
         if size == before_size and _equal(data, at, data, before_at, size):
             places[row] = before

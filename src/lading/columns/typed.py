@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..kernels import engine
 from ..model.errors import LocalError
-from ..model.kinds import FLOATS, Kind
+from ..model.kinds import FLOATS, INTEGERS, Kind
 from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
@@ -227,7 +227,7 @@ def _float_texts(type_: pa.DataType) -> Callable[[Located], pa.Array[Any]]:
 
 _NUMBER_TEXTS: tuple[tuple[list[int], Callable[[Located], pa.Array[Any]]], ...] = (
     ([Kind.BOOL], _boolean_texts),
-    ([kind for kind in Kind if Kind.INT8 <= kind <= Kind.UINT128], _integer_texts),
+    (list(INTEGERS), _integer_texts),
     ([Kind.FLOAT32], _float_texts(pa.float32())),
     ([Kind.FLOAT64], _float_texts(pa.float64())),
 )
