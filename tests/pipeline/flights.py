@@ -88,7 +88,7 @@ def fill(transport: Transport, topic: str, partitions: int, rows: int) -> None:
 
 def table(directory: Path) -> pa.Table:
     """A published table, of a form that Arrow's datasets know by the same name."""
-    form = open_table(directory).form
+    form: Any = open_table(directory).form
     return ds.dataset(directory, format=form, exclude_invalid_files=False).to_table()
 
 

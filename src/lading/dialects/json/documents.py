@@ -119,8 +119,8 @@ def optional(form: Form, default: Any = None) -> Form:
     return Form(lambda value, where: default if value is None else form.of(value, where), form.from_text)
 
 
-def changed(form: Form, change: Callable[[Any], Any]) -> Form:
-    """What ``change`` makes of it."""
+def convert_form(form: Form, change: Callable[[Any], Any]) -> Form:
+    """Return a form whose values are those of ``form`` as ``change`` converts them."""
     return Form(lambda value, where: change(form.of(value, where)), lambda text: change(form.from_text(text)))
 
 

@@ -33,7 +33,7 @@ from .commands import (
     same,
     single,
 )
-from .documents import IDENTIFIER, TEXT, U32, U64, YES_OR_NO, Form, changed, optional, word
+from .documents import IDENTIFIER, TEXT, U32, U64, YES_OR_NO, Form, convert_form, optional, word
 
 _MICROSECONDS: Final = 1_000_000
 UNLIMITED: Final = (1 << 64) - 1
@@ -86,17 +86,17 @@ class JsonRelease:
 
 # -- requests
 
-_OPTIONAL_ID: Final = optional(changed(U32, lambda value: value or None))
+_OPTIONAL_ID: Final = optional(convert_form(U32, lambda value: value or None))
 _NAME: Final = Part("name", ("name",), TEXT)
-_EXPIRY_S: Final = optional(changed(U32, lambda seconds: seconds * _MICROSECONDS or None))
-_EXPIRY_US: Final = optional(changed(U64, lambda us: None if us in (0, UNLIMITED) else us))
-_SIZE: Final = optional(changed(SIZE, lambda size: None if size in (0, UNLIMITED) else size))
+_EXPIRY_S: Final = optional(convert_form(U32, lambda seconds: seconds * _MICROSECONDS or None))
+_EXPIRY_US: Final = optional(convert_form(U64, lambda us: None if us in (0, UNLIMITED) else us))
+_SIZE: Final = optional(convert_form(SIZE, lambda size: None if size in (0, UNLIMITED) else size))
 _CONSUMER: Final = Part("consumer", ("consumer_id", "id"), IDENTIFIER, 1)
 
 
 def _partition(first: int) -> Part:
     """A partition counted from ``first``; none, or 0 where 1 is the first, is the first."""
-    form: Form = optional(changed(U32, lambda number: number + 1 - first or 1), 1)
+    form: Form = optional(convert_form(U32, lambda number: number + 1 - first or 1), 1)
     return Part("partition_id", ("partition_id",), form, 1)
 
 
