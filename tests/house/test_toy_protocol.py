@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -59,3 +60,22 @@ def test_the_toy_behaves_as_all_protocols_do() -> None:
     said = run_with_toy("-m", "pytest", "-p", "no:cacheprovider", "tests/behaviours", "-k", routes)
     found = PASSED.search(said)
     assert found is not None and int(found[1]) > 100, said[-4_000:]
+
+
+FOREIGN: Final = """
+import subprocess, sys
+from lading import Consumer, testing
+
+with testing.broker(sys.argv[1]) as broker:
+    client = ["perl", sys.argv[2], broker.endpoints["toy"], "t"]
+    print(subprocess.run(client, check=True, capture_output=True, text=True, timeout=30).stdout, end="")
+    with Consumer(broker.url, ["t"], start="earliest") as consumer:
+        (message,) = consumer.poll(timeout_s=20, max_messages=1)
+        print(message.headers.last("gate"), message.payload)
+"""
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="there is no Perl")
+def test_a_client_in_another_language_is_served(tmp_path: Path) -> None:
+    said = run_with_toy("-c", FOREIGN, str(tmp_path / "data"), str(SITE.parent / "client.pl"))
+    assert said.splitlines() == ["0 1 gate 10 513 from Perl", "gate = uint16: 513 b'from Perl'"]
