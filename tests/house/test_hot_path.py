@@ -26,6 +26,8 @@ from lading.kernels import engine
 from lading.log.group_commit import SyncNow, WriteOnly
 from lading.metrics import Metrics
 from lading.settings import Durability, Settings
+from tests.dialects.iggy_current import batch, frame, parse_batches
+from tests.endpoints import current_frames as current
 from tests.endpoints import frames as iggy
 from tests.endpoints.kafka_frames import fetch, one_batch, produce, request_frame
 from tests.endpoints.nsq_client import pub
@@ -36,6 +38,10 @@ CALLS_MAX: Final = {
     ("Iggy send", "fsync"): 105,
     ("Iggy poll", "os"): 89,
     ("Iggy poll", "fsync"): 89,
+    ("current Iggy send", "os"): 103,
+    ("current Iggy send", "fsync"): 124,
+    ("current Iggy poll", "os"): 105,
+    ("current Iggy poll", "fsync"): 105,
     ("Kafka Produce", "os"): 124,
     ("Kafka Produce", "fsync"): 141,
     ("Kafka Fetch", "os"): 142,
@@ -90,6 +96,40 @@ def iggy_poll(client: ScriptedConnection) -> Iterator[bytes]:
     while True:
         yield request
         assert iggy.payloads(client.transport.take()[8:]) == [b"%d" % number for number in range(10, 20)]
+
+
+def _current_topic(client: ScriptedConnection) -> bytes:
+    """Log in, create a topic with one partition; return its names."""
+    where, name = b"\x02\x06stream", b"\x05topic"
+    for ask in (
+        current.request(current.REGISTER, current.LOGIN),
+        current.request(current.CREATE_STREAM, where[1:]),
+        current.request(current.CREATE_TOPIC, where + struct.pack("<I", 1) + name),
+    ):
+        assert struct.unpack_from("<I", client.ask(ask), 216) == (0,)
+    return where + b"\x02" + name
+
+
+def iggy_current_send(client: ScriptedConnection) -> Iterator[bytes]:
+    """Sends of a batch of one message with a header."""
+    topic = _current_topic(client)
+    one = batch([frame(b"x" * 100, [(2, b"carrier", 2, b"UA")])])
+    request = current.request(current.SEND, current.sent(topic, one))
+    while True:
+        yield request
+        assert struct.unpack_from("<I", client.transport.take(), 216) == (0,)
+
+
+def iggy_current_poll(client: ScriptedConnection) -> Iterator[bytes]:
+    """Polls of the first ten messages."""
+    topic = _current_topic(client)
+    for number in range(20):
+        client.ask(current.request(current.SEND, current.sent(topic, batch([frame(b"%d" % number)]))))
+    request = current.request(current.READ, current.poll(topic, 10), code=current.POLL)
+    while True:
+        yield request
+        polled = parse_batches(client.transport.take()[256 + 16 :])
+        assert [message.payload for message in polled] == [b"%d" % number for number in range(10)]
 
 
 def _kafka_frame(name: str, version: int, **fields: Any) -> bytes:
@@ -160,6 +200,8 @@ def _message_ids(data: bytes) -> Iterator[bytes]:
 CASES: Final[dict[str, tuple[str, Case]]] = {
     "Iggy send": ("iggy_tcp", iggy_send),
     "Iggy poll": ("iggy_tcp", iggy_poll),
+    "current Iggy send": ("iggy_tcp", iggy_current_send),
+    "current Iggy poll": ("iggy_tcp", iggy_current_poll),
     "Kafka Produce": ("kafka", kafka_produce),
     "Kafka Fetch": ("kafka", kafka_fetch),
     "NSQ PUB": ("nsqd_tcp", nsq_pub),
