@@ -256,10 +256,13 @@ class AdminSettings(TokenSettings):
 class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     """An address for Kafka clients (kafka.md 3)."""
 
+    checks_users: ClassVar[bool] = True
     advertised: Listen | None = None
     """What clients are told to connect to; unset: the address they reached."""
     auto_create: bool = True
     """Whether a topic that a client asks for is made where it is missing, unless the client says not to."""
+    sasl_plain_without_tls: bool = False
+    """Whether passwords may come as they are, by SASL PLAIN, from other machines over a connection without TLS."""
     partitions: int = Field(default=1, ge=1, le=1_000)
     """Of topics that are made without a number of partitions."""
     connections_max: int = Field(default=4096, ge=1)

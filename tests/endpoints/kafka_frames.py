@@ -13,7 +13,7 @@ import google_crc32c
 
 from tests.endpoints.connection import Connection
 
-_MODULES = ("admin", "consumer", "metadata", "producer")
+_MODULES = ("admin", "consumer", "metadata", "producer", "sasl")
 
 
 def message(name: str) -> Any:

@@ -13,14 +13,17 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
+from lading.broker.core.topology import Topic
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.responses import ResponseQueue
+from lading.endpoints.base.route_cache import RouteCache
 from lading.endpoints.base.services import Services
 from lading.endpoints.iggy.answers import Answer
 from lading.endpoints.iggy.poll import Poller
 from lading.endpoints.kafka.fetch import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
+from lading.endpoints.kafka.request_context import ProduceRoute
 from lading.log.group_commit import WriteOnly
 from lading.metrics import Metrics
 from lading.settings import Settings
@@ -42,6 +45,9 @@ class HandTurnedContext:
         self.sent: list[bytes] = []
         self.responses.open(self, services.metrics.sent_bytes.values, ("kafka",), self.call_soon, lambda: None)
         self.cancels: set[Any] = set()
+        self.principal = services.broker.access.admit(is_open=False)
+        self.produce_routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(services.broker.topology)
+        self.fetch_topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(services.broker.topology)
         self.soon: list[Callable[[], None]] = []
         self.later: dict[Callable[[], None], int] = {}
 

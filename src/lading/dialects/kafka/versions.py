@@ -21,6 +21,7 @@ class Served(NamedTuple):
 NEVER: Final = 1 << 15
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+SASL_HANDSHAKE, SASL_AUTHENTICATE, ALTER_SCRAM_CREDENTIALS = 17, 36, 51
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 DESCRIBE_GROUPS, LIST_GROUPS = 15, 16
 API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = range(18, 24)
@@ -45,6 +46,7 @@ SERVED: Final[dict[int, Served]] = {
     SYNC_GROUP: Served("SyncGroup", 0, 5, 4, "consumer"),
     DESCRIBE_GROUPS: Served("DescribeGroups", 0, 6, 5, "admin"),
     LIST_GROUPS: Served("ListGroups", 0, 5, 3, "admin"),
+    SASL_HANDSHAKE: Served("SaslHandshake", 1, 1, NEVER, "sasl"),
     API_VERSIONS: Served("ApiVersions", 0, 4, 3, "metadata"),
     CREATE_TOPICS: Served("CreateTopics", 2, 7, 5, "admin"),
     DELETE_TOPICS: Served("DeleteTopics", 1, 6, 4, "admin"),
@@ -61,6 +63,7 @@ SERVED: Final[dict[int, Served]] = {
     DESCRIBE_CONFIGS: Served("DescribeConfigs", 1, 4, 4, "admin"),
     ALTER_CONFIGS: Served("AlterConfigs", 0, 2, 2, "admin"),
     DESCRIBE_LOG_DIRS: Served("DescribeLogDirs", 1, 4, 2, "admin"),
+    SASL_AUTHENTICATE: Served("SaslAuthenticate", 0, 2, 2, "sasl"),
     CREATE_PARTITIONS: Served("CreatePartitions", 0, 3, 2, "admin"),
     DELETE_GROUPS: Served("DeleteGroups", 0, 2, 2, "admin"),
     ELECT_LEADERS: Served("ElectLeaders", 0, 2, 2, "admin"),
@@ -69,6 +72,7 @@ SERVED: Final[dict[int, Served]] = {
     OFFSET_DELETE: Served("OffsetDelete", 0, 0, NEVER, "consumer"),
     DESCRIBE_CLIENT_QUOTAS: Served("DescribeClientQuotas", 0, 1, 1, "admin"),
     DESCRIBE_SCRAM_CREDENTIALS: Served("DescribeUserScramCredentials", 0, 0, 0, "admin"),
+    ALTER_SCRAM_CREDENTIALS: Served("AlterUserScramCredentials", 0, 0, 0, "admin"),
     DESCRIBE_CLUSTER: Served("DescribeCluster", 0, 2, 0, "admin"),
     DESCRIBE_PRODUCERS: Served("DescribeProducers", 0, 0, 0, "admin"),
     DESCRIBE_TRANSACTIONS: Served("DescribeTransactions", 0, 0, 0, "admin"),

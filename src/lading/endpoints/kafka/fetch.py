@@ -15,9 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.pass_through import Ahead
+from ...broker.core.rights import Right, flat_topic_resource, topic_resource
 from ...dialects.kafka.errors import (
     FENCED_LEADER_EPOCH,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC,
@@ -30,7 +32,7 @@ from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
 from ..base.responses import Slot
-from ..base.route_cache import RouteCache
+from ..base.route_cache import UserRouteCaches
 from .fetch_reader import ConvertedBatches, FetchReader, PartitionRecords
 from .handling import Context
 from .request_context import RequestContext
@@ -59,7 +61,8 @@ class Fetcher:
         self._messages_out = context.services.metrics.messages_out.values
         self._name, self._labels = context.name, (context.name,)
         # only topics that exist are remembered, and finding one by its id takes a look at all of them
-        self.topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker.topology, math.inf)
+        self.topics: UserRouteCaches[tuple[bool, bytes], Topic] = UserRouteCaches(context.broker.topology, math.inf)
+        """By user, and how the topic is named."""
 
     def fetch(self, connection: RequestContext, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""
@@ -72,19 +75,34 @@ class Fetcher:
         if request.session_id != 0 and request.session_epoch > 0:
             refuse_session(connection, slot, request)
             return
-        by_id, topics = request.by_id, self.topics
+        by_id, topics = request.by_id, connection.fetch_topics
         places = [
-            (name, topics.get((by_id, name)) or self.find_topic(name, by_id=by_id), wanted)
+            (name, topics.get((by_id, name)) or self.find_topic(connection, name, by_id=by_id), wanted)
             for name, wanted in request.topics
         ]
         DelayedFetch(self, connection, slot, request, places).try_now()
 
-    def find_topic(self, name: bytes, *, by_id: bool) -> Topic | None:
-        """Return the topic of a name or of 16 bytes that is not among ``topics`` yet, or None if there is none."""
+    def find_topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | None:
+        """Return the topic of a name or of 16 bytes that is not among the known ones, or None.
+
+        None too if the user may not read it: ``missing_error`` says which.
+        """
         found = topic_by_id(self.broker, name) if by_id else _topic_named(self.broker, name)
-        if found is not None:
-            self.topics.add((by_id, name), found)
+        if found is None or not self._may_read(connection, found.stream.name, found.name):
+            return None
+        connection.fetch_topics.add((by_id, name), found)
         return found
+
+    def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
+        """Return the error for a topic that ``find_topic`` has not found; it does not tell whether it exists."""
+        if by_id:
+            return UNKNOWN_TOPIC_ID
+        resource = flat_topic_resource(self.broker.topology, name.decode(errors="replace"))
+        may_read = self.broker.access.allows(connection.principal, Right.READ, resource)
+        return UNKNOWN_TOPIC if may_read else TOPIC_AUTHORIZATION_FAILED
+
+    def _may_read(self, connection: RequestContext, stream: str, topic: str) -> bool:
+        return self.broker.access.allows(connection.principal, Right.READ, topic_resource(stream, topic))
 
     def read(
         self, partition: Partition, wanted: FetchPartition, *, committed: bool, room: int, force: bool, ahead: Ahead
@@ -210,7 +228,8 @@ class DelayedFetch:
 
     def _partition(self, topic: Topic | None, wanted: FetchPartition) -> tuple[int, Partition | None]:
         if topic is None:
-            return (UNKNOWN_TOPIC_ID if self._request.by_id else UNKNOWN_TOPIC), None
+            name = self._topics[-1][0]
+            return self._fetcher.missing_error(self._connection, name, by_id=self._request.by_id), None
         if not 0 <= wanted.partition < len(topic.partitions):
             return UNKNOWN_TOPIC, None
         partition = topic.partitions[wanted.partition]

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ...broker.core.rights import Right, flat_topic_resource
+from ...dialects.kafka.scram import ScramExchange
 from ...endpoint_settings import KafkaListener
 from ...settings import Address
 from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
@@ -13,6 +15,8 @@ from ..base.services import Services
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.principal import Principal
+    from ...broker.core.topology import Topic
 
 NAME: Final = "kafka"
 """The endpoint in settings; in metrics and log lines too, where it is no listener of its own."""
@@ -31,6 +35,15 @@ class Request(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class SaslState:
+    """How far the login of a connection is."""
+
+    mechanism: str
+    scram: ScramExchange | None = None
+    """Once the client's first message is answered."""
+
+
+@dataclass(slots=True, eq=False)
 class Session:
     """One connection: who it is, and what is to be done when it is gone."""
 
@@ -39,6 +52,14 @@ class Session:
     """The client's address without its port."""
     here: Address
     """Where the client reached us."""
+    log_in: Callable[[Principal], None] = lambda principal: None
+    """Have the connection act for somebody."""
+    end: Callable[[], None] = lambda: None
+    """Close the connection when all that was asked before is answered."""
+    principal: Principal | None = None
+    """Whom the connection acts for; None before its login."""
+    sasl: SaslState | None = None
+    """A login under way."""
     on_lost: list[Callable[[], None]] = field(default_factory=list)
     """Called once when the connection is gone."""
 
@@ -78,6 +99,12 @@ class Context:
     def broker(self) -> Broker:
         """The broker."""
         return self.services.broker
+
+    def resolve(self, principal: Principal | None, name: str, right: Right) -> Topic:
+        """Return a topic by its flat name; Refusal with UNAUTHORIZED, or if there is none."""
+        broker = self.services.broker
+        broker.access.require(principal, right, flat_topic_resource(broker.topology, name))
+        return broker.topology.resolve(name)
 
     def choose_address(self, session: Session) -> Address:
         """Return the address that clients are to connect to: the setting, or else the one that this client reached."""

@@ -99,7 +99,8 @@ class LongFetch(DelayedFetch):
     def _find_topics(self, turn: TurnCounter) -> Turns[None]:
         fetcher, by_id = self._fetcher, self._request.by_id
         for name, wanted in self._request.topics:
-            topic = fetcher.topics.get((by_id, name)) or fetcher.find_topic(name, by_id=by_id)
+            known = self._connection.fetch_topics.get((by_id, name))
+            topic = known or fetcher.find_topic(self._connection, name, by_id=by_id)
             self._places.append((name, topic, wanted))
             if turn.is_over():
                 yield

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ...dialects.kafka.errors import INVALID_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
+from ...broker.core.rights import Right, flat_topic_resource, topic_resource
+from ...dialects.kafka.errors import INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
 from ...dialects.kafka.metadata import BrokerNode, TopicMetadata, metadata_answer
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
@@ -53,7 +54,7 @@ class _Handlers:
         body, turn = request.body, TurnCounter()
         rows: list[TopicMetadata] = []
         for one in body.topics:
-            rows.append(self._asked(one.name, one.topic_id))
+            rows.append(self._asked(session, one.name, one.topic_id))
             if turn.is_over(1 + len(rows[-1].epochs)):
                 yield
         may_create = self._context.settings.auto_create and (
@@ -65,7 +66,7 @@ class _Handlers:
 
     def _all(self, session: Session, request: Request) -> Turns[Framed]:
         turn, rows = TurnCounter(), []
-        for topic in expressible(self._context):
+        for topic in self._visible(session):
             rows.append(_row(topic))
             if turn.is_over(1 + len(topic.partitions)):
                 yield
@@ -76,6 +77,11 @@ class _Handlers:
         for at, row in enumerate(rows):
             if row.error == UNKNOWN_TOPIC and row.name is not None:
                 try:
+                    broker = self._context.broker
+                    resource = flat_topic_resource(broker.topology, row.name)
+                    if not broker.access.allows(session.principal, Right.CREATE, resource):
+                        rows[at] = TopicMetadata(TOPIC_AUTHORIZATION_FAILED, row.name, _NOBODY.bytes)
+                        continue
                     partitions_count = self._context.settings.partitions
                     rows[at] = _row(await find_or_create_topic(self._context.services, row.name, partitions_count))
                 except LadingError as error:
@@ -95,14 +101,12 @@ class _Handlers:
         """Topics by name, none asked for is all of them, a bounded number of partitions at a time from a cursor on."""
         body = request.body
         every = not body.topics
-        names = (
-            {topic.flat_name for topic in expressible(self._context)} if every else {one.name for one in body.topics}
-        )
+        names = {topic.flat_name for topic in self._visible(session)} if every else {one.name for one in body.topics}
         start = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
         room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
         rows: list[Fields] = []
         for name in sorted(one for one in names if one >= start[0]):
-            row = _fields(self._asked(name, None))
+            row = _fields(self._asked(session, name, None))
             places = row["partitions"][start[1] if name == start[0] else 0 :]
             if places and not room:
                 return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -125,13 +129,26 @@ class _Handlers:
             "brokers": [{"broker_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}],
         }
 
-    def _asked(self, name: str | None, uuid: UUID | None) -> TopicMetadata:
+    def _visible(self, session: Session) -> list[Topic]:
+        """All topics that the user may know of."""
+        return [topic for topic in expressible(self._context) if self._may_describe(session, topic)]
+
+    def _may_describe(self, session: Session, topic: Topic) -> bool:
+        resource = topic_resource(topic.stream.name, topic.name)
+        return self._context.broker.access.allows(session.principal, Right.DESCRIBE, resource)
+
+    def _asked(self, session: Session, name: str | None, uuid: UUID | None) -> TopicMetadata:
         if not name:
             topic_id = (uuid or _NOBODY).bytes
             topic = topic_by_id(self._context.broker, topic_id)
-            return _row(topic) if topic else TopicMetadata(UNKNOWN_TOPIC_ID, None, topic_id)
+            if topic is None or not self._may_describe(session, topic):
+                return TopicMetadata(UNKNOWN_TOPIC_ID, None, topic_id)
+            return _row(topic)
         if not is_legal(name):
             return TopicMetadata(INVALID_TOPIC, name, _NOBODY.bytes)
+        broker = self._context.broker
+        if not broker.access.allows(session.principal, Right.DESCRIBE, flat_topic_resource(broker.topology, name)):
+            return TopicMetadata(TOPIC_AUTHORIZATION_FAILED, name, _NOBODY.bytes)
         try:
             return _row(self._context.broker.topology.resolve(name))
         except LadingError:

@@ -13,13 +13,14 @@ import logging
 import struct
 from asyncio import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
 from ...broker.core.pending_append import Append
+from ...broker.core.rights import Right
 from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN
 from ...dialects import codes
@@ -42,11 +43,11 @@ from ...dialects.kafka.requests import parse_request_header, read_uvarint
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
-from ..base.route_cache import RouteCache
+from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us
 from .handling import Context
 from .partition_batch import PartitionBatch, judge, judge_inline, without_traceback
-from .request_context import RequestContext
+from .request_context import ProduceRoute, RequestContext
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -67,22 +68,14 @@ _TAGS_BYTES: Final = 3
 """Behind the records of a request for one partition: its tags, the topic's, the request's."""
 
 
-class ProduceRoute(NamedTuple):
-    """What the head of a request for one partition means; its bytes are those from the client id to the partition."""
-
-    acks: int
-    topic: Topic
-    layout: ResponseLayout
-
-
 class ProduceHandler:
     """Takes Produce requests; one for all connections."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._broker = context.broker
-        self._routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(context.broker.topology)
-        """By version and head."""
+        self.routes: UserRouteCaches[tuple[int, bytes], ProduceRoute] = UserRouteCaches(context.broker.topology)
+        """By user, version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
         self._labels = (context.name,)
         self._messages_in = context.services.metrics.messages_in.values
@@ -104,7 +97,7 @@ class ProduceHandler:
         if at + _PARTITION.size > end:
             return None
         _, version, correlation = _HEAD.unpack_from(inbox.data, start)
-        route = self._routes.get((version, bytes(inbox.view[start + PREFIX_AT : at])))
+        route = connection.produce_routes.get((version, bytes(inbox.view[start + PREFIX_AT : at])))
         if route is None:
             return None
         if version >= FLEXIBLE:
@@ -132,13 +125,13 @@ class ProduceHandler:
         refused = _version_or_acks(version, request.acks)
         batches: list[PartitionBatch] = []
         for name, partitions in request.topics:
-            topic = refused or self._topic(name)
+            topic = refused or self._topic(connection, name)
             if isinstance(topic, LadingError):
                 batches += (PartitionBatch(one.partition, one.start, topic) for one in partitions)
                 continue
             if len(request.topics) == len(partitions) == 1:
                 key = version, bytes(frame[PREFIX_AT : request.prefix_end])
-                self._routes.add(key, ProduceRoute(request.acks, topic, layout))
+                connection.produce_routes.add(key, ProduceRoute(request.acks, topic, layout))
                 connection.produce_head_bytes = len(key[1])
             batches += (
                 self._batch(inbox.array, start, one.partition, one.start, one.size_bytes, topic, version)
@@ -146,9 +139,9 @@ class ProduceHandler:
             )
         return PendingProduce(connection, head.correlation, request.acks, layout, batches)
 
-    def _topic(self, name: bytes) -> Topic | LadingError:
+    def _topic(self, connection: RequestContext, name: bytes) -> Topic | LadingError:
         try:
-            return self._broker.topology.resolve(name.decode())
+            return self._context.resolve(connection.principal, name.decode(), Right.WRITE)
         except UnicodeDecodeError:
             return MalformedMessage("a topic name is no UTF-8")
         except LadingError as error:

@@ -15,10 +15,12 @@ from . import (
     offsets,
     producers,
     replicas,
+    sasl,
     security,
     topics,
     transactions,
 )
+from .authorization import Authorizer
 from .handling import Context, Handler
 
 HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
@@ -32,6 +34,7 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
     producers.handlers,
     replicas.handlers,
     security.handlers,
+    sasl.handlers,
 )
 """Each gives its handlers by API key. An API that nobody handles is not told to clients."""
 
@@ -39,8 +42,9 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
 def handlers(context: Context) -> dict[int, Handler]:
     """All handlers of an endpoint, by key."""
     found: dict[int, Handler] = {}
+    authorizer = Authorizer(context)
     for room in HANDLER_MODULES:
-        found |= room(context)
+        found |= {key: authorizer.guard(key, handler) for key, handler in room(context).items()}
     found |= api_versions.handlers(list_advertised_keys(found))
     return found
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from ...broker.core.principal import Principal
+from ...dialects.kafka.produce import ResponseLayout
 from ..base.inbox import Inbox
 from ..base.responses import ResponseQueue, Slot
+from ..base.route_cache import RouteCache
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
 
 R = TypeVar("R")
+
+
+class ProduceRoute(NamedTuple):
+    """What the head of a request for one partition means; its bytes are those from the client id to the partition."""
+
+    acks: int
+    topic: Topic
+    layout: ResponseLayout
 
 
 class RequestContext(Protocol):
@@ -19,6 +33,12 @@ class RequestContext(Protocol):
     responses: ResponseQueue
     is_lost: bool
     """The connection is gone."""
+    principal: Principal | None
+    """Whom the connection acts for."""
+    produce_routes: RouteCache[tuple[int, bytes], ProduceRoute]
+    """By version and head."""
+    fetch_topics: RouteCache[tuple[bool, bytes], Topic]
+    """By whether the name is an id, and the name."""
     produce_head_bytes: int
     """Bytes of the head of its last Produce, 0 before the first: the next one most often has the same."""
     cancels: set[Any]

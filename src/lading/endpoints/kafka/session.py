@@ -11,6 +11,8 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
+from ...broker.core.callbacks import ignore
+from ...broker.core.principal import Principal
 from ...dialects.kafka import versions
 from ...dialects.kafka.requests import (
     HEAD,
@@ -45,6 +47,9 @@ ROWS_INLINE: Final = 200
 BODY_BYTES_INLINE: Final = 4 << 10
 """A longer body of a rare request is decoded by a worker: it has hundreds of names, at ten microseconds each."""
 
+BEFORE_LOGIN: Final = frozenset({versions.API_VERSIONS, versions.SASL_HANDSHAKE, versions.SASL_AUTHENTICATE})
+"""What is answered to a client that has to log in."""
+
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -75,10 +80,15 @@ class KafkaSession(ProtocolSession):
         self._requests = services.metrics.requests.values
         self._appender = services.broker.appender
         self._client: Session | None = None
+        self._must_log_in = False
+        """Nothing but a login is answered."""
+        self._cancel_revoked: Callable[[], None] = ignore
+        self._act_for("")
         self._is_old = False
         """The client was told to be older than message format 2."""
         self._is_held = False
         """Requests wait for the one before them."""
+        self.principal: Principal | None = None
         self.produce_head_bytes = 0
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
@@ -86,8 +96,27 @@ class KafkaSession(ProtocolSession):
     # -- what the connection calls
 
     def begin(self, peer: Peer, now_us: int) -> bool:
-        self._client = Session(next(self._handlers.session_ids), peer.host, peer.here)
+        context = self._handlers.context
+        self._client = Session(next(self._handlers.session_ids), peer.host, peer.here, self._log_in, self.end)
+        principal = context.broker.access.admit(is_open=context.settings.allow_unauthenticated)
+        if principal is None:
+            self._must_log_in = True
+        else:
+            self._log_in(principal)
         return True
+
+    def _log_in(self, principal: Principal) -> None:
+        assert self._client is not None
+        self._cancel_revoked()
+        self._client.principal = self.principal = principal
+        self._must_log_in = False
+        self._cancel_revoked = principal.add_revoked_callback(self.connection.abort)
+        self._act_for(principal.name)
+
+    def _act_for(self, user: str) -> None:
+        """Remember what requests lead to with all connections of this user."""
+        self.produce_routes = self._handlers.producer.routes.of(user)
+        self.fetch_topics = self._handlers.fetcher.topics.of(user)
 
     def receive(self, now_us: int) -> ReceiveResult:
         inbox, unanswered = self.inbox, self.responses.waiting
@@ -135,6 +164,7 @@ class KafkaSession(ProtocolSession):
         for waiting in list(self.cancels):
             waiting.cancel()
         self.cancels.clear()
+        self._cancel_revoked()
         if self._client is not None:
             callbacks, self._client.on_lost = self._client.on_lost, []
             for callback in callbacks:
@@ -210,6 +240,8 @@ class KafkaSession(ProtocolSession):
     def _begin_request(self, start: int, end: int) -> None:
         view = self.inbox.view
         key = view[start] << 8 | view[start + 1] if end - start >= HEAD.size else -1
+        if self._must_log_in and key not in BEFORE_LOGIN:
+            raise MalformedMessage("a request came before a login; use SASL")
         if key == versions.PRODUCE:
             self._handlers.producer.receive(self, start, end)
         elif key == versions.FETCH:

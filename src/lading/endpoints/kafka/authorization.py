@@ -1,0 +1,404 @@
+"""What rare APIs need which right for, as a table; Produce and Fetch ask when a route is made.
+
+A user who may not do something is told so by the codes of each API, for each topic or group by itself, and the same
+whether it exists or not. Who may do everything costs one look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from ...broker.core.principal import Principal
+from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
+from ...dialects.kafka import versions as v
+from ...dialects.kafka.errors import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    GROUP_AUTHORIZATION_FAILED,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
+
+Row = dict[str, Any]
+_TOPIC, _GROUP, _CLUSTER = TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED
+_TRANSACTION: Final = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_KINDS: Final = {_GROUP: ResourceKind.GROUP, _TRANSACTION: ResourceKind.TRANSACTION}
+_CONFIG_TOPIC, _CONFIG_GROUP = 2, 32
+
+ASKED_ELSEWHERE: Final = frozenset(
+    {
+        v.API_VERSIONS, v.SASL_HANDSHAKE, v.SASL_AUTHENTICATE, v.METADATA, v.DESCRIBE_TOPIC_PARTITIONS,
+        v.DESCRIBE_CLUSTER, v.DESCRIBE_ACLS, v.CREATE_ACLS, v.DELETE_ACLS, v.DESCRIBE_SCRAM_CREDENTIALS,
+        v.ALTER_SCRAM_CREDENTIALS,
+    }
+)  # fmt: skip
+"""For all, or their handlers ask."""
+
+
+class Whole(NamedTuple):
+    """A right without which a whole request is refused: on the group or transaction that ``name`` reads, or CLUSTER."""
+
+    right: Right
+    code: int
+    name: Callable[[Any], str | None] = lambda body: None
+    """None: no such thing is named, so none is needed; not asked for the cluster."""
+    refuse: Callable[[Any, int], Fields] = lambda body, code: {"error_code": code}
+
+
+class Rows(NamedTuple):
+    """A right for each row of a request; refused rows are answered beside the others."""
+
+    right: Right
+    asked: str
+    """The attribute with the rows."""
+    answered: str
+    """The field of the answer with theirs."""
+    refuse: Callable[[Any, int], Row]
+    name: Callable[[Any], str] = lambda row: row.name
+    code: int = TOPIC_AUTHORIZATION_FAILED
+    kind: Callable[[Any], ResourceKind] = lambda row: ResourceKind.TOPIC
+
+
+class Listed(NamedTuple):
+    """A right without which a row of the answer is left out."""
+
+    right: Right
+    kind: ResourceKind
+    answered: str
+    name: str
+
+
+def _partitions(number: str, asked: str = "partition_index", name: str = "name") -> Callable[[Any, int], Row]:
+    """A topic's row, and in it the code for each partition."""
+
+    def refuse(row: Any, code: int) -> Row:
+        numbers = [getattr(one, asked) if asked else one for one in row.partitions]
+        return {name: getattr(row, name), "partitions": [{number: one, "error_code": code} for one in numbers]}
+
+    return refuse
+
+
+def _named(row: Any, code: int) -> Row:
+    return {"name": row.name, "error_code": code, "error_message": None}
+
+
+def _fetched(row: Any, code: int) -> Row:
+    return {
+        "name": row.name,
+        "partitions": [
+            {"partition_index": one, "committed_offset": -1, "metadata": "", "error_code": code}
+            for one in row.partition_indexes
+        ],
+    }
+
+
+def _all_topics(body: Any, code: int) -> Fields:
+    return {"topics": [_partitions("partition_index")(row, code) for row in body.topics]}
+
+
+def _no_positions(body: Any, code: int) -> Fields:
+    return {"error_code": code, "topics": []}
+
+
+def _added(row: Any, code: int) -> Row:
+    rows = [{"partition_index": one, "partition_error_code": code} for one in row.partitions]
+    return {"name": row.name, "results_by_partition": rows}
+
+
+def _not_added(body: Any, code: int) -> Fields:
+    return {"results_by_topic_v3_and_below": [_added(row, code) for row in body.v3_and_below_topics]}
+
+
+def _written(row: Any, code: int) -> Row:
+    return {"name": row.name, "partitions": [{"partition_index": n, "error_code": code} for n in row.partition_indexes]}
+
+
+def _config(row: Any, code: int) -> Row:
+    code = _TOPIC if row.resource_type == _CONFIG_TOPIC else _CLUSTER
+    return {
+        "error_code": code, "error_message": None, "resource_type": row.resource_type,
+        "resource_name": row.resource_name, "configs": [],
+    }  # fmt: skip
+
+
+def _config_kind(row: Any) -> ResourceKind:
+    return {_CONFIG_TOPIC: ResourceKind.TOPIC, _CONFIG_GROUP: ResourceKind.GROUP}.get(
+        row.resource_type, ResourceKind.CLUSTER
+    )
+
+
+def _config_name(row: Any) -> str:
+    return str(row.resource_name)
+
+
+def _configs(right: Right, answered: str) -> Rows:
+    return Rows(right, "resources", answered, _config, _config_name, kind=_config_kind)
+
+
+def _group_id(body: Any) -> str | None:
+    name: str | None = body.group_id
+    return name
+
+
+def _transactional_id(body: Any) -> str | None:
+    name: str | None = body.transactional_id
+    return name
+
+
+def _not_joined(body: Any, code: int) -> Fields:
+    return {
+        "error_code": code, "generation_id": -1, "protocol_name": "", "leader": "", "member_id": "", "members": [],
+    }  # fmt: skip
+
+
+def _no_id(body: Any, code: int) -> Fields:
+    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+
+
+_MEMBER: Final = Whole(Right.READ, _GROUP, _group_id)
+
+Need = Whole | Rows | Listed
+
+NEEDS: Final[Mapping[int, Sequence[Need]]] = {
+    v.LIST_OFFSETS: [Rows(Right.DESCRIBE, "topics", "topics", _partitions("partition_index"))],
+    v.OFFSET_FOR_LEADER_EPOCH: [
+        Rows(
+            Right.DESCRIBE, "topics", "topics", _partitions("partition", "partition", "topic"), lambda row: row.topic
+        )
+    ],
+    v.OFFSET_COMMIT: [
+        Whole(Right.READ, _GROUP, _group_id, _all_topics),
+        Rows(Right.READ, "topics", "topics", _partitions("partition_index")),
+    ],
+    v.OFFSET_DELETE: [
+        Whole(Right.ADMINISTRATE, _GROUP, _group_id, _no_positions),
+        Rows(Right.READ, "topics", "topics", _partitions("partition_index")),
+    ],
+    v.JOIN_GROUP: [_MEMBER._replace(refuse=_not_joined)],
+    v.SYNC_GROUP: [
+        _MEMBER._replace(refuse=lambda body, code: {"error_code": code, "protocol_name": None, "assignment": b""})
+    ],
+    v.HEARTBEAT: [_MEMBER],
+    v.LEAVE_GROUP: [_MEMBER._replace(refuse=lambda body, code: {"error_code": code, "members": []})],
+    v.DESCRIBE_GROUPS: [
+        Rows(
+            Right.DESCRIBE, "groups", "groups",
+            lambda name, code: {"error_code": code, "group_id": name, "group_state": "", "members": []},
+            lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
+        )
+    ],
+    v.LIST_GROUPS: [Listed(Right.DESCRIBE, ResourceKind.GROUP, "groups", "group_id")],
+    v.DELETE_GROUPS: [
+        Rows(
+            Right.ADMINISTRATE, "groups_names", "results", lambda name, code: {"error_code": code, "group_id": name},
+            lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
+        )
+    ],
+    v.CREATE_TOPICS: [Rows(Right.CREATE, "topics", "topics", _named)],
+    v.CREATE_PARTITIONS: [Rows(Right.ADMINISTRATE, "topics", "results", _named)],
+    v.DELETE_RECORDS: [
+        Rows(
+            Right.ADMINISTRATE, "topics", "topics",
+            lambda row, code: {
+                "name": row.name,
+                "partitions": [
+                    {"partition_index": one.partition_index, "low_watermark": -1, "error_code": code}
+                    for one in row.partitions
+                ],
+            },
+        )
+    ],
+    v.INIT_PRODUCER_ID: [Whole(Right.WRITE, _TRANSACTION, _transactional_id, _no_id)],
+    v.ADD_PARTITIONS_TO_TXN: [
+        Whole(Right.WRITE, _TRANSACTION, lambda body: str(body.v3_and_below_transactional_id), _not_added),
+        Rows(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _added),
+    ],
+    v.ADD_OFFSETS_TO_TXN: [Whole(Right.WRITE, _TRANSACTION, _transactional_id), _MEMBER],
+    v.END_TXN: [Whole(Right.WRITE, _TRANSACTION, _transactional_id)],
+    v.TXN_OFFSET_COMMIT: [
+        Whole(Right.WRITE, _TRANSACTION, _transactional_id, _all_topics),
+        Whole(Right.READ, _GROUP, _group_id, _all_topics),
+        Rows(Right.READ, "topics", "topics", _partitions("partition_index")),
+    ],
+    v.DESCRIBE_TRANSACTIONS: [
+        Rows(
+            Right.DESCRIBE, "transactional_ids", "transaction_states",
+            lambda name, code: {
+                "transactional_id": name, "error_code": code, "transaction_state": "", "topics": [],
+            },
+            lambda name: str(name), _TRANSACTION, lambda row: ResourceKind.TRANSACTION,
+        )
+    ],
+    v.LIST_TRANSACTIONS: [
+        Listed(Right.DESCRIBE, ResourceKind.TRANSACTION, "transaction_states", "transactional_id")
+    ],
+    v.DESCRIBE_PRODUCERS: [Rows(Right.READ, "topics", "topics", _written)],
+    v.DESCRIBE_CONFIGS: [_configs(Right.DESCRIBE, "results")],
+    v.ALTER_CONFIGS: [_configs(Right.ADMINISTRATE, "responses")],
+    v.INCREMENTAL_ALTER_CONFIGS: [_configs(Right.ADMINISTRATE, "responses")],
+    v.LIST_CONFIG_RESOURCES: [Whole(Right.DESCRIBE, _CLUSTER)],
+    v.DESCRIBE_LOG_DIRS: [
+        Whole(Right.DESCRIBE, _CLUSTER, refuse=lambda body, code: {"error_code": code, "results": []})
+    ],
+    v.ELECT_LEADERS: [Whole(Right.ADMINISTRATE, _CLUSTER)],
+    v.LIST_PARTITION_REASSIGNMENTS: [Whole(Right.DESCRIBE, _CLUSTER)],
+    v.DESCRIBE_CLIENT_QUOTAS: [Whole(Right.DESCRIBE, _CLUSTER)],
+}  # fmt: skip
+"""By API key. What has versions with other fields follows below."""
+
+
+class _Body:
+    """A request with fewer rows."""
+
+    def __init__(self, body: Any, attribute: str, rows: list[Any]) -> None:
+        self._body = body
+        setattr(self, attribute, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+
+class Authorizer:
+    """Puts what APIs need before their handlers."""
+
+    def __init__(self, context: Context) -> None:
+        self._access = context.broker.access
+        self._topology = context.broker.topology
+
+    def guard(self, key: int, handler: Handler) -> Handler:
+        """Return a handler that asks first. Raises KeyError for an API of which nothing is known."""
+        if key in ASKED_ELSEWHERE:
+            return handler
+        needs: Callable[[Request], Sequence[Need]] = _BY_VERSION.get(key) or partial(_always, NEEDS[key])
+
+        def guarded(session: Session, request: Request) -> Answer:
+            if self._access.is_administrator(session.principal):
+                return handler(session, request)
+            return self._ask(session, request, needs(request), handler)
+
+        return guarded
+
+    def allows(self, principal: Principal | None, right: Right, kind: ResourceKind, name: str) -> bool:
+        """Return whether the principal may do this with a topic, group, transaction or the cluster."""
+        if kind is ResourceKind.CLUSTER:
+            resource = CLUSTER
+        elif kind is ResourceKind.TOPIC:
+            resource = flat_topic_resource(self._topology, name)
+        else:
+            resource = Resource(kind, name)
+        return self._access.allows(principal, right, resource)
+
+    def _ask(self, session: Session, request: Request, needs: Sequence[Need], handler: Handler) -> Answer:
+        principal, add = session.principal, []
+        for need in needs:
+            if isinstance(need, Whole):
+                kind = _KINDS.get(need.code, ResourceKind.CLUSTER)
+                name = "" if kind is ResourceKind.CLUSTER else need.name(request.body)
+                if name is not None and not self.allows(principal, need.right, kind, name):
+                    return need.refuse(request.body, need.code)
+            elif isinstance(need, Rows):
+                rows = getattr(request.body, need.asked)
+                refused = [
+                    row for row in rows or ()
+                    if not self.allows(principal, need.right, need.kind(row), need.name(row))
+                ]  # fmt: skip
+                if refused:
+                    left = [row for row in rows if not any(row is one for one in refused)]
+                    request = request._replace(body=_Body(request.body, need.asked, left))
+                    add.append(partial(_with_rows, need.answered, [need.refuse(row, need.code) for row in refused]))
+            else:
+                add.append(partial(self._without, principal, need))
+        answer = handler(session, request)
+        for change in add:
+            answer = _changed(answer, change)
+        return answer
+
+    def _without(self, principal: Principal | None, need: Listed, fields: Fields) -> Fields:
+        rows = fields.get(need.answered, ())
+        told = [row for row in rows if self.allows(principal, need.right, need.kind, row[need.name])]
+        return {**fields, need.answered: told}
+
+
+def _with_rows(name: str, rows: Sequence[Row], fields: Fields) -> Fields:
+    return {**fields, name: [*fields.get(name, ()), *rows]}
+
+
+def _changed(answer: Answer, change: Callable[[Fields], Fields]) -> Answer:
+    if isinstance(answer, Framed):
+        raise TypeError("an answer that is encoded by hand has no fields; its handler asks for rights")
+    if isinstance(answer, Mapping):
+        return change(answer)
+    return _change_later(answer, change)
+
+
+async def _change_later(answer: Awaitable[Any], change: Callable[[Fields], Fields]) -> Fields:
+    found: Any = await answer
+    while isinstance(found, Awaitable | Coroutine):
+        found = await found
+    return change(found)
+
+
+def _always(needs: Sequence[Need], request: Request) -> Sequence[Need]:
+    return needs
+
+
+def _of_coordinators(request: Request) -> Sequence[Need]:
+    body = request.body
+    is_group = request.version == 0 or body.key_type == 0
+    kind, code = (ResourceKind.GROUP, _GROUP) if is_group else (ResourceKind.TRANSACTION, _TRANSACTION)
+    nowhere = {"node_id": -1, "host": "", "port": -1, "error_message": None}
+    if request.version < 4:
+        return [
+            Whole(Right.DESCRIBE, code, lambda body: str(body.key), lambda body, code: {**nowhere, "error_code": code})
+        ]
+    return [
+        Rows(
+            Right.DESCRIBE, "coordinator_keys", "coordinators",
+            lambda key, code: {"key": key, **nowhere, "error_code": code},
+            lambda key: str(key), code, lambda key: kind,
+        )
+    ]  # fmt: skip
+
+
+def _of_positions(request: Request) -> Sequence[Need]:
+    if request.version < 8:
+        return [
+            Whole(Right.DESCRIBE, _GROUP, _group_id, _no_positions),
+            Rows(Right.DESCRIBE, "topics", "topics", _fetched),
+        ]
+    return [
+        Rows(
+            Right.DESCRIBE, "groups", "groups",
+            lambda row, code: {"group_id": row.group_id, "error_code": code, "topics": []},
+            lambda row: str(row.group_id), _GROUP, lambda row: ResourceKind.GROUP,
+        )
+    ]  # fmt: skip
+
+
+def _of_deletions(request: Request) -> Sequence[Need]:
+    if request.version < 6:
+        return [
+            Rows(
+                Right.ADMINISTRATE, "topic_names", "responses", lambda name, code: {"name": name, "error_code": code},
+                lambda name: str(name),
+            )
+        ]  # fmt: skip
+    # who names a topic by its id needs the right on all topics: the name of another one is not told
+    return [
+        Rows(
+            Right.ADMINISTRATE, "topics", "responses",
+            lambda row, code: {
+                "name": row.name, "topic_id": row.topic_id, "error_code": code, "error_message": None,
+            },
+            lambda row: row.name or "*",
+        )
+    ]  # fmt: skip
+
+
+_BY_VERSION: Final[Mapping[int, Callable[[Request], Sequence[Need]]]] = {
+    v.FIND_COORDINATOR: _of_coordinators,
+    v.OFFSET_FETCH: _of_positions,
+    v.DELETE_TOPICS: _of_deletions,
+}

@@ -1,0 +1,104 @@
+"""SaslHandshake and SaslAuthenticate: PLAIN and SCRAM, checked by the one set of users (kafka.md 3).
+
+PLAIN sends the password as it is: it is offered on TLS, to clients on this machine, and where a setting says so. The
+password may be an access token of the user. While no users are set up a login by PLAIN succeeds with any name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Final
+
+from ...broker.core.credentials import TOKEN_PREFIX
+from ...broker.core.principal import Principal
+from ...dialects.kafka.errors import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM
+from ...dialects.kafka.scram import HASHES, ScramExchange
+from ...dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from .handling import Context, Fields, Handler, Request, SaslState, Session
+
+PLAIN: Final = "PLAIN"
+PLAIN_BYTES_MAX: Final = 8 << 10
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """SaslHandshake and SaslAuthenticate."""
+    logins = SaslLogins(context)
+    return {SASL_HANDSHAKE: logins.shake_hands, SASL_AUTHENTICATE: logins.authenticate}
+
+
+class SaslLogins:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._access = context.broker.access
+        self._authenticator = context.services.authenticator
+        self._takes_plain = context.settings.tls.enabled or context.settings.sasl_plain_without_tls
+
+    def shake_hands(self, session: Session, request: Request) -> Fields:
+        offered = self._offered(session)
+        if request.body.mechanism not in offered:
+            return {"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}
+        session.sasl = SaslState(request.body.mechanism)
+        return {"error_code": 0, "mechanisms": offered}
+
+    def _offered(self, session: Session) -> list[str]:
+        plain = [PLAIN] if self._takes_plain or session.here.loopback else []
+        return [*plain, *HASHES] if self._access.is_enabled else plain
+
+    def authenticate(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        if session.sasl is None:
+            session.end()
+            return _failed("SaslHandshake comes before SaslAuthenticate", ILLEGAL_SASL_STATE)
+        return self._authenticate(session, session.sasl, bytes(request.body.auth_bytes))
+
+    async def _authenticate(self, session: Session, state: SaslState, message: bytes) -> Fields:
+        try:
+            if state.mechanism == PLAIN:
+                principal: Principal | None = await self._log_in(message, session)
+                answer = b""
+            else:
+                principal, answer = await self._exchange(state, message, session)
+        except LadingError as error:
+            # one text for unknown users and wrong passwords
+            session.sasl = None
+            session.end()
+            return _failed(str(error))
+        if principal is not None:
+            session.sasl = None
+            session.log_in(principal)
+        return {"error_code": 0, "error_message": None, "auth_bytes": answer}
+
+    async def _log_in(self, message: bytes, session: Session) -> Principal:
+        """PLAIN: ``[authzid] NUL authcid NUL password`` (RFC 4616)."""
+        try:
+            identity, name, password = message[:PLAIN_BYTES_MAX].decode().split("\0")
+        except ValueError:
+            raise MalformedMessage("PLAIN takes a name and a password, with NUL before each") from None
+        if identity not in ("", name):
+            raise MalformedMessage("PLAIN: nobody may log in for somebody else")
+        if not password.startswith(TOKEN_PREFIX):
+            return await self._authenticator.log_in(name, password, session.host)
+        principal = await self._authenticator.log_in_with_token(password, session.host)
+        if principal.name not in ("", name):
+            raise Refusal(Reason.INVALID_TOKEN, "this access token is of another user")
+        return principal
+
+    async def _exchange(self, state: SaslState, message: bytes, session: Session) -> tuple[Principal | None, bytes]:
+        scram, host = state.scram, session.host
+        if scram is None:
+            scram = ScramExchange(state.mechanism)
+            name = scram.begin(message)
+            await self._authenticator.begin_scram(name, host)
+            answer = scram.challenge(self._access.scram_verifier(name, state.mechanism))
+            state.scram = scram
+            return None, answer
+        verifier = self._access.scram_verifier(scram.name, state.mechanism)
+        last = scram.finish(message)
+        if last is None or scram.challenged != verifier:
+            raise self._authenticator.note_failure(scram.name, host)
+        return self._authenticator.note_success(scram.name, host), last
+
+
+def _failed(message: str, code: int = SASL_AUTHENTICATION_FAILED) -> Fields:
+    return {"error_code": code, "error_message": message, "auth_bytes": b""}

@@ -1,0 +1,217 @@
+"""Kafka with users: logins, what strangers are answered, and what each right allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import pytest
+
+from lading.broker.core.rights import ResourceKind, Right
+from lading.dialects.kafka.versions import SERVED
+from lading.endpoints.kafka.authorization import ASKED_ELSEWHERE, NEEDS
+from lading.endpoints.kafka.session import BEFORE_LOGIN
+from lading.testing import Running
+from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
+from tests.endpoints.kafka_frames import KafkaFrames, fetch, one_batch, produce
+from tests.endpoints.test_http_users import client as http_client
+
+Started = tuple[Running, dict[str, str]]
+RULES = [
+    rule("ann", Right.WRITE, "orders"),
+    rule("ann", Right.READ, "orders"),
+    rule("ann", Right.READ, "g", kind=ResourceKind.GROUP),
+    rule("bob", Right.CREATE, "new-*"),
+]
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    with broker_with_users(tmp_path_factory.mktemp("kafka") / "data", RULES) as found:
+        root = http_client(found[0], basic="root")
+        for name in ("orders", "secret"):
+            assert root.post(f"/topics/default/{name}", json={}).status_code == 201
+        yield found
+
+
+def stranger(started: Started) -> KafkaFrames:
+    return KafkaFrames(started[0].endpoints["kafka"])
+
+
+def log_in(frames: KafkaFrames, name: str, password: str | None = None) -> Any:
+    assert frames.ask("SaslHandshake", 1, mechanism="PLAIN").error_code == 0
+    word = PASSWORDS[name] if password is None else password
+    return frames.ask("SaslAuthenticate", 2, auth_bytes=f"\0{name}\0{word}".encode())
+
+
+def as_user(started: Started, name: str) -> KafkaFrames:
+    frames = stranger(started)
+    assert log_in(frames, name).error_code == 0
+    return frames
+
+
+def settings(started: Started, name: str, mechanism: str, password: str | None = None) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": started[0].endpoints["kafka"], "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism, "sasl.username": name,
+        "sasl.password": PASSWORDS[name] if password is None else password,
+    }  # fmt: skip
+
+
+def test_every_api_says_what_it_needs() -> None:
+    by_version = {"FindCoordinator", "OffsetFetch", "DeleteTopics"}
+    told = NEEDS.keys() | ASKED_ELSEWHERE
+    assert {one.name for key, one in SERVED.items() if key not in told} == {"Produce", "Fetch"} | by_version
+
+
+def test_a_stranger_is_answered_nothing_but_a_login(started: Started) -> None:
+    asked: dict[str, dict[str, Any]] = {
+        "Metadata": {"topics": None}, "ListOffsets": {"replica_id": -1, "topics": []}, "ListGroups": {},
+        "DescribeCluster": {}, "FindCoordinator": {"key": "g"}, "CreateTopics": {"topics": [], "timeout_ms": 1},
+        "Produce": produce("orders", one_batch(b"x")), "Fetch": fetch("orders", 0),
+    }  # fmt: skip
+    for name, fields in asked.items():
+        served = next(one for one in SERVED.values() if one.name == name)
+        frames = stranger(started)
+        assert frames.ask("ApiVersions", 3, client_software_name="x", client_software_version="1").error_code == 0
+        frames.send(
+            frames.request(name, max(served.low, 4 if name == "Fetch" else 3 if name == "Produce" else 0), **fields)
+        )
+        with pytest.raises(ConnectionError):
+            frames.answer()
+    assert len(BEFORE_LOGIN) == 3
+
+
+def test_wrong_logins(started: Started) -> None:
+    frames = stranger(started)
+    answer = frames.ask("SaslHandshake", 1, mechanism="GSSAPI")
+    assert (answer.error_code, answer.mechanisms) == (33, list(MECHANISMS))
+    assert frames.ask("SaslAuthenticate", 2, auth_bytes=b"\0ann\0x").error_code == 34
+    for name, password in (("ann", "wrong"), ("nobody", "wrong")):
+        frames = stranger(started)
+        answer = log_in(frames, name, password)
+        assert (answer.error_code, answer.error_message) == (58, "wrong user name or password")
+        with pytest.raises(ConnectionError):
+            frames.ask("Metadata", 4, topics=None)
+    for message in (b"", b"ann", b"root\0ann\0" + PASSWORDS["ann"].encode(), b"\0\xff\0x"):
+        frames = stranger(started)
+        frames.ask("SaslHandshake", 1, mechanism="PLAIN")
+        assert frames.ask("SaslAuthenticate", 2, auth_bytes=message).error_code == 58
+    # the last message of a SCRAM login that never began
+    frames = stranger(started)
+    frames.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+    assert frames.ask("SaslAuthenticate", 2, auth_bytes=b"c=biws,r=x,p=AAAA").error_code == 58
+
+
+def test_an_access_token_is_a_password(started: Started) -> None:
+    assert log_in(stranger(started), "ann", started[1]["ann"]).error_code == 0
+    assert log_in(stranger(started), "bob", started[1]["ann"]).error_code == 58
+
+
+def test_what_is_forbidden_looks_like_what_does_not_exist(started: Started) -> None:
+    ann = as_user(started, "ann")
+    rows = ann.ask("Metadata", 9, topics=[{"name": name} for name in ("orders", "secret", "absent")]).topics
+    assert [row.error_code for row in rows] == [0, 29, 29]
+    assert [row.name for row in ann.ask("Metadata", 9, topics=None).topics] == ["orders"]
+    for name in ("secret", "absent"):
+        answer = ann.ask("Produce", 7, **produce(name, one_batch(b"x")))
+        assert answer.responses[0].partition_responses[0].error_code == 29
+        assert ann.ask("Fetch", 4, **fetch(name, 0)).responses[0].partitions[0].error_code == 29
+        asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+        assert ann.ask("ListOffsets", 1, replica_id=-1, topics=asked).topics[0].partitions[0].error_code == 29
+        answer = ann.ask("DeleteTopics", 1, topic_names=[name], timeout_ms=1)
+        assert [row.error_code for row in answer.responses] == [29]
+    answer = ann.ask("Produce", 7, **produce("orders", one_batch(b"x")))
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_groups_and_transactions_have_rights_of_their_own(started: Started) -> None:
+    ann = as_user(started, "ann")
+    assert ann.ask("FindCoordinator", 1, key="g", key_type=0).error_code == 0
+    assert ann.ask("FindCoordinator", 1, key="other", key_type=0).error_code == 30
+    assert ann.ask("FindCoordinator", 1, key="t", key_type=1).error_code == 53
+    assert ann.ask("Heartbeat", 0, group_id="other", generation_id=1, member_id="m").error_code == 30
+    assert ann.ask("InitProducerId", 0, transactional_id="t", transaction_timeout_ms=1000).error_code == 53
+    assert ann.ask("InitProducerId", 0, transactional_id=None, transaction_timeout_ms=1000).error_code == 0
+    rows = ann.ask("DescribeGroups", 0, groups=["g", "other"]).groups
+    assert {row.group_id: row.error_code for row in rows} == {"g": 0, "other": 30}
+    places = [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    committed = ann.ask("OffsetCommit", 2, group_id="other", topics=places)
+    assert committed.topics[0].partitions[0].error_code == 30
+    assert ann.ask("DescribeLogDirs", 3, topics=None).error_code == 31
+
+
+def test_creating_needs_the_right_on_the_name(started: Started) -> None:
+    bob = as_user(started, "bob")
+    rows = bob.ask(
+        "CreateTopics", 5, timeout_ms=1000, validate_only=False,
+        topics=[{"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+                for name in ("new-1", "other")],
+    ).topics  # fmt: skip
+    assert {row.name: row.error_code for row in rows} == {"new-1": 0, "other": 29}
+    made = bob.ask("Metadata", 9, topics=[{"name": "new-2"}, {"name": "old-2"}], allow_auto_topic_creation=True).topics
+    assert {row.name: row.error_code for row in made} == {"new-2": 0, "old-2": 29}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka(started: Started, mechanism: str) -> None:
+    producer = confluent_kafka.Producer(settings(started, "ann", mechanism))
+    failed: list[Any] = []
+    for topic in ("orders", "secret"):
+        producer.produce(topic, mechanism.encode(), on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(20) == 0
+    assert [error and error.name() for error in failed if error] == ["TOPIC_AUTHORIZATION_FAILED"]
+    consumer = confluent_kafka.Consumer(
+        {**settings(started, "ann", mechanism), "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    found = consumer.poll(20)
+    assert found is not None and found.error() is None
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_confluent_kafka_with_a_wrong_password(started: Started, mechanism: str) -> None:
+    errors: list[str] = []
+    wrong: dict[str, Any] = {**settings(started, "bob", mechanism, "wrong"), "log_level": 0}
+    producer = confluent_kafka.Producer({**wrong, "error_cb": lambda error: errors.append(error.name())})
+    for _ in range(100):
+        producer.poll(0.1)
+        if errors:
+            break
+    assert "_AUTHENTICATION" in errors
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka(started: Started, mechanism: str) -> None:
+    given = {
+        "bootstrap_servers": started[0].endpoints["kafka"], "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism, "sasl_plain_username": "ann", "sasl_plain_password": PASSWORDS["ann"],
+    }  # fmt: skip
+
+    async def work() -> None:
+        async with asyncio.timeout(30), aiokafka.AIOKafkaProducer(**given) as producer:
+            await producer.send_and_wait("orders", b"aiokafka")
+
+    asyncio.run(work())
+
+
+def test_a_user_who_is_deleted_is_cut_off(started: Started) -> None:
+    root = http_client(started[0], basic="root")
+    assert root.post("/users/eve", json={"password": "eve's"}).status_code == 201
+    row = {"user": "eve", "kind": "topic", "pattern": "literal", "name": "orders", "operation": "write"}
+    assert root.post("/rules", json={"add": [row]}).status_code == 204
+    eve = stranger(started)
+    assert log_in(eve, "eve", "eve's").error_code == 0
+    request = produce("orders", one_batch(b"x"))
+    assert eve.ask("Produce", 7, **request).responses[0].partition_responses[0].error_code == 0
+    # a route that is remembered is forgotten with the right
+    assert root.post("/rules", json={"delete": [row]}).status_code == 204
+    assert eve.ask("Produce", 7, **request).responses[0].partition_responses[0].error_code == 29
+    assert root.delete("/users/eve").status_code == 204
+    with pytest.raises(ConnectionError):
+        eve.ask("Produce", 7, **request)
