@@ -9,6 +9,8 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import pytest
+from confluent_kafka import admin as tools
+from confluent_kafka.admin import AdminClient
 
 from lading.broker.core.rights import ResourceKind, Right
 from lading.dialects.kafka.versions import SERVED
@@ -19,6 +21,8 @@ from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.kafka_frames import KafkaFrames, fetch, one_batch, produce
 from tests.endpoints.test_http_users import client as http_client
 
+kafka_tools: Any = tools
+"""Its stubs miss half of it."""
 Started = tuple[Running, dict[str, str]]
 RULES = [
     rule("ann", Right.WRITE, "orders"),
@@ -215,3 +219,74 @@ def test_a_user_who_is_deleted_is_cut_off(started: Started) -> None:
     assert root.delete("/users/eve").status_code == 204
     with pytest.raises(ConnectionError):
         eve.ask("Produce", 7, **request)
+
+
+def admin(started: Started, name: str = "root", password: str | None = None) -> Any:
+    return AdminClient({**settings(started, name, "SCRAM-SHA-256", password), "log_level": 0})
+
+
+def binding(operation: Any, name: str = "acl-", kind: Any = kafka_tools.ResourceType.TOPIC) -> Any:
+    prefixed = kafka_tools.ResourcePatternType.PREFIXED
+    return kafka_tools.AclBinding(kind, name, prefixed, "User:ann", "*", operation, kafka_tools.AclPermissionType.ALLOW)
+
+
+def any_rule(name: str | None, pattern: Any) -> Any:
+    return kafka_tools.AclBindingFilter(
+        kafka_tools.ResourceType.TOPIC,
+        name,
+        pattern,
+        "User:ann",
+        None,
+        kafka_tools.AclOperation.ANY,
+        kafka_tools.AclPermissionType.ANY,
+    )
+
+
+def test_rules_through_kafkas_own_api(started: Started) -> None:
+    root, wanted = admin(started), binding(kafka_tools.AclOperation.READ)
+    for future in root.create_acls([wanted]).values():
+        future.result(20)
+    rows = http_client(started[0], basic="root").get("/rules").json()
+    assert {
+        "user": "ann", "kind": "topic", "pattern": "prefix", "name": "acl-", "operation": "read", "denies": False
+    } in rows  # fmt: skip
+    assert wanted in root.describe_acls(any_rule("acl-7", kafka_tools.ResourcePatternType.MATCH)).result(20)
+    assert root.describe_acls(any_rule("other", kafka_tools.ResourcePatternType.PREFIXED)).result(20) == []
+    # what has no row of its own is refused: a rule never allows more than it says
+    for future in root.create_acls([binding(kafka_tools.AclOperation.DELETE)]).values():
+        with pytest.raises(confluent_kafka.KafkaException, match="no right of its own"):
+            future.result(20)
+    ann = admin(started, "ann")
+    for future in ann.create_acls([wanted]).values():
+        with pytest.raises(confluent_kafka.KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
+            future.result(20)
+    (gone,) = root.delete_acls([any_rule("acl-", kafka_tools.ResourcePatternType.PREFIXED)]).values()
+    assert gone.result(20) == [wanted]
+    assert root.describe_acls(any_rule("acl-7", kafka_tools.ResourcePatternType.MATCH)).result(20) == []
+
+
+def test_passwords_through_kafkas_own_api(started: Started) -> None:
+    root = admin(started)
+    info = kafka_tools.ScramCredentialInfo(kafka_tools.ScramMechanism.SCRAM_SHA_256, 4096)
+    (done,) = root.alter_user_scram_credentials(
+        [kafka_tools.UserScramCredentialUpsertion("sue", info, b"sue's")]
+    ).values()
+    done.result(20)
+    (told,) = root.describe_user_scram_credentials(["sue"]).values()
+    assert [(one.mechanism, one.iterations) for one in told.result(20).scram_credential_infos] == [
+        (kafka_tools.ScramMechanism.SCRAM_SHA_256, 4096)
+    ]
+    # one password for all mechanisms and protocols
+    assert log_in(stranger(started), "sue", "sue's").error_code == 0
+    admin(started, "sue", "sue's").list_topics(timeout=20)
+    sue = admin(started, "sue", "sue's")
+    (denied,) = sue.alter_user_scram_credentials(
+        [kafka_tools.UserScramCredentialUpsertion("root", info, b"mine")]
+    ).values()
+    with pytest.raises(confluent_kafka.KafkaException):
+        denied.result(20)
+    (gone,) = root.alter_user_scram_credentials(
+        [kafka_tools.UserScramCredentialDeletion("sue", kafka_tools.ScramMechanism.SCRAM_SHA_256)]
+    ).values()
+    gone.result(20)
+    assert log_in(stranger(started), "sue", "sue's").error_code == 58

@@ -37,7 +37,7 @@ ASKED_ELSEWHERE: Final = frozenset(
 """For all, or their handlers ask."""
 
 
-class Whole(NamedTuple):
+class RequestNeed(NamedTuple):
     """A right without which a whole request is refused: on the group or transaction that ``name`` reads, or CLUSTER."""
 
     right: Right
@@ -47,7 +47,7 @@ class Whole(NamedTuple):
     refuse: Callable[[Any, int], Fields] = lambda body, code: {"error_code": code}
 
 
-class Rows(NamedTuple):
+class RowNeed(NamedTuple):
     """A right for each row of a request; refused rows are answered beside the others."""
 
     right: Right
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
     kind: Callable[[Any], ResourceKind] = lambda row: ResourceKind.TOPIC
 
 
-class Listed(NamedTuple):
+class ListNeed(NamedTuple):
     """A right without which a row of the answer is left out."""
 
     right: Right
@@ -133,8 +133,8 @@ def _config_name(row: Any) -> str:
     return str(row.resource_name)
 
 
-def _configs(right: Right, answered: str) -> Rows:
-    return Rows(right, "resources", answered, _config, _config_name, kind=_config_kind)
+def _configs(right: Right, answered: str) -> RowNeed:
+    return RowNeed(right, "resources", answered, _config, _config_name, kind=_config_kind)
 
 
 def _group_id(body: Any) -> str | None:
@@ -157,24 +157,24 @@ def _no_id(body: Any, code: int) -> Fields:
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
 
 
-_MEMBER: Final = Whole(Right.READ, _GROUP, _group_id)
+_MEMBER: Final = RequestNeed(Right.READ, _GROUP, _group_id)
 
-Need = Whole | Rows | Listed
+Need = RequestNeed | RowNeed | ListNeed
 
 NEEDS: Final[Mapping[int, Sequence[Need]]] = {
-    v.LIST_OFFSETS: [Rows(Right.DESCRIBE, "topics", "topics", _partitions("partition_index"))],
+    v.LIST_OFFSETS: [RowNeed(Right.DESCRIBE, "topics", "topics", _partitions("partition_index"))],
     v.OFFSET_FOR_LEADER_EPOCH: [
-        Rows(
+        RowNeed(
             Right.DESCRIBE, "topics", "topics", _partitions("partition", "partition", "topic"), lambda row: row.topic
         )
     ],
     v.OFFSET_COMMIT: [
-        Whole(Right.READ, _GROUP, _group_id, _all_topics),
-        Rows(Right.READ, "topics", "topics", _partitions("partition_index")),
+        RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
+        RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
     ],
     v.OFFSET_DELETE: [
-        Whole(Right.ADMINISTRATE, _GROUP, _group_id, _no_positions),
-        Rows(Right.READ, "topics", "topics", _partitions("partition_index")),
+        RequestNeed(Right.ADMINISTRATE, _GROUP, _group_id, _no_positions),
+        RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
     ],
     v.JOIN_GROUP: [_MEMBER._replace(refuse=_not_joined)],
     v.SYNC_GROUP: [
@@ -183,23 +183,23 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.HEARTBEAT: [_MEMBER],
     v.LEAVE_GROUP: [_MEMBER._replace(refuse=lambda body, code: {"error_code": code, "members": []})],
     v.DESCRIBE_GROUPS: [
-        Rows(
+        RowNeed(
             Right.DESCRIBE, "groups", "groups",
             lambda name, code: {"error_code": code, "group_id": name, "group_state": "", "members": []},
             lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
         )
     ],
-    v.LIST_GROUPS: [Listed(Right.DESCRIBE, ResourceKind.GROUP, "groups", "group_id")],
+    v.LIST_GROUPS: [ListNeed(Right.DESCRIBE, ResourceKind.GROUP, "groups", "group_id")],
     v.DELETE_GROUPS: [
-        Rows(
+        RowNeed(
             Right.ADMINISTRATE, "groups_names", "results", lambda name, code: {"error_code": code, "group_id": name},
             lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
         )
     ],
-    v.CREATE_TOPICS: [Rows(Right.CREATE, "topics", "topics", _named)],
-    v.CREATE_PARTITIONS: [Rows(Right.ADMINISTRATE, "topics", "results", _named)],
+    v.CREATE_TOPICS: [RowNeed(Right.CREATE, "topics", "topics", _named)],
+    v.CREATE_PARTITIONS: [RowNeed(Right.ADMINISTRATE, "topics", "results", _named)],
     v.DELETE_RECORDS: [
-        Rows(
+        RowNeed(
             Right.ADMINISTRATE, "topics", "topics",
             lambda row, code: {
                 "name": row.name,
@@ -210,20 +210,20 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
             },
         )
     ],
-    v.INIT_PRODUCER_ID: [Whole(Right.WRITE, _TRANSACTION, _transactional_id, _no_id)],
+    v.INIT_PRODUCER_ID: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id, _no_id)],
     v.ADD_PARTITIONS_TO_TXN: [
-        Whole(Right.WRITE, _TRANSACTION, lambda body: str(body.v3_and_below_transactional_id), _not_added),
-        Rows(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _added),
+        RequestNeed(Right.WRITE, _TRANSACTION, lambda body: str(body.v3_and_below_transactional_id), _not_added),
+        RowNeed(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _added),
     ],
-    v.ADD_OFFSETS_TO_TXN: [Whole(Right.WRITE, _TRANSACTION, _transactional_id), _MEMBER],
-    v.END_TXN: [Whole(Right.WRITE, _TRANSACTION, _transactional_id)],
+    v.ADD_OFFSETS_TO_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id), _MEMBER],
+    v.END_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id)],
     v.TXN_OFFSET_COMMIT: [
-        Whole(Right.WRITE, _TRANSACTION, _transactional_id, _all_topics),
-        Whole(Right.READ, _GROUP, _group_id, _all_topics),
-        Rows(Right.READ, "topics", "topics", _partitions("partition_index")),
+        RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id, _all_topics),
+        RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),
+        RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
     ],
     v.DESCRIBE_TRANSACTIONS: [
-        Rows(
+        RowNeed(
             Right.DESCRIBE, "transactional_ids", "transaction_states",
             lambda name, code: {
                 "transactional_id": name, "error_code": code, "transaction_state": "", "topics": [],
@@ -232,19 +232,19 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         )
     ],
     v.LIST_TRANSACTIONS: [
-        Listed(Right.DESCRIBE, ResourceKind.TRANSACTION, "transaction_states", "transactional_id")
+        ListNeed(Right.DESCRIBE, ResourceKind.TRANSACTION, "transaction_states", "transactional_id")
     ],
-    v.DESCRIBE_PRODUCERS: [Rows(Right.READ, "topics", "topics", _written)],
+    v.DESCRIBE_PRODUCERS: [RowNeed(Right.READ, "topics", "topics", _written)],
     v.DESCRIBE_CONFIGS: [_configs(Right.DESCRIBE, "results")],
     v.ALTER_CONFIGS: [_configs(Right.ADMINISTRATE, "responses")],
     v.INCREMENTAL_ALTER_CONFIGS: [_configs(Right.ADMINISTRATE, "responses")],
-    v.LIST_CONFIG_RESOURCES: [Whole(Right.DESCRIBE, _CLUSTER)],
+    v.LIST_CONFIG_RESOURCES: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
     v.DESCRIBE_LOG_DIRS: [
-        Whole(Right.DESCRIBE, _CLUSTER, refuse=lambda body, code: {"error_code": code, "results": []})
+        RequestNeed(Right.DESCRIBE, _CLUSTER, refuse=lambda body, code: {"error_code": code, "results": []})
     ],
-    v.ELECT_LEADERS: [Whole(Right.ADMINISTRATE, _CLUSTER)],
-    v.LIST_PARTITION_REASSIGNMENTS: [Whole(Right.DESCRIBE, _CLUSTER)],
-    v.DESCRIBE_CLIENT_QUOTAS: [Whole(Right.DESCRIBE, _CLUSTER)],
+    v.ELECT_LEADERS: [RequestNeed(Right.ADMINISTRATE, _CLUSTER)],
+    v.LIST_PARTITION_REASSIGNMENTS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
+    v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
 }  # fmt: skip
 """By API key. What has versions with other fields follows below."""
 
@@ -293,12 +293,12 @@ class Authorizer:
     def _ask(self, session: Session, request: Request, needs: Sequence[Need], handler: Handler) -> Answer:
         principal, add = session.principal, []
         for need in needs:
-            if isinstance(need, Whole):
+            if isinstance(need, RequestNeed):
                 kind = _KINDS.get(need.code, ResourceKind.CLUSTER)
                 name = "" if kind is ResourceKind.CLUSTER else need.name(request.body)
                 if name is not None and not self.allows(principal, need.right, kind, name):
                     return need.refuse(request.body, need.code)
-            elif isinstance(need, Rows):
+            elif isinstance(need, RowNeed):
                 rows = getattr(request.body, need.asked)
                 refused = [
                     row for row in rows or ()
@@ -315,7 +315,7 @@ class Authorizer:
             answer = _changed(answer, change)
         return answer
 
-    def _without(self, principal: Principal | None, need: Listed, fields: Fields) -> Fields:
+    def _without(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Fields:
         rows = fields.get(need.answered, ())
         told = [row for row in rows if self.allows(principal, need.right, need.kind, row[need.name])]
         return {**fields, need.answered: told}
@@ -351,10 +351,12 @@ def _of_coordinators(request: Request) -> Sequence[Need]:
     nowhere = {"node_id": -1, "host": "", "port": -1, "error_message": None}
     if request.version < 4:
         return [
-            Whole(Right.DESCRIBE, code, lambda body: str(body.key), lambda body, code: {**nowhere, "error_code": code})
+            RequestNeed(
+                Right.DESCRIBE, code, lambda body: str(body.key), lambda body, code: {**nowhere, "error_code": code}
+            )
         ]
     return [
-        Rows(
+        RowNeed(
             Right.DESCRIBE, "coordinator_keys", "coordinators",
             lambda key, code: {"key": key, **nowhere, "error_code": code},
             lambda key: str(key), code, lambda key: kind,
@@ -365,11 +367,11 @@ def _of_coordinators(request: Request) -> Sequence[Need]:
 def _of_positions(request: Request) -> Sequence[Need]:
     if request.version < 8:
         return [
-            Whole(Right.DESCRIBE, _GROUP, _group_id, _no_positions),
-            Rows(Right.DESCRIBE, "topics", "topics", _fetched),
+            RequestNeed(Right.DESCRIBE, _GROUP, _group_id, _no_positions),
+            RowNeed(Right.DESCRIBE, "topics", "topics", _fetched),
         ]
     return [
-        Rows(
+        RowNeed(
             Right.DESCRIBE, "groups", "groups",
             lambda row, code: {"group_id": row.group_id, "error_code": code, "topics": []},
             lambda row: str(row.group_id), _GROUP, lambda row: ResourceKind.GROUP,
@@ -380,14 +382,14 @@ def _of_positions(request: Request) -> Sequence[Need]:
 def _of_deletions(request: Request) -> Sequence[Need]:
     if request.version < 6:
         return [
-            Rows(
+            RowNeed(
                 Right.ADMINISTRATE, "topic_names", "responses", lambda name, code: {"name": name, "error_code": code},
                 lambda name: str(name),
             )
         ]  # fmt: skip
     # who names a topic by its id needs the right on all topics: the name of another one is not told
     return [
-        Rows(
+        RowNeed(
             Right.ADMINISTRATE, "topics", "responses",
             lambda row, code: {
                 "name": row.name, "topic_id": row.topic_id, "error_code": code, "error_message": None,

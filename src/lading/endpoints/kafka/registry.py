@@ -7,6 +7,7 @@ from typing import Final
 
 from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
 from . import (
+    acls,
     api_versions,
     configs,
     groups,
@@ -16,6 +17,7 @@ from . import (
     producers,
     replicas,
     sasl,
+    scram_users,
     security,
     topics,
     transactions,
@@ -35,6 +37,8 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
     replicas.handlers,
     security.handlers,
     sasl.handlers,
+    acls.handlers,
+    scram_users.handlers,
 )
 """Each gives its handlers by API key. An API that nobody handles is not told to clients."""
 

@@ -1,0 +1,178 @@
+"""DescribeAcls, CreateAcls and DeleteAcls: Kafka's view of the one table of rules.
+
+Kafka's words are finer than the table's: what has no exact row is refused with INVALID_REQUEST and a sentence, so that
+a rule never allows more than its tool was told. Rules on users and streams cannot be said in Kafka and are not shown;
+one on the topics of a stream is shown as a prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final
+
+from ...broker.core.rights import AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...dialects.kafka.errors import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, SECURITY_DISABLED
+from ...dialects.kafka.versions import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
+from ...model.errors import LadingError, Reason, Refusal
+from .handling import Context, Fields, Handler, Request, Session
+
+UNKNOWN, ANY = 0, 1
+DENY, ALLOW = 2, 3
+ALL, READ, WRITE, CREATE, ALTER, DESCRIBE, IDEMPOTENT_WRITE = 2, 3, 4, 5, 7, 8, 12
+MATCH, LITERAL, PREFIXED = 2, 3, 4
+KINDS: Final = {2: ResourceKind.TOPIC, 3: ResourceKind.GROUP, 4: ResourceKind.CLUSTER, 5: ResourceKind.TRANSACTION}
+OPERATIONS: Final = {
+    ALL: Right.ALL, READ: Right.READ, WRITE: Right.WRITE, CREATE: Right.CREATE, ALTER: Right.ADMINISTRATE,
+    DESCRIBE: Right.DESCRIBE,
+}  # fmt: skip
+CLUSTER_NAME: Final = "kafka-cluster"
+PRINCIPAL: Final = "User:"
+HOST: Final = "*"
+WILDCARD: Final = "*"
+_ANY_USER: Final = Resource(ResourceKind.USER, "*")
+_TYPES: Final = {kind: number for number, kind in KINDS.items()}
+_NUMBERS: Final = {right: number for number, right in OPERATIONS.items()}
+_OFF: Final[dict[str, Any]] = {
+    "error_code": SECURITY_DISABLED,
+    "error_message": "no users are set up, so nobody needs rules: any client that reaches the port may do everything; "
+    "add a user first: lading user add",
+}
+_FORBIDDEN: Final[dict[str, Any]] = {"error_code": CLUSTER_AUTHORIZATION_FAILED, "error_message": None}
+_DONE: Final[dict[str, Any]] = {"error_code": 0, "error_message": None}
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """DescribeAcls, CreateAcls and DeleteAcls."""
+    acls = Acls(context)
+    return {DESCRIBE_ACLS: acls.describe, CREATE_ACLS: acls.create, DELETE_ACLS: acls.delete}
+
+
+class Acls:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._access = context.broker.access
+        self._change = context.services.authenticator.change
+
+    def describe(self, session: Session, request: Request) -> Fields:
+        if (refused := self._refusal(session, Right.DESCRIBE)) is not None:
+            return {**refused, "resources": []}
+        found: dict[tuple[int, str, int], list[Fields]] = {}
+        for rule in self._matching(request.body):
+            kind, name, pattern, acl = _told(rule)
+            found.setdefault((kind, name, pattern), []).append(acl)
+        return {
+            **_DONE,
+            "resources": [
+                {"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls}
+                for (kind, name, pattern), acls in found.items()
+            ],
+        }
+
+    def create(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        if (refused := self._refusal(session, Right.ADMINISTRATE)) is not None:
+            return {"results": [refused for _ in request.body.creations]}
+        return self._create(request.body.creations)
+
+    async def _create(self, creations: Iterable[Any]) -> Fields:
+        rules: list[AccessRule] = []
+        results: list[dict[str, Any]] = []
+        for one in creations:
+            try:
+                rules.append(_rule(one))
+                results.append(_DONE)
+            except Refusal as refusal:
+                results.append({"error_code": INVALID_REQUEST, "error_message": str(refusal)})
+        try:
+            await self._change(self._access.change_rules(rules))
+        except LadingError as error:
+            failed = {"error_code": INVALID_REQUEST, "error_message": str(error)}
+            results = [failed if one is _DONE else one for one in results]
+        return {"results": results}
+
+    def delete(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        if (refused := self._refusal(session, Right.ADMINISTRATE)) is not None:
+            return {"filter_results": [{**refused, "matching_acls": []} for _ in request.body.filters]}
+        return self._delete(request.body.filters)
+
+    async def _delete(self, filters: Iterable[Any]) -> Fields:
+        found = [self._matching(one) for one in filters]
+        await self._change(self._access.change_rules((), [rule for rules in found for rule in rules]))
+        return {"filter_results": [{**_DONE, "matching_acls": [_deleted(rule) for rule in rules]} for rules in found]}
+
+    def _refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
+        if not self._access.is_enabled:
+            return _OFF
+        return None if self._access.allows(session.principal, right, _ANY_USER) else _FORBIDDEN
+
+    def _matching(self, wanted: Any) -> list[AccessRule]:
+        return [rule for rule in self._access.table.all_rules() if rule.kind in _TYPES and _matches(wanted, rule)]
+
+
+def _matches(wanted: Any, rule: AccessRule) -> bool:
+    """Whether a rule, as Kafka says it, is what a filter asks for (KIP-290 for patterns)."""
+    kind, name, pattern, acl = _told(rule)
+    asked_name, asked_pattern = wanted.resource_name_filter, wanted.pattern_type_filter
+    if asked_name is not None and asked_pattern == MATCH:
+        is_named = name in (asked_name, WILDCARD) or (pattern == PREFIXED and asked_name.startswith(name))
+    else:
+        is_named = asked_name in (None, name) and asked_pattern in (ANY, MATCH, pattern)
+    return (
+        is_named
+        and wanted.resource_type_filter in (ANY, kind)
+        and wanted.principal_filter in (None, acl["principal"])
+        and wanted.host_filter in (None, HOST)
+        and wanted.operation in (ANY, acl["operation"])
+        and wanted.permission_type in (ANY, acl["permission_type"])
+    )
+
+
+def _told(rule: AccessRule) -> tuple[int, str, int, dict[str, Any]]:
+    """A rule as Kafka has it: type, name, pattern, and the rest."""
+    name, pattern = rule.name, LITERAL
+    if rule.kind is ResourceKind.CLUSTER:
+        name = CLUSTER_NAME
+    elif rule.pattern is PatternKind.PREFIX:
+        pattern = PREFIXED
+    elif rule.pattern is PatternKind.IN_STREAM:
+        name, pattern = f"{rule.name}.", PREFIXED
+    operation = _NUMBERS[rule.operation]
+    if rule.kind is ResourceKind.CLUSTER and rule.operation is Right.WRITE:
+        operation = IDEMPOTENT_WRITE
+    permission = DENY if rule.denies else ALLOW
+    acl = {"principal": PRINCIPAL + rule.user, "host": HOST, "operation": operation, "permission_type": permission}
+    return _TYPES[rule.kind], name, pattern, acl
+
+
+def _deleted(rule: AccessRule) -> dict[str, Any]:
+    kind, name, pattern, acl = _told(rule)
+    return {**_DONE, "resource_type": kind, "resource_name": name, "pattern_type": pattern, **acl}
+
+
+def _rule(one: Any) -> AccessRule:
+    """The row of the table that a new ACL is exactly."""
+    kind = KINDS.get(one.resource_type)
+    right = OPERATIONS.get(one.operation)
+    if kind is ResourceKind.CLUSTER and one.operation == IDEMPOTENT_WRITE:
+        right = Right.WRITE
+    if kind is None or one.permission_type not in (ALLOW, DENY):
+        raise Refusal(Reason.INVALID_RULE, "rules are on topics, groups, transactional ids and the cluster")
+    if right is None:
+        raise Refusal(
+            Reason.INVALID_RULE,
+            "this operation has no right of its own here; use Read, Write, Create, Describe, All, or Alter, which is "
+            "to change, to configure and to delete",
+        )
+    if not one.principal.startswith(PRINCIPAL):
+        raise Refusal(Reason.INVALID_RULE, f"principal {one.principal!r}: only users have rights; write User:NAME")
+    if one.host != HOST:
+        raise Refusal(Reason.INVALID_RULE, "rules are for all hosts; use host *")
+    user, name = one.principal.removeprefix(PRINCIPAL), one.resource_name
+    if kind is ResourceKind.CLUSTER:
+        return AccessRule(user, kind, PatternKind.LITERAL, "cluster", right, one.permission_type == DENY)
+    pattern = {LITERAL: PatternKind.LITERAL, PREFIXED: PatternKind.PREFIX}.get(one.resource_pattern_type)
+    if pattern is None:
+        raise Refusal(Reason.INVALID_RULE, "a new rule is literal or prefixed")
+    if name == WILDCARD and pattern is PatternKind.LITERAL:
+        pattern = PatternKind.ANY
+    return AccessRule(user, kind, pattern, name, right, one.permission_type == DENY)
