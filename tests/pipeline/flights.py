@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from lading.client.header_columns import headers_of
 from lading.client.outgoing import complete
@@ -87,8 +88,10 @@ def fill(transport: Transport, topic: str, partitions: int, rows: int) -> None:
 
 
 def table(directory: Path) -> pa.Table:
-    """A published table, of a form that Arrow's datasets know by the same name."""
+    """A published table, as readers of its form see it; Arrow's datasets know the others by the same name."""
     form: Any = open_table(directory).form
+    if form == "delta":
+        return DeltaTable(directory).to_pyarrow_table()
     return ds.dataset(directory, format=form, exclude_invalid_files=False).to_table()
 
 
@@ -96,7 +99,7 @@ def found(tables: Path) -> dict[tuple[int, int], list[str]]:
     """Where each message (partition, offset) is: table names, and reasons for those in quarantine."""
     places: dict[tuple[int, int], list[str]] = {}
     for name in ("flights", "late", "quarantine"):
-        if not any((tables / name).glob(f"*.{open_table(tables / name).form}")):
+        if not any((tables / name).glob(f"*.{open_table(tables / name).suffix}")):
             continue
         held = table(tables / name)
         kinds: list[Any] = held["reason"].to_pylist() if name == "quarantine" else [name] * held.num_rows

@@ -13,7 +13,7 @@ from lading import read_arrow
 from lading.model.state import State
 from lading.pipeline import side_effects
 from lading.tables.files import write_document
-from lading.tables.formats.registry import FORMATS
+from lading.tables.formats.registry import FORMATS, open_table
 from lading.tables.staging import TableFiles
 
 from .conftest import PARTITIONS, ROWS, Place
@@ -82,6 +82,7 @@ def test_a_crash_in_every_phase(
     if change == "states":
         place.transport.set_state(place.topic, 0, HIDDEN.start, HIDDEN.stop, State.POISONED)
     counts = Driver(place.write(lambda text: CHANGES[change](_in_form(text, form)))).run()
+    assert open_table(place.tables / "flights").form == form
     assert counts["read"] == counts["good"] + counts["routed"] + counts["quarantined"]
     if change in ("nothing", "tasks"):
         _assert_copies_once(place, assert_every_message_once(place.tables, PARTITIONS, ROWS))

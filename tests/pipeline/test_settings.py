@@ -73,7 +73,7 @@ REFUSED = {
     "binary text": ('"string required"', '"string be"', "headers.carrier: .* reads binary numbers"),
     "range": ("= 0.2", "= 20", "quality.max_failure_ratio cannot be 20: .* less than or equal to 1"),
     "time": ('"5s"', '"5 sheep"', "pipeline.trigger cannot be '5 sheep': a time is .* 30s"),
-    "target": ("parquet:./tables/late", "delta:./late", r"route\[1\].to cannot be .* for example parquet:./late"),
+    "target": ("parquet:./tables/late", "orc:./late", r"route\[1\].to cannot be .* for example parquet:./late"),
     "plain target": ("parquet:./tables/late", "./late", "for example parquet:./late"),
     "state": ('to = "parquet:./tables/late"', 'set_state = "poison"', "did you mean 'poisoned'"),
     "no effect": ('to = "parquet:./tables/late"', "", "route 1 does nothing; give it to = "),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ import pytest
 from lading import Producer, testing
 from lading.model.errors import LocalError
 from lading.pipeline.settings import PipelineSettings
-from lading.tables.executor import Stage
 from lading.tables.formats import registry
 from lading.tables.formats.directory import DirectoryTable
 from lading.tables.formats.interface import FileLayout
 from lading.tables.ingest import ingest
-from lading.tables.ranges import OffsetRange
-from lading.tables.table_commit import StagedRange
+
+from .direct import DirectExecutor
 
 
 class CsvTable(DirectoryTable):
@@ -47,23 +46,6 @@ class CsvFile:
 
     def abandon(self) -> None:
         """A CSV file needs no end."""
-
-
-class DirectExecutor:
-    """Runs tasks in this process."""
-
-    def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
-        return [stage(piece, str(at)) for at, piece in enumerate(ranges)]
-
-    def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
-        work()
-        on_poll()
-
-    def original_error(self, error: Exception) -> Exception:
-        return error
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +77,7 @@ def test_ingest_writes_the_form_that_the_target_names(tmp_path: Path) -> None:
 def test_a_form_that_is_not_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CsvTable(tmp_path / "table").claim("somebody")
     monkeypatch.undo()
-    with pytest.raises(LocalError, match=r"the form 'csv' is not supported; this Lading has parquet"):
+    with pytest.raises(LocalError, match=r"the form 'csv' is not supported; this Lading has parquet, delta"):
         registry.open_table(tmp_path / "table")
 
 

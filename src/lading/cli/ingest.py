@@ -1,4 +1,4 @@
-"""``lading ingest``: a topic copied into a Parquet table."""
+"""``lading ingest``: a topic copied into a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ SAMPLE_MESSAGES = 100_000
 def ingest(
     topic: str,
     # a Path would make a directory s3: of s3://
-    to: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Directory of the Parquet table; created if missing.")],
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIRECTORY",
+            help="Directory of the Parquet table, or delta:DIRECTORY for a Delta table; created if missing.",
+        ),
+    ],
     columns: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +72,7 @@ def ingest(
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Copy a topic into a Parquet table with typed header columns, exactly once. Rerun to continue.
+    """Copy a topic into a table with typed header columns, exactly once. Rerun to continue.
 
     Without --columns the inferred columns are printed as a proposal, with what was found as comments.
 
@@ -76,7 +82,7 @@ def ingest(
 
         lading ingest flights ./tables/late --columns "offset, carrier string, dep_delay int" --where "dep_delay > 60"
 
-        lading ingest flights ./tables/flights --local
+        lading ingest flights delta:./tables/flights --local
     """
     from ..tables.files import check_directory, local_directory
     from ..tables.formats.registry import split_target
@@ -104,7 +110,7 @@ def ingest(
     with (
         Interruption().install() as interruption,
         interruption.spark("lading ingest") as session,
-        meter(f"{topic} to Parquet", None, "rows") as progress,
+        meter(f"{topic} to {split_target(to)[0].capitalize()}", None, "rows") as progress,
     ):
 
         def on_progress(now: IngestProgress) -> None:

@@ -17,7 +17,7 @@ from ..client.patience import Patience
 from ..model.errors import LadingError, LocalError
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.directory import DEFAULT_FORM
-from .formats.registry import FORMATS
+from .formats.registry import FORMATS, open_table
 from .manifest import Manifest
 from .micro_batches import MicroBatchPlanner, run_batches
 from .offsets import OffsetsDocument, document
@@ -95,6 +95,8 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
                 f"{run.name} has published up to manifest {last.number}, but its checkpoint is missing from "
                 f"{state.checkpoint.directory}. To continue where the manifests end: {run.resume_command}"
             )
+    for table, schema in run.schemas.items():
+        open_table(table).prepare(schema)
     if resume:
         state.checkpoint.archive()
     _note_begin(run)

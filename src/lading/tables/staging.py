@@ -213,7 +213,7 @@ class TableFiles:
             self._close()
 
     def _begin(self) -> _OpenFile:
-        name = f"{self._stem}-{len(self._done)}.{self._table.form}"
+        name = f"{self._stem}-{len(self._done)}.{self._table.suffix}"
         directory = self._target.table / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         sink = HashingFile((directory / name).open("xb", buffering=0))

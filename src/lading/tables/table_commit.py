@@ -165,11 +165,11 @@ def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[Path]) ->
 
 
 def recover(
-    state: PipelineStateDirectory, tables: Iterable[Path], deliver: Callable[[Manifest], None] = lambda manifest: None
+    state: PipelineStateDirectory, tables: Collection[Path], deliver: Callable[[Manifest], None] = lambda manifest: None
 ) -> int:
     """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
 
-    Raises CorruptLog if manifests are missing.
+    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are.
     """
     with state.committing(None):
         last = state.manifests.last()
@@ -179,6 +179,14 @@ def recover(
                 f"pipeline {state.pipeline!r} published manifest {state.published}, but the last one in "
                 f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore them"
             )
+        for table in tables:
+            committed = open_table(table).find_last_commit(state.pipeline)
+            if committed > known:
+                raise LocalError(
+                    f"the table {table} holds manifest {committed} of pipeline {state.pipeline!r}, but the last one in "
+                    f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore "
+                    "them, or write another table"
+                )
         if last is not None:
             rename_staged_files(state, last)
             deliver(last)
@@ -193,6 +201,7 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
     """
     problems = []
     left = HASHED_BYTES_MAX
+    tables: dict[Path, Table] = {}
     for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
         try:
             manifest = state.manifests.read(number)
@@ -201,11 +210,11 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
             continue
         changed: list[tuple[DataFile, Path, str]] = []
         for directory, files in _by_table(state, manifest).items():
-            table = open_table(directory)
+            table = tables.get(directory) or tables.setdefault(directory, open_table(directory))
             for file in files:
                 is_read = file.size_bytes <= left
                 left -= file.size_bytes if is_read else 0
-                change = _find_change(table, file, is_read=is_read)
+                change = table.find_change((manifest.pipeline, number), file, is_read=is_read)
                 if change is not None:
                     changed.append((file, directory / file.name, change))
         if changed:
@@ -216,21 +225,6 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
                 f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
             )
     return problems[::-1]
-
-
-def _find_change(table: Table, file: DataFile, *, is_read: bool) -> str | None:
-    """Return in words how a published file differs from what its manifest says."""
-    size = table.file_bytes(file)
-    if size is None:
-        return "is missing"
-    if size != file.size_bytes:
-        return f"has {size} bytes instead of {file.size_bytes}"
-    if not is_read:
-        return None
-    try:
-        return None if table.file_hash(file) == file.hash else "has other bytes than it had"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
 
 
 def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:

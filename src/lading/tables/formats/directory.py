@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import pyarrow as pa
 import xxhash
 
 from ...model.errors import CorruptLog, LocalError
@@ -27,7 +28,14 @@ class DirectoryTable:
     """
 
     form: ClassVar[str]
-    """What stands before the colon of a target, and the suffix of its files."""
+    """What stands before the colon of a target."""
+    suffix: ClassVar[str]
+    """How the names of its files end; the form, unless told otherwise."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "suffix" not in vars(cls):
+            cls.suffix = cls.form
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -65,6 +73,13 @@ class DirectoryTable:
         written = {} if self.form == DEFAULT_FORM else {FORM: self.form}
         write_document(path, {"version": 1, "pipeline": owner, **written})
 
+    def prepare(self, schema: pa.Schema) -> None:
+        """Do nothing: every file has its own columns, and readers put them together."""
+
+    def find_last_commit(self, pipeline: str) -> int:
+        """Return 0: only manifests know."""
+        return 0
+
     def staging_path(self, file: DataFile) -> Path:
         """Return the path of a staged file."""
         return self._own / STAGED / file.staged
@@ -96,16 +111,21 @@ class DirectoryTable:
             orphan.unlink(missing_ok=True)
         return len(orphans)
 
-    def file_bytes(self, file: DataFile) -> int | None:
-        """Return the size of a published file, or None if it was deleted."""
+    def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
+        """Return in words how a published file differs from what its manifest says; None if it does not."""
+        path = self.directory / file.name
         try:
-            return (self.directory / file.name).stat().st_size
+            size = path.stat().st_size
         except FileNotFoundError:
+            return "is missing"
+        if size != file.size_bytes:
+            return f"has {size} bytes instead of {file.size_bytes}"
+        if not is_read:
             return None
-
-    def file_hash(self, file: DataFile) -> str:
-        """Return the hash of the bytes of a published file, as manifests hold it."""
-        return hash_of(self.directory / file.name)
+        try:
+            return None if hash_of(path) == file.hash else "has other bytes than it had"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
 
 
 def form_of(owner: Mapping[str, Any]) -> str:

@@ -52,13 +52,26 @@ class Table(Protocol):
 
     @property
     def form(self) -> str:
-        """What stands before the colon of a target, such as ``parquet``; also the suffix of its files."""
+        """What stands before the colon of a target, such as ``parquet``."""
+
+    @property
+    def suffix(self) -> str:
+        """How the names of its files end, without the dot."""
 
     def open_file(self, sink: RawIOBase, layout: FileLayout) -> TableFile:
         """Begin a file that a task stages."""
 
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``. Raises LocalError if it holds data of another writer or form."""
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Make the table ready for rows of ``schema``, whose columns are those of the manifests, or more.
+
+        Raises LocalError, which names the column, if the table cannot take them.
+        """
+
+    def find_last_commit(self, pipeline: str) -> int:
+        """Return the number of the last manifest of ``pipeline`` that the table itself knows; 0 if it keeps none."""
 
     def staging_path(self, file: DataFile) -> Path:
         """Return the path of a staged file, which no reader of the table sees."""
@@ -72,8 +85,8 @@ class Table(Protocol):
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""
 
-    def file_bytes(self, file: DataFile) -> int | None:
-        """Return the size of a published file, or None if it was deleted."""
+    def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
+        """Return in words how a published file differs from what its manifest, ``key``, says; None if it does not.
 
-    def file_hash(self, file: DataFile) -> str:
-        """Return the hash of the bytes of a published file, as manifests hold it. OSError if it cannot be read."""
+        Its bytes are compared if ``is_read``, else its size.
+        """

@@ -8,11 +8,12 @@ from typing import Final
 
 from ...model.errors import LocalError
 from ..files import OWN, read_document
+from .delta import DeltaTable
 from .directory import DEFAULT_FORM, OWNER, form_of
 from .interface import Table
 from .parquet import ParquetTable
 
-FORMATS: Final[Mapping[str, Callable[[Path], Table]]] = {one.form: one for one in (ParquetTable,)}
+FORMATS: Final[Mapping[str, Callable[[Path], Table]]] = {one.form: one for one in (ParquetTable, DeltaTable)}
 """Tables by the word before the colon of a target."""
 
 
