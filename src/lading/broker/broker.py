@@ -176,7 +176,7 @@ class Broker:
         log.on_opened = partial(self._idle_logs.add, log, 0)
 
     def _make_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
-        """As ``_open_log``, from any thread: nothing of this broker knows of it."""
+        """Create a log as ``_open_log`` does, from any thread: nothing of this broker knows of it yet."""
         return self._store.open_log(path, topic_id, first_epoch, self._now_us)
 
     def _load(self) -> None:
@@ -198,7 +198,7 @@ class Broker:
         return [*self.catalog.notes, *self.topology.notes]
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
-        """What opening found in logs, also in those of postponed messages, to be told to the operator."""
+        """Return what opening found in logs, also in those of postponed messages, for the operator."""
         logs = [*self._partitions(), *self.postponed.logs()]
         return [
             (one, report) for one in logs if not (report := one.log.recovery).clean or report.damage or report.notes

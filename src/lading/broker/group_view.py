@@ -60,7 +60,7 @@ class GroupViews:
         self._kafka_groups = kafka
 
     def list_all(self) -> Turns[list[GroupView]]:
-        """All groups, by protocol and name, in turns."""
+        """Return all groups, by protocol and name, in turns."""
         turn, topics = TurnCounter(), list(self._topics())
         places: Places = {}
         for topic in topics:

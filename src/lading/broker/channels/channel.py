@@ -24,7 +24,7 @@ class ChannelOwner(Protocol):
         """Have it pumped soon."""
 
     def is_paused(self, topic: Topic) -> bool:
-        """Whether all channels of the topic wait."""
+        """Return whether all channels of the topic wait."""
 
     def confirm(self, channel: Channel) -> None:
         """Have it on disk as it is now."""
@@ -62,7 +62,7 @@ class Channel:
         self._owner.wake(self)
 
     def wake_waiting(self) -> None:
-        """A subscriber has free capacity: wake the channel if messages are waiting."""
+        """Wake the channel if messages are waiting: a subscriber has free capacity."""
         for lane in self.lanes:
             if lane.waits:
                 self.wake()
@@ -84,7 +84,7 @@ class Channel:
         self.wake()
 
     def leave(self, subscriber: Subscriber) -> None:
-        """A subscriber is gone: what it had goes to others, with the attempt taken back."""
+        """Remove a subscriber: what it had goes to others, with the attempt taken back."""
         if subscriber not in self.subscribers:
             return
         self.subscribers.remove(subscriber)
@@ -173,7 +173,7 @@ class Channel:
         self._set(skipping=False)
 
     def set_ordered(self, ordered: bool) -> None:
-        """Whether each partition's messages go one at a time, the next one when the one before is finished."""
+        """Set whether each partition's messages go one at a time, the next when the one before is finished."""
         self._set(ordered=ordered)
 
     def _set(self, *, paused: bool | None = None, skipping: bool | None = None, ordered: bool | None = None) -> None:
@@ -205,7 +205,7 @@ class Channel:
         self.wake()
 
     def statistics(self) -> ChannelStatistics:
-        """The counts as they are now."""
+        """Return the counts as they are now."""
         self._counts.depth = sum(lane.waiting for lane in self.lanes)
         self._counts.in_flight = sum(lane.in_flight for lane in self.lanes)
         self._counts.deferred = sum(lane.deferred for lane in self.lanes)

@@ -63,7 +63,7 @@ class Channels(Component):
         self._store_due_us = 0
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """The channels that are stored, as they were."""
+        """Load the stored channels as they were."""
         by_uuid = {topic.uuid: topic for topic in topics}
         lanes = self._store.lanes()
         self._paused = {by_uuid[uuid] for uuid in self._store.list_paused_topics() if uuid in by_uuid}
@@ -92,7 +92,7 @@ class Channels(Component):
         self._channels.setdefault(topic, {})[name] = channel
 
     def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
-        """The channel of that name, made where it is missing; on disk when this returns."""
+        """Return the channel of that name, created if it does not exist; it is on disk on return."""
         found = self.find(topic, name)
         if found is not None:
             return found
@@ -126,16 +126,16 @@ class Channels(Component):
         return channel.add_lane(make)
 
     def find(self, topic: Topic, name: str) -> Channel | None:
-        """By name."""
+        """Return a channel by name."""
         return self._channels.get(topic, {}).get(name)
 
     def of_topic(self, topic: Topic) -> list[Channel]:
-        """All channels of a topic by name."""
+        """Return all channels of a topic by name."""
         channels = self._channels.get(topic, {})
         return [channels[name] for name in sorted(channels)]
 
     def delete(self, channel: Channel) -> None:
-        """The channel with all it knows; its subscribers are told."""
+        """Delete the channel with all it knows; its subscribers are told."""
         if not channel.ephemeral:
             self._store.remove(channel.topic, channel.name)
         self._close(channel, f"channel {channel.name!r} of topic {channel.topic.flat_name!r} was deleted")
@@ -149,7 +149,7 @@ class Channels(Component):
                 self._keep_origin(channel.topic)
 
     def _keep_origin(self, topic: Topic) -> None:
-        """The next channel is the first again: it gets what comes from now on."""
+        """Store that the next channel is the first again: it gets what comes from now on."""
         self._origins[topic] = {partition.number: partition.log.last_stable_offset for partition in topic.partitions}
         self._store.put(origin_row(partition, self._origins[topic][partition.number]) for partition in topic.partitions)
 
@@ -162,14 +162,14 @@ class Channels(Component):
             subscriber.on_closed(reason)
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """The topic is deleted, and what is stored of it."""
+        """Forget the topic, and what is stored of it."""
         self._origins.pop(topic, None)
         self._paused.discard(topic)
         for channel in self._channels.pop(topic, {}).values():
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """The topic has other partitions now: new ones are read from their beginning."""
+        """Note the topic's other partitions: new ones are read from their beginning."""
         for channel in self.of_topic(topic):
             channel.drop_lanes(len(topic.partitions))
             for partition in topic.partitions[len(channel.lanes) :]:
@@ -178,7 +178,7 @@ class Channels(Component):
             channel.wake()
 
     def is_paused(self, topic: Topic) -> bool:
-        """Whether all channels of the topic wait, those that are made later too."""
+        """Return whether all channels of the topic wait, those that are made later too."""
         return topic in self._paused
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
@@ -191,7 +191,7 @@ class Channels(Component):
     # -- delivering
 
     def wake(self, channel: Channel) -> None:
-        """The channel may have something to deliver."""
+        """Look whether the channel has something to deliver."""
         if channel.deleted:
             return
         quiet = not self._awake

@@ -58,17 +58,17 @@ class HeaderFilter:
 
     @classmethod
     def exact(cls, key: str, text: str, *, inverse: bool = False) -> HeaderFilter:
-        """The value is this text."""
+        """Return a test that the value is this text."""
         return cls._checked("exact", ((key, text),), inverse, ())
 
     @classmethod
     def regex(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
-        """The value has a part that matches (RE2 syntax, as Go's)."""
+        """Return a test that the value has a part that matches (RE2 syntax, as Go's)."""
         return cls._checked("regex", ((key, pattern),), inverse, (pattern,))
 
     @classmethod
     def glob(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
-        """The whole value matches: ``*``, ``?``, ``[abc]``, ``[!a-c]``, ``{one,two}``."""
+        """Return a test that the whole value matches: ``*``, ``?``, ``[abc]``, ``[!a-c]``, ``{one,two}``."""
         return cls._checked("glob", ((key, pattern),), inverse, (glob_regex(pattern),))
 
     @classmethod
@@ -78,7 +78,7 @@ class HeaderFilter:
 
     @classmethod
     def all(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
-        """All of the exact tests hold."""
+        """Return a test that all of the exact tests hold."""
         return cls._checked("all", tuple(clauses), inverse, ())
 
     @classmethod
@@ -128,7 +128,7 @@ class HeaderFilter:
 
 
 def _sized(mask: Mask, page: Page) -> Mask:
-    """A page that cannot be decoded has no headers."""
+    """Return the mask, or one of nothing for a page that cannot be decoded, which has no headers."""
     return mask if len(mask) == len(page.offsets) else np.zeros(len(page.offsets), np.bool_)
 
 
@@ -153,7 +153,7 @@ _TESTS: Final[Mapping[str, Callable[[HeaderFilter, Page], Mask]]] = MappingProxy
 
 
 def values(page: Page, key: str) -> list[bytes | None]:
-    """The text at a key per message: of the header of that name, or of a place in a header's JSON value."""
+    """Return the text at a key for each message: of the header of that name, or of a place in a header's JSON value."""
     cached: list[bytes | None] | None = page.columns.get(("key", key))
     if cached is None:
         path = path_of(key)
@@ -165,7 +165,7 @@ def values(page: Page, key: str) -> list[bytes | None]:
 
 
 def _no_json(page: Page, name: str, texts: list[bytes | None]) -> list[bytes | None]:
-    """The texts without those that only tell of an object, an array or a number: for filters these are no text."""
+    """Return the texts without those of an object, an array or a number: for filters these are no text."""
     if not any(text and text[:1] in _JSON_STARTS for text in texts):
         return texts
     marks = page.texts(json_mark.NAME)
@@ -176,7 +176,7 @@ def _no_json(page: Page, name: str, texts: list[bytes | None]) -> list[bytes | N
 
 
 def path_of(key: str) -> list[str]:
-    """The parts of a key at its dots; a backslash takes the meaning from the next character."""
+    """Return the parts of a key at its dots; a backslash takes the meaning from the next character."""
     parts = [""]
     letters = iter(key)
     for letter in letters:
@@ -222,7 +222,7 @@ def _first_name(found: Mapping[str, Any], part: str) -> str | None:
 
 
 def glob_regex(pattern: str) -> str:
-    """A glob as a pattern for the whole text; FilterError where a bracket or brace is not closed."""
+    """Return a glob as a pattern for the whole text. Raises FilterError if a bracket or brace is not closed."""
     out, depth, at = ["(?s)^(?:"], 0, 0
     while at < len(pattern):
         letter = pattern[at]

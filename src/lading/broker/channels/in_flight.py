@@ -98,7 +98,7 @@ class InFlightTracker:
         return self.out_of_window.count(DEFERRED)
 
     def state(self) -> DispatcherState:
-        """What has to be stored so that nothing is lost and little is delivered twice."""
+        """Return what has to be stored so that nothing is lost and little is delivered twice."""
         pending = self.window.pending()
         retried = self.window.find_retried().tolist()
         entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
@@ -124,7 +124,7 @@ class InFlightTracker:
         self.changed = False
 
     def finish(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> int:
-        """Done are as many from the front as are with the subscriber; how many."""
+        """Finish messages from the front as far as the subscriber has them; return how many."""
         at = 0
         while True:
             at = self.window.finish(offsets, at, subscriber.number)
@@ -214,7 +214,7 @@ class InFlightTracker:
         self.on_released()
 
     def _wait(self, offsets: NDArray[np.int64]) -> None:
-        """Messages that were with somebody wait for the next one."""
+        """Have messages that were with a subscriber wait for the next one."""
         inside = offsets[offsets >= self.window.first]
         self.window.give_back(inside)
         for offset in offsets[offsets < self.window.first].tolist():
@@ -233,7 +233,7 @@ class InFlightTracker:
         self._returned(offsets)
 
     def _wait_again(self, offset: int, entry: OutOfWindowMessage) -> None:
-        """What was set aside waits: in the window, where that still reaches back to it."""
+        """Have what was set aside wait again: in the window, if that still reaches back to it."""
         if offset >= self.window.first:
             self.window.restore(offset, entry.attempts)
             self.out_of_window.remove(offset)
@@ -302,7 +302,7 @@ class InFlightTracker:
 
 
 def _stored_due_us(entry: OutOfWindowMessage) -> int:
-    """What is on its way elsewhere is due at once after a restart, so that it leaves then."""
+    """Return when a message is due after a restart: at once if it was on its way elsewhere, so that it leaves then."""
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 
 

@@ -41,11 +41,11 @@ class OutOfWindow:
         return len(self._entries)
 
     def get(self, offset: int) -> OutOfWindowMessage | None:
-        """The entry of a message."""
+        """Return the entry of a message."""
         return self._entries.get(offset)
 
     def items(self) -> Iterator[tuple[int, OutOfWindowMessage]]:
-        """All of them."""
+        """Return the entries of all messages."""
         return iter(self._entries.items())
 
     def put(self, offset: int, entry: OutOfWindowMessage) -> None:
@@ -59,7 +59,7 @@ class OutOfWindow:
         entry.owner, entry.due_us = WAITING, NEVER_US
 
     def remove(self, offset: int) -> None:
-        """It is done."""
+        """Forget a message that is done."""
         del self._entries[offset]
         if not self._entries:
             self._due.clear()
@@ -70,11 +70,11 @@ class OutOfWindow:
         self._due.clear()
 
     def is_due(self, now_us: int) -> bool:
-        """Whether there may be a message whose time has come."""
+        """Return whether there may be a message whose time has come."""
         return bool(self._due) and self._due[0][0] <= now_us
 
     def due(self, now_us: int) -> Iterator[tuple[int, OutOfWindowMessage]]:
-        """Messages whose time has come; each is given once."""
+        """Return messages whose time has come; each is returned once."""
         while self._due and self._due[0][0] <= now_us:
             due_us, offset = heapq.heappop(self._due)
             entry = self._entries.get(offset)
@@ -84,5 +84,5 @@ class OutOfWindow:
                 yield offset, entry
 
     def count(self, owner: int) -> int:
-        """How many are with this owner."""
+        """Return how many messages are with this owner."""
         return sum(entry.owner == owner for entry in self._entries.values())

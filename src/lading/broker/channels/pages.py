@@ -52,7 +52,7 @@ class Page:
         return self._message_bytes
 
     def texts(self, key: str) -> list[bytes | None]:
-        """The text of the last value of a header per message, None where it has none or is no text."""
+        """Return the text of the last value of a header for each message, None if it has none or is not text."""
         found: list[bytes | None] = []
         for located, count in self._located(key):
             data, starts, lengths = located.data, located.start.tolist(), located.length.tolist()
@@ -78,7 +78,7 @@ class Page:
         return np.concatenate(codes) if codes else np.zeros(len(self.offsets), np.int16)
 
     def with_headers(self) -> NDArray[np.bool_]:
-        """Which messages have headers at all, or at least a block for them."""
+        """Return which messages have headers at all, or at least a block for them."""
         dialect = registry.dialect(self.run.dialect)
         if isinstance(dialect, registry.HeaderBlockDialect):
             with suppress(MalformedMessage):
@@ -93,7 +93,7 @@ class Page:
         return [(part.located[key], part.count) for part in self._decoded(frozenset({"offset"}), (key,))]
 
     def _decoded(self, fields: frozenset[str], keys: tuple[str, ...] = ()) -> Iterator[Any]:
-        """The page's messages; what cannot be decoded has neither tag nor headers."""
+        """Return the page's messages; what cannot be decoded has neither tag nor headers."""
         try:
             parts = list(registry.decode(self.run, ScanRequest(self.first, self.end, fields, keys)))
         except MalformedMessage:
@@ -102,7 +102,7 @@ class Page:
 
 
 def pages_of(reading: ReadResult) -> list[Page]:
-    """The pages of what was read."""
+    """Return the pages of what was read."""
     dense = sum(piece.end - piece.first for piece in reading.pieces) == reading.count
     pages = []
     for run, first, end in reading.pieces:
@@ -118,13 +118,13 @@ def size_of(pages: Iterable[Page]) -> int:
 
 
 def fitting(pages: Sequence[Page], size_bytes: int) -> int:
-    """How many of their messages, from the front, have about so many bytes: one producer's batch may have many MB."""
+    """Return how many messages from the front have about so many bytes: one producer's batch may have many MB."""
     count, whole_bytes = sum(len(page.offsets) for page in pages), size_of(pages)
     return count if whole_bytes <= size_bytes else max(count * size_bytes // whole_bytes, 1)
 
 
 def offsets_in(pages: Sequence[Page]) -> NDArray[np.int64]:
-    """The offsets of the messages of all pages."""
+    """Return the offsets of the messages of all pages."""
     if len(pages) == 1:
         return pages[0].offsets
     return np.concatenate([page.offsets for page in pages]) if pages else np.empty(0, np.int64)
@@ -149,7 +149,7 @@ class PageSlice:
         return self._offsets[self._at :]
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """The next ``count``, or what is left."""
+        """Return the next ``count`` messages, or what is left."""
         taken = self._offsets[self._at : self._at + count]
         self._at += len(taken)
         return taken

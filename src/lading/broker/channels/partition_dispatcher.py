@@ -85,7 +85,7 @@ class PartitionDispatcher(InFlightTracker):
             self._tag_queues.sort_again()
 
     def remove(self, subscriber: Subscriber) -> None:
-        """A reader is gone: what it had goes back, as if it had not been delivered."""
+        """Remove a reader: what it had goes back, as if it had not been delivered."""
         mine = self.window.find_owned(subscriber.number)
         self.window.give_back(mine, uncounted=True)
         offsets = mine.tolist()
@@ -165,7 +165,7 @@ class PartitionDispatcher(InFlightTracker):
         return Worked(False, False)
 
     def has(self, subscriber: Subscriber) -> bool:
-        """Whether it reads this partition."""
+        """Return whether it reads this partition."""
         return subscriber.number in self._subscribers
 
     @property
@@ -223,7 +223,7 @@ class PartitionDispatcher(InFlightTracker):
         return not len(portion)
 
     def _wanted(self, subscriber: Subscriber, portion: PageSlice, count: int) -> NDArray[np.int64]:
-        """Up to ``count`` messages that pass the subscriber's filter; those before that do not are done."""
+        """Return up to ``count`` messages that pass the subscriber's filter; those before that do not pass are done."""
         rest = portion.rest[:PAGE_MESSAGES]
         mask = np.ones(len(rest), np.bool_)
         if subscriber.header_filter is not None:
@@ -266,7 +266,7 @@ class PartitionDispatcher(InFlightTracker):
         return max(messages if self._decodes else messages // 4, decoded, 1)
 
     def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
-        """What lies from an offset on; not more than can be decoded in a moment, where it has to be."""
+        """Return the pages from an offset on; no more than can be decoded in a moment, if they have to be."""
         place, kind, counters = self.partition, self._rules.reader, self._counters
         reading = newest(place, offset, kind, messages_max, counters) or read(
             place, offset, reader=kind, max_messages=messages_max, max_bytes=PAGE_BYTES, counters=counters

@@ -63,7 +63,7 @@ class ChannelStore:
         return {row.scope for row in self._catalog.groups() if row.protocol == PAUSED_TOPIC}
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Whether a topic is paused; on disk when this returns."""
+        """Set whether a topic is paused; on disk on return."""
         if paused:
             self._catalog.put_group(GroupRow(PAUSED_TOPIC, topic.uuid, "", 1))
         else:
@@ -80,22 +80,22 @@ class ChannelStore:
         return found
 
     def confirm(self, topic: Topic, name: str, rows: Iterable[PositionRow]) -> None:
-        """That there is a channel, where it is and how it is set; on disk when this returns."""
+        """Store that there is a channel, where it is and how it is set; on disk on return."""
         self._catalog.put_positions(rows)
         self._catalog.put_group(GroupRow(CHANNEL, topic.uuid, name, 1))
 
     def put(self, rows: Iterable[PositionRow]) -> None:
-        """Where channels are."""
+        """Store where channels are."""
         self._catalog.put_positions(rows)
 
     def remove(self, topic: Topic, name: str) -> None:
-        """The channel is no more."""
+        """Delete what is stored of the channel."""
         self._catalog.remove_group(CHANNEL, topic.uuid, name)
         self._catalog.remove_positions(CHANNEL, topic.uuid, name)
 
 
 def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_us: int = 0) -> PositionRow:
-    """The row of one lane as it is now; ``shift_us`` makes dates of due times, which count over a restart."""
+    """Return the row of one lane as it is now; ``shift_us`` makes dates of due times, which outlast a restart."""
     partition: Partition = lane.partition
     state = lane.state()
     return PositionRow(
@@ -117,13 +117,13 @@ def _dated(entry: tuple[int, int, int], shift_us: int) -> tuple[int, int, int]:
 
 
 def origin_row(partition: Partition, offset: int) -> PositionRow:
-    """The row that says where the first channel of a partition is to begin."""
+    """Return the row that says where the first channel of a partition is to begin."""
     epoch = partition.log.epoch
     return PositionRow(CHANNEL, partition.topic.uuid, partition.number, ORIGIN, offset, epoch, None, 0)
 
 
 def after_cut(stored: StoredLane, partition: Partition) -> DispatcherState:
-    """The state without messages that the log lost when its tail was cut: those offsets are other messages now."""
+    """Return the state without messages that the log lost when its tail was cut: their offsets are reused."""
     limit = partition.log.next_offset
     if stored.epoch is not None:
         limit = min([limit, *(first for epoch, first in partition.log.epochs if epoch > stored.epoch)])

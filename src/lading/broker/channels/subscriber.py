@@ -75,7 +75,7 @@ class Subscriber:
         return 0 if self._blocked else self.ready - self.in_flight
 
     def set_ready(self, ready: int) -> None:
-        """How many messages it takes at once; 0 for none."""
+        """Set how many messages it takes at once; 0 for none."""
         self.ready = ready
         self._wake()
 
@@ -106,7 +106,7 @@ class TagSubscribers:
         self._turn = 0
 
     def next(self, eager: bool) -> Subscriber | None:
-        """The next subscriber with credit; one that holds most of what it may only where ``eager``."""
+        """Return the next subscriber with credit; one that holds most of what it may counts only if ``eager``."""
         members = self.subscribers
         for step in range(len(members)):
             at = (self._turn + step) % len(members)
@@ -118,7 +118,7 @@ class TagSubscribers:
         return None
 
     def has_credit(self, *, eager: bool) -> bool:
-        """Whether any subscriber takes more; one that holds most of what it may counts only where ``eager``."""
+        """Return whether any subscriber takes more; one that holds most of what it may counts only if ``eager``."""
         for one in self.subscribers:
             credit = one.credit
             if credit > 0 and (eager or 4 * credit >= one.ready):

@@ -97,7 +97,7 @@ class Window:
         return int(self._owners[offset & self._mask]) if self.first <= offset < self.end else DONE
 
     def attempts(self, offset: int) -> int:
-        """How often a message of the window was delivered."""
+        """Return how often a message of the window was delivered."""
         return int(self._attempts[offset & self._mask])
 
     def last_delivery_us(self, offset: int) -> int:
@@ -109,7 +109,7 @@ class Window:
         return int(self._deadlines[offset & self._mask])
 
     def restore(self, offset: int, attempts: int) -> None:
-        """A message that was set aside waits in the window again."""
+        """Have a message that was set aside wait in the window again."""
         self._owners[offset & self._mask] = WAITING
         self._attempts[offset & self._mask] = attempts
 
@@ -135,7 +135,7 @@ class Window:
         return counted
 
     def finish(self, offsets: NDArray[np.int64], start: int, owner: int) -> int:
-        """Done are ``offsets[start:]`` as far as each is with ``owner``; the index of the first that is not."""
+        """Finish ``offsets[start:]`` as far as each is with ``owner``; return the index of the first that is not."""
         at: int
         at, self.first = self._kernels(len(offsets) - start).finish(
             offsets, start, self._owners, self.first, self.end, owner
@@ -177,7 +177,7 @@ class Window:
         return self._those(lambda slots: self._owners[slots] == owner)
 
     def pending(self) -> NDArray[np.int64]:
-        """The offsets that are not done."""
+        """Return the offsets that are not done."""
         return self._those(lambda slots: self._owners[slots] != DONE)
 
     def find_retried(self) -> NDArray[np.int64]:

@@ -321,7 +321,7 @@ class AccessControl(Component):
                 principal.revoke()
 
     def _counts(self, principal: Principal) -> bool:
-        """Whether a login is still one."""
+        """Return whether a login is still valid."""
         if not principal.name:
             return principal.is_trusted or not self.table.users
         user = self.table.users.get(principal.name)

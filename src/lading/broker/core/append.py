@@ -176,7 +176,7 @@ class Appender(Component):
             self.on_pending()
 
     def follow(self, partition: Partition, base_offset: int, end_offset: int, count: int, duplicate: bool) -> Append:
-        """An Append for messages that are in the log already: done when all of them last."""
+        """Return an Append for messages that are in the log already: done when all of them are durable."""
         append = Append(base_offset, end_offset, count, 0, duplicate)
         if end_offset <= partition.log.high_watermark:
             append.finish(None)
@@ -226,7 +226,7 @@ class Appender(Component):
             raise
 
     def on_synced(self, partition: Partition) -> None:
-        """The log knows more: finish the appends that last now, or fail the rest where it will never sync again."""
+        """Finish the appends that are durable now, or fail the rest if the log will never sync again."""
         log = partition.log
         pending = partition.pending
         if pending:
@@ -271,7 +271,7 @@ class Appender(Component):
 
 
 def choose_partition(topic: Topic, choice: PartitionChoice) -> Partition:
-    """The partition an append goes to; refused where the topic has none, or not that one."""
+    """Return the partition an append goes to; refused if the topic has none, or not that one."""
     match choice:
         case ByNumber(number):
             return topic.partition(number)

@@ -23,7 +23,7 @@ class IndexedRun(NamedTuple):
     dense: bool
 
     def between(self, first: int, end: int) -> tuple[Run, int, int]:
-        """The Run without chunks that lie wholly outside ``first`` to ``end``, which chunks those are."""
+        """Return the Run without chunks that lie wholly outside ``first`` to ``end``, and which chunks those are."""
         low, high = bisect_left(self.lasts, first), bisect_left(self.bases, end)
         run = self.run
         if high - low == len(self.bases):
@@ -41,7 +41,7 @@ class ChunkRange(NamedTuple):
     damaged: bool
 
     def serves(self, offset: int, max_bytes: int) -> bool:
-        """Whether a read from ``offset`` finds here what the log would give it, or less."""
+        """Return whether a read from ``offset`` finds here what the log would give it, or less."""
         if not self.base_offset <= offset < self.end_offset:
             return False
         return self.size_bytes <= max_bytes or (len(self.parts) == 1 and len(self.parts[0].bases) == 1)

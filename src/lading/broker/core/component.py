@@ -27,7 +27,7 @@ class Component:
         """Take up what was left at the last end; the parts before this one have."""
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """The topic has other partitions now."""
+        """Note that the topic has other partitions now."""
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Fail or forget what waits for a partition that is about to be deleted.
@@ -39,7 +39,7 @@ class Component:
         """Forget a topic that is about to be deleted; its partitions are forgotten already."""
 
     def on_synced(self, partition: Partition) -> None:
-        """The partition's log has synced, or failed to; called at every sync."""
+        """Note that the partition's log has synced, or failed to; called at every sync."""
 
     def tick(self, now_us: int) -> None:
         """Do what is due; what it raises is counted, and the next tick tries again."""
@@ -54,5 +54,5 @@ class Component:
 
 
 def partitions_of(topics: Iterable[Topic]) -> list[Partition]:
-    """All partitions of the topics."""
+    """Return all partitions of the topics."""
     return [partition for topic in topics for partition in topic.partitions]

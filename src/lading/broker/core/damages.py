@@ -52,7 +52,7 @@ class Damages(Component):
         self._places.pop(partition, None)
 
     def sentences(self) -> dict[str, str]:
-        """Which offsets are damaged, by partition, as far as they are kept."""
+        """Return which offsets are damaged, by partition, as far as that is kept."""
         told = {}
         for partition in self._places:
             log = partition.log

@@ -166,7 +166,7 @@ class DeadLetters(Component):
         marking.partition.first_uncopied_offset = partial(self._first_of, marking.partition)
 
     def _first_of(self, partition: Partition) -> int | None:
-        """The first offset that is still to be copied."""
+        """Return the first offset that is still to be copied."""
         return min(
             (one.row.ranges[0][0] for one in self._markings.values() if one.partition is partition), default=None
         )
@@ -196,7 +196,7 @@ class DeadLetters(Component):
         marking.row = replace(row, confirmed=True)
 
     def _target(self, partition: Partition, now_us: int) -> Partition:
-        """Where copies go: the topic that the settings name, made where it is missing, as many partitions as here."""
+        """Return the topic that copies go to, created with as many partitions as here if it does not exist."""
         topic = partition.topic
         name = topic.settings.dead_letter_topic
         assert name is not None
@@ -267,7 +267,7 @@ class DeadLetters(Component):
         )
 
     def _pieces(self, marking: PendingDeadLetter) -> tuple[list[RunSlice], int]:
-        """Messages of the marking, about as many bytes as it may read, and the offset up to which these are all."""
+        """Return messages of the marking, about as many bytes as it may read, and the offset they reach to."""
         pieces: list[RunSlice] = []
         left_bytes = marking.read_bytes
         covered = 0
@@ -329,7 +329,7 @@ class DeadLetters(Component):
         self._advance(marking, covered, now_us)
 
     def _advance(self, marking: PendingDeadLetter, covered: int, now_us: int) -> None:
-        """All before ``covered`` is copied."""
+        """Note that all before ``covered`` is copied."""
         row = marking.row
         left = [(max(first, covered), end) for first, end in row.ranges if end > covered]
         try:
@@ -354,7 +354,7 @@ class DeadLetters(Component):
 
 
 def _writer_id(row: DeadLetterIntentRow) -> bytes:
-    """The name under which the next block of a marking is written to a target: the same after any restart."""
+    """Return the name under which the next block of a marking is written to a target: the same after any restart."""
     place = row.topic + row.target + b"%d/%d/%d/%d" % (
         row.partition, row.target_partition, row.id, row.ranges[0][0],
     )  # fmt: skip

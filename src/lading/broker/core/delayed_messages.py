@@ -89,7 +89,7 @@ class DelayedMessages(Component):
         self._store_due_us = 0
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """What waited when the broker ended waits again."""
+        """Have what waited when the broker ended wait again."""
         rows = {(row.topic, row.partition): row for row in self._catalog.positions() if row.protocol == POSTPONED}
         for partition in partitions_of(topics):
             if (self._path(partition) / POSTPONED).is_dir():
@@ -151,11 +151,11 @@ class DelayedMessages(Component):
         return append
 
     def logs(self) -> list[Partition]:
-        """The logs in which messages wait, seen as partitions."""
+        """Return the logs in which messages wait, seen as partitions."""
         return [held.own for held in self._held.values()]
 
     def count(self, partition: Partition) -> int:
-        """How many appends wait for a partition."""
+        """Return how many appends wait for a partition."""
         held = self._held.get(partition)
         return 0 if held is None else len(held.due)
 
@@ -242,7 +242,7 @@ class DelayedMessages(Component):
 
 
 def _know(held: _Held, row: PositionRow) -> None:
-    """What has entered, but for offsets that were cut off since and are other messages now."""
+    """Return what has entered, without offsets that were cut off since and are other messages now."""
     limit = min([held.own.log.next_offset, *(at for epoch, at in held.own.log.epochs if epoch > (row.epoch or 0))])
     held.entered.set(0, min(row.offset, limit), 0)
     for first, end in np.frombuffer(row.extra or b"", "<i8").reshape(-1, 2).tolist():

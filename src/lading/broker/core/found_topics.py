@@ -84,7 +84,10 @@ class FoundTopics:
         return row
 
     def differs(self, description: TopicDescription) -> bool:
-        """Whether ``topic.json`` has to be written anew; what it said of a listed topic is told."""
+        """Return whether ``topic.json`` has to be written anew.
+
+        What it said of a listed topic is noted for the operator.
+        """
         before = self._described.get(description.uuid)
         if before is not None and before != description:
             changed = [
@@ -97,7 +100,7 @@ class FoundTopics:
         return before != description
 
     def _describe(self, uuid: bytes) -> TopicDescription | None:
-        """What a listed topic's file says; one that cannot be read is told, and written anew."""
+        """Return what a listed topic's file says; one that cannot be read is noted, and written anew."""
         described = None
         try:
             described = read_description(self._directory.path(uuid))
@@ -109,7 +112,7 @@ class FoundTopics:
         return described
 
     def _partitions_count(self, row: TopicRow, described: TopicDescription | None, there: set[int]) -> int:
-        """How many partitions there are: the catalog's word, unless directories and description show a later one."""
+        """Return how many partitions there are: as the catalog says, unless directories and description show more."""
         count = row.partitions
         later = 0 if described is None else described.partitions
         if later < count and described is not None and there.isdisjoint(range(later, count)):
@@ -121,7 +124,7 @@ class FoundTopics:
         return count
 
     def _with_partitions(self, row: TopicRow, there: set[int]) -> TopicRow:
-        """The row, if all its partitions are there; logs that begin anew in empty directories get a later epoch."""
+        """Return the row if all its partitions are there; logs begun anew in empty directories get a later epoch."""
         missing = set(range(row.partitions)) - there
         if missing:
             number = min(missing)

@@ -99,15 +99,15 @@ class Namespace:
     # -- look-ups
 
     def streams(self) -> list[Stream]:
-        """All streams by id."""
+        """Return all streams by id."""
         return [self._streams[one] for one in sorted(self._streams)]
 
     def topics(self) -> Iterable[Topic]:
-        """All topics of all streams."""
+        """Return all topics of all streams."""
         return self._topics_by_uuid.values()
 
     def stream(self, ident: int | str) -> Stream:
-        """By id or exact name."""
+        """Return a stream by id or exact name."""
         if isinstance(ident, int):
             if (stream := self._streams.get(ident)) is None:
                 raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {ident} does not exist")
@@ -116,7 +116,7 @@ class Namespace:
         return stream
 
     def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
-        """By ids or exact names."""
+        """Return a topic by ids or exact names."""
         stream = self.stream(stream_ident)
         if isinstance(topic_ident, int):
             if (topic := stream.topics.get(topic_ident)) is None:
@@ -126,11 +126,11 @@ class Namespace:
         return topic
 
     def topic_by_uuid(self, uuid: bytes) -> Topic | None:
-        """By its 16 bytes."""
+        """Return a topic by its 16 bytes."""
         return self._topics_by_uuid.get(uuid)
 
     def resolve(self, name: str) -> Topic:
-        """The topic a flat name means: ``t`` in ``default``, or ``s.t``."""
+        """Return the topic a flat name means: ``t`` in ``default``, or ``s.t``."""
         if (topic := self._topics_by_flat_name.get(name)) is None:
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist")
         return topic
@@ -163,7 +163,7 @@ class Namespace:
         return stream
 
     def ensure_stream(self, name: str, *, now_us: int) -> Stream:
-        """The stream of this name; it is created if there is none."""
+        """Return the stream of this name, created if there is none."""
         stream = self._streams_by_name.get(name)
         return self.add_stream(None, name, now_us=now_us) if stream is None else stream
 
@@ -281,7 +281,7 @@ class Namespace:
                 self._directory.describe(description)
 
     def _open_partitions(self, topic: Topic, numbers: range) -> list[Partition]:
-        """All of them or, where one fails, none."""
+        """Open all logs or, if one fails, none."""
         opened: list[Partition] = []
         try:
             for number in numbers:

@@ -37,7 +37,7 @@ class Ahead:
     bytes_left: int
 
     def take(self, before: ChunkRange | None, offset: int, max_bytes: int) -> int:
-        """How much to ask of the log for a reader who wants ``max_bytes`` and was given ``before`` last."""
+        """Return how much to ask of the log for a reader who wants ``max_bytes`` and was given ``before`` last."""
         if before is None or not before.base_offset < offset <= before.end_offset:
             return max_bytes
         if sum(len(part.bases) for part in before.parts) > _AHEAD_CHUNKS_MAX:
@@ -104,7 +104,7 @@ def whole_chunks(
 
 
 def _chunk_at(stretch: ChunkRange, offset: int, limit: int, wanted_bytes: int) -> int:
-    """The number of the chunk that begins with ``offset``; -1 where none does.
+    """Return the number of the chunk that begins with ``offset``; -1 where none does.
 
     Nor is it given where less than ``wanted_bytes`` lie behind it though the log goes on, up to ``limit``.
     """

@@ -25,7 +25,7 @@ class PendingResult(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> PendingResult[T]:
-        """An answer that is there at once."""
+        """Return a result that is there at once."""
         answer = cls()
         answer.finish(value)
         return answer

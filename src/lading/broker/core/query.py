@@ -73,7 +73,7 @@ class Selected(NamedTuple):
 def parse_query(
     where: str | None = None, columns: str | None = None, states: States = "available", headers_only: bool = False
 ) -> Query:
-    """A query from its texts; FilterError or SettingError says what is wrong with them."""
+    """Return a query parsed from its texts. Raises FilterError or SettingError, which say what is wrong with them."""
     projection = None if columns is None else parse_columns(columns)
     return Query(None if where is None else parse(where, projection, closed=False), projection, states, headers_only)
 
@@ -81,7 +81,7 @@ def parse_query(
 def select(
     reading: ReadResult, query: Query, partition: Partition, *, end: int = MAX_OFFSET, max_rows: int | None = None
 ) -> Selected:
-    """The messages of ``reading`` below ``end`` that match, at most ``max_rows`` (from 1).
+    """Return the messages of ``reading`` below ``end`` that match, at most ``max_rows`` (from 1).
 
     MalformedMessage where bytes are not what their dialect says.
     """
@@ -115,7 +115,7 @@ def _decoded(reading: ReadResult, query: Query, end: int) -> Iterator[Decoded]:
 
 
 def _with_states(part: Decoded, hidden: Sequence[tuple[int, int, int]]) -> Decoded:
-    """What was set later stands in the state column."""
+    """Return the batch with the states that were set later in its state column."""
     if not hidden:
         return part
     states = write_marks(part.columns["state"].to_numpy(), part.columns["offset"].to_numpy(), hidden)

@@ -242,7 +242,7 @@ def _size_bytes(part: IndexedRun, low: int, high: int, messages: int) -> int:
 
 
 def message_offsets(run: Run, first: int, end: int) -> NDArray[np.int64]:
-    """The offsets of the messages of ``run`` with ``first`` <= offset < ``end``."""
+    """Return the offsets of the messages of ``run`` with ``first`` <= offset < ``end``."""
     found = registry.decode(run, ScanRequest(first, end, frozenset({"offset"})))
     columns = [part.columns["offset"].to_numpy() for part in found]
     return np.concatenate(columns) if columns else np.empty(0, np.int64)

@@ -53,7 +53,7 @@ class ExpiringRange(NamedTuple):
 
 
 def rule_of(partition: Partition, settings: BrokerSettings) -> RetentionPolicy:
-    """The topic's own rule, and the broker's where it says nothing."""
+    """Return the topic's own rule, and the broker's for what it leaves open."""
     own = partition.topic.settings
     mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
     return RetentionPolicy(
@@ -110,7 +110,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
 
 
 def forecast(partition: Partition, settings: BrokerSettings, now_us: int, within_us: int) -> list[ExpiringRange]:
-    """What will have gone, or be due, within this time, the oldest first."""
+    """Return what will have gone, or be due, within this time, the oldest first."""
     rule = rule_of(partition, settings)
     log = partition.log
     segments = log.segments()

@@ -10,8 +10,9 @@ from ...model.run import Run
 
 
 def salvage(span: Span) -> Run:
-    """The intact messages of the one chunk in a damaged span, each as a chunk of its own; none where the damage hit
-    the chunk's dialect code.
+    """Return the intact messages of the one chunk in a damaged span, each as a chunk of its own.
+
+    None where the damage hit the chunk's dialect code.
     """
     damaged = runs(span.region, span.start, span.end, verify=False)[0]
     try:

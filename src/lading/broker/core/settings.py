@@ -93,13 +93,13 @@ class TopicSettings:
     """Whether a message that a channel gives up is marked poisoned, for all readers."""
 
     def document(self) -> dict[str, Any]:
-        """As JSON, without what is not set."""
+        """Return the settings as JSON, without what is not set."""
         values = {name: getattr(self, name) for name in _TOPIC_VALUES}
         return {name: value for name, value in values.items() if value not in (None, False)}
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """The settings of a JSON document, null being not set; SettingError names what is wrong."""
+        """Return the settings of a JSON document, null being not set. SettingError names what is wrong."""
         for name, value in document.items():
             if name not in _TOPIC_VALUES:
                 near = get_close_matches(name, _TOPIC_VALUES, 1)

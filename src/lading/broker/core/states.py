@@ -70,7 +70,10 @@ class States:
         reason: str | None = None,
         now_us: int,
     ) -> int:
-        """As ``set``, but the sync is shared with what else waits for one: ``done`` hears when it is on disk."""
+        """Set states as ``set`` does, but share the sync with what else waits for one.
+
+        ``done`` is called when it is on disk.
+        """
         changed = changes(partition, ranges, state)
         with ExitStack() as stack:
             if changed:
@@ -115,7 +118,10 @@ def portions(ranges: Ranges) -> list[Ranges]:
 
 
 def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int, int]]:
-    """What of ``ranges`` has another state now; Refusal where an offset is not kept or the state is none."""
+    """Return what of ``ranges`` has another state now.
+
+    Raises Refusal if an offset is not kept or there is no such state.
+    """
     log = partition.log
     if state not in set(State):
         known = ", ".join(f"{one.word} {one.value}" for one in State)
@@ -152,7 +158,10 @@ class SearchResult(NamedTuple):
 
 
 def selecting(where: str) -> Query:
-    """What a Search asks; FilterError says what is wrong with ``where``. It may take long: not in the event loop."""
+    """Return what a Search asks; FilterError says what is wrong with ``where``.
+
+    It may take long: not in the event loop.
+    """
     return Query(parse(where, closed=False), parse_columns("offset"), "all")
 
 
@@ -168,7 +177,7 @@ class Search:
         self._end = end
 
     def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> ReadResult | None:
-        """What lies before the end and was not looked at; None where nothing does."""
+        """Return what lies before the end and was not looked at, or None if nothing does."""
         end = min(self._end, partition.log.last_stable_offset)
         if self.at >= end:
             return None
@@ -183,7 +192,7 @@ class Search:
         return reading if reading.end_offset > self.at else None
 
     def find(self, reading: ReadResult, partition: Partition) -> SearchResult:
-        """The matching messages; MalformedMessage where bytes are not what their dialect says."""
+        """Return the matching messages. Raises MalformedMessage if bytes are not what their dialect says."""
         selected = select(reading, self._query, partition, end=self._end)
         offsets = [batch.column("offset").to_numpy() for batch in selected.batches]
         together = np.concatenate(offsets) if offsets else np.empty(0, np.int64)
@@ -192,7 +201,7 @@ class Search:
         return SearchResult(matching, seen, len(together), max(selected.end_offset, self.at))
 
     def holds(self, reading: ReadResult, partition: Partition, first: int, end: int) -> bool:
-        """Whether the states of ``first`` to ``end`` are still those that the filter saw, where it looked at them."""
+        """Return whether the states of ``first`` to ``end`` are still as the filter saw them, if it did."""
         if self._query.filter is None or "state" not in self._query.filter.fields:
             return True
         seen = [

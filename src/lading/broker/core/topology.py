@@ -81,7 +81,7 @@ class Topic:
         return sum(partition.messages_count for partition in self.partitions)
 
     def partition(self, number: int) -> Partition:
-        """By number from 0; refused where the topic has none at all, or not this one."""
+        """Return a partition by number from 0; refused if the topic has none at all, or not this one."""
         if not self.partitions:
             raise Refusal(Reason.NO_PARTITIONS, f"topic {self.flat_name!r} has no partitions; add some")
         if not 0 <= number < len(self.partitions):

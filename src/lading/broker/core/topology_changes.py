@@ -125,14 +125,14 @@ class TopologyChanges:
     # -- streams
 
     def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Change[Stream]:
-        """A new stream; without an id it takes the lowest that is free."""
+        """Create a stream; without an id it takes the lowest that is free."""
         with self._catalog.defer_sync():
             stream = self._namespace.add_stream(ident, name, now_us=now_us)
         yield from self._sync_catalog()
         return stream
 
     def ensure_stream(self, name: str, *, now_us: int) -> Change[Stream]:
-        """The stream of this name; it is created if there is none."""
+        """Return the stream of this name, created if there is none."""
         version = self._namespace.version
         with self._catalog.defer_sync():
             stream = self._namespace.ensure_stream(name, now_us=now_us)
@@ -141,7 +141,7 @@ class TopologyChanges:
         return stream
 
     def delete_stream(self, stream: Stream) -> Change[None]:
-        """The stream with its topics and all their messages."""
+        """Delete the stream with its topics and all their messages."""
         while stream.topics:
             # others may create or delete one meanwhile
             yield from self.delete_topic(next(iter(stream.topics.values())))
@@ -161,7 +161,7 @@ class TopologyChanges:
         now_us: int,
         settings: TopicSettings,
     ) -> Change[Topic]:
-        """A new topic with this many empty partitions; without an id it takes the lowest that is free."""
+        """Create a topic with this many empty partitions; without an id it takes the lowest that is free."""
         wanted = TopicSpec(stream, ident, name, partitions_count, settings)
         (created,) = yield from self.create_topics([wanted], now_us=now_us)
         if isinstance(created, Exception):
@@ -249,7 +249,7 @@ class TopologyChanges:
             yield partial(self._directory.describe, describe_topic(topic, len(topic.partitions)))
 
     def delete_topic(self, topic: Topic) -> Change[None]:
-        """The topic, its groups, positions and messages; what fails half-way is finished at the next start."""
+        """Delete the topic, its groups, positions and messages; what fails half-way is finished at the next start."""
         self._namespace.require_current(topic)
         with refuse_disk_errors(f"topic {topic.name!r}"):
             self._directory.mark_deleted(topic.uuid)
@@ -269,7 +269,7 @@ class TopologyChanges:
             yield partial(self._directory.remove, topic.uuid)
 
     def _remove_row(self, topic: Topic) -> bool:
-        """Whether the catalog let go of the topic; it cannot on a full disk."""
+        """Return whether the catalog deleted the topic's row; it cannot on a full disk."""
         try:
             with self._catalog.defer_sync():
                 self._catalog.remove_topic(topic.uuid)
@@ -317,7 +317,7 @@ class TopologyChanges:
         self._callbacks.on_topic_resized(topic)
 
     def delete_partitions(self, topic: Topic, count: int) -> Change[None]:
-        """The ones with the highest numbers go, with messages and positions; more than there are means all."""
+        """Delete the highest-numbered partitions, with messages and positions; more than there are means all."""
         if count < 1:
             raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be deleted, not {count}")
         self._namespace.require_current(topic)
@@ -383,4 +383,4 @@ def _row(topic: Topic, partitions_count: int) -> TopicRow:
 
 
 def _do_nothing() -> None:
-    """A step that only lets others have their turn."""
+    """Only let others have their turn."""

@@ -38,23 +38,23 @@ class WriterStateManager(Component):
         appender.on_lost = self._lost
 
     def of(self, partition: Partition) -> Writers:
-        """The partition's writers; before its first one the catalog notes that there are some."""
+        """Return the partition's writers; before its first one the catalog notes that there are some."""
         if partition.writers is None:
             self._catalog.add_writer_partition(partition.topic.uuid, partition.number)
         return self._made(partition)
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """What the writers of all partitions did that have any."""
+        """Load what the writers of all partitions did that have any."""
         with_writers = self._catalog.writer_partitions()
         for partition in partitions_of(topics):
             if (partition.topic.uuid, partition.number) in with_writers:
                 self.load_partition(partition)
 
     def load_partition(self, partition: Partition) -> None:
-        """What the writers of a partition did, from the last snapshot and the blocks after it.
+        """Load what the writers of a partition did, from the last snapshot and the blocks after it.
 
-        Where ranges of the log's overlay are lost all blocks are read: outcomes before the snapshot are told by them
-        alone.
+        If ranges of the log's overlay are lost all blocks are read: only they tell outcomes from before the
+        snapshot.
         """
         log = partition.log
         writers = self._made(partition)

@@ -110,11 +110,11 @@ class Writers:
         return f"{who} leaves a gap: the next is {writer.next_sequence}"
 
     def get(self, writer_id: bytes) -> Writer | None:
-        """What is remembered of a writer."""
+        """Return what is remembered of a writer."""
         return self._writers.get(writer_id)
 
     def items(self) -> Iterable[tuple[bytes, Writer]]:
-        """All writers, the least recently heard first."""
+        """Return all writers, the least recently heard first."""
         return self._writers.items()
 
     @property

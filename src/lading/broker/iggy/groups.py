@@ -59,7 +59,7 @@ class IggyGroup:
     """How often partitions were given out since the start: a member that knows another number asks again."""
 
     def member(self, ident: int) -> IggyGroupMember:
-        """The member with this client id."""
+        """Return the member with this client id."""
         for member in self.members:
             if member.id == ident:
                 return member
@@ -81,7 +81,7 @@ NAME_BYTES_MAX: Final = 255
 
 
 def _row_name(ident: int, name: str) -> str:
-    """The name under which the catalog keeps a group: its number, and its own name where it has one."""
+    """Return the name under which the catalog keeps a group: its number, and its own name where it has one."""
     return str(ident) if name == str(ident) else f"{ident}{_SEPARATOR}{name}"
 
 
@@ -94,7 +94,7 @@ class IggyGroups(Component):
         self._groups: dict[Topic, dict[int, IggyGroup]] = {}
 
     def load(self, topics: Iterable[Topic]) -> None:
-        """The groups that the catalog lists, without members."""
+        """Load the groups that the catalog lists, without members."""
         by_uuid = {topic.uuid: topic for topic in topics}
         for row in self._catalog.groups():
             topic = by_uuid.get(row.scope)
@@ -103,7 +103,7 @@ class IggyGroups(Component):
                 self._groups.setdefault(topic, {})[int(number)] = IggyGroup(int(number), topic, name or number)
 
     def create(self, topic: Topic, ident: int | None, name: str | None = None) -> IggyGroup:
-        """A new group; one that is there is refused and stays as it is, members included.
+        """Create a group; one that is there is refused and stays as it is, members included.
 
         Without an id it takes the lowest that is free, without a name it is called by its id.
         """
@@ -143,12 +143,12 @@ class IggyGroups(Component):
         return group
 
     def of_topic(self, topic: Topic) -> list[IggyGroup]:
-        """All groups of a topic by id."""
+        """Return all groups of a topic by id."""
         groups = self._groups.get(topic, {})
         return [groups[ident] for ident in sorted(groups)]
 
     def count(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return sum(map(len, self._groups.values()))
 
     def join(self, topic: Topic, ident: int | str, member: int) -> None:

@@ -115,7 +115,7 @@ class IggyPoller:
         return PollResult(partition, reading, reading.count)
 
     def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
-        """The last consumed offset; None where nothing was stored."""
+        """Return the last consumed offset, or None if nothing was stored."""
         stored = topic.partition(partition_number).positions.get(consumer.key)
         return None if stored is None else stored.offset
 
@@ -201,7 +201,7 @@ def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRul
 
 
 def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:
-    """Where the last ``count`` messages begin that the reader sees."""
+    """Return where the last ``count`` messages begin that the reader sees."""
     log = partition.log
     end = log.last_stable_offset
     for first, stop in reversed(find_skipped_ranges(log, log.first_offset, end, reader)):

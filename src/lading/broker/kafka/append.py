@@ -57,12 +57,12 @@ class ActiveProducer(NamedTuple):
 
 
 def writer_of(producer_id: int) -> bytes:
-    """A producer id as the log's dialect names the writer."""
+    """Return a producer id as the log's dialect names the writer."""
     return producer_id.to_bytes(ID_BYTES, "big")
 
 
 def producer_of(writer: bytes) -> int:
-    """The inverse of ``writer_of``."""
+    """Return the producer id of a writer: the inverse of ``writer_of``."""
     return int.from_bytes(writer, "big")
 
 
@@ -138,19 +138,19 @@ class KafkaAppender:
         return append
 
     def settle(self, partition: Partition) -> None:
-        """The partition's undecided ranges have changed."""
+        """Let readers follow: the partition's undecided ranges have changed."""
         update_last_stable_offset(partition)
         self.on_stable_moved(partition)
 
     def append_when_durable(self, partition: Partition) -> Append | None:
-        """An Append that is done when all that is in the partition now lasts; None where it does already."""
+        """Return an Append that is done when all that is in the partition now is durable, or None if it is already."""
         log = partition.log
         if log.next_offset <= log.high_watermark:
             return None
         return self._appender.follow(partition, log.next_offset, log.next_offset, 0, duplicate=True)
 
     def list_active_producers(self, partition: Partition) -> list[ActiveProducer]:
-        """The producers that the partition remembers, the least recently heard first."""
+        """Return the producers that the partition remembers, the least recently heard first."""
         writers = partition.writers
         if writers is None:
             return []
@@ -215,7 +215,7 @@ def _noting(writers: Writers, batch: BatchSequence, write: Write, high_watermark
 
 
 def _find_duplicate(writers: Writers, batch: BatchSequence) -> AppendedBlock | None:
-    """The block a batch repeats, None where it is new and next; a producer that is not known begins anywhere.
+    """Return the block a batch repeats, or None if it is new and next; an unknown producer begins anywhere.
 
     What was known of it may have gone with its messages.
     """

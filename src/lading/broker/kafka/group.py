@@ -74,7 +74,7 @@ class JoinGroupRequest(NamedTuple):
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
     def new_member(self) -> str:
-        """A member id that nobody else has."""
+        """Return a member id that nobody else has."""
         return f"{self.instance or self.client_id}-{uuid.uuid4()}"
 
 
@@ -120,11 +120,11 @@ class KafkaGroupMember:
     assignment: bytes = b""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says of itself under a protocol."""
+        """Return what the member says of itself under a protocol."""
         return dict(self.call.protocols).get(protocol or "", b"")
 
     def touch(self, now_us: int) -> None:
-        """It lives."""
+        """Note that the member lives."""
         self.deadline_us = now_us + self.call.session_timeout_us
 
     def refuse(self, refusal: Refusal) -> None:
@@ -160,13 +160,13 @@ class KafkaGroup:
     """It is in the catalog."""
 
     def move(self, state: GroupState) -> None:
-        """The next state; only those of TRANSITIONS."""
+        """Go to the next state; only those of TRANSITIONS are allowed."""
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"group {self.name!r} cannot go from {self.state} to {state}")
         self.state = state
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can agree with all the others on one."""
+        """Return whether a member with these protocols can agree with all the others on one."""
         if not protocol_type or not protocols:
             return False
         if not self.members:
@@ -174,11 +174,11 @@ class KafkaGroup:
         return protocol_type == self.protocol_type and any(name in self.common() for name, _ in protocols)
 
     def common(self) -> set[str]:
-        """The protocols that every member knows."""
+        """Return the protocols that every member knows."""
         return set.intersection(*({name for name, _ in one.call.protocols} for one in self.members.values()))
 
     def select_protocol(self) -> str:
-        """Of the protocols all know, the one that most members like best."""
+        """Return, of the protocols that all know, the one that most members like best."""
         common = self.common()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -187,7 +187,7 @@ class KafkaGroup:
         return max(votes, key=lambda name: votes[name])
 
     def require(self, member_id: str, instance: str | None) -> KafkaGroupMember:
-        """The member; GROUP_MEMBER_NOT_FOUND, or MEMBER_REPLACED where its instance was started again."""
+        """Return the member. Raises GROUP_MEMBER_NOT_FOUND, or MEMBER_REPLACED if its instance was started again."""
         if instance is not None:
             holder = self.instances.get(instance)
             if holder is not None and holder != member_id:
@@ -211,7 +211,7 @@ class KafkaGroup:
             )
 
     def fenced_instance_error(self, instance: str) -> Refusal:
-        """What the former member of an instance is told."""
+        """Return what the former member of an instance is told."""
         return Refusal(
             Reason.MEMBER_REPLACED,
             f"group instance {instance!r} of {self.name!r} is fenced: another member "
@@ -219,11 +219,11 @@ class KafkaGroup:
         )
 
     def rebalance_error(self) -> Refusal:
-        """What a member is told that must join again."""
+        """Return what a member is told that must join again."""
         return Refusal(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} is rebalancing; rejoin the group")
 
     def join_result(self, member: KafkaGroupMember, *, members: bool) -> JoinGroupResult:
-        """What a member of this generation is told; the ``members`` only where it is to divide the work."""
+        """Return what a member of this generation is told; the ``members`` only if it is to divide the work."""
         return JoinGroupResult(
             self.generation,
             self.protocol_type,
@@ -247,5 +247,5 @@ class KafkaGroup:
 
 
 def no_group(name: str, reason: Reason = Reason.GROUP_NOT_FOUND) -> Refusal:
-    """What is said of a group, or of a member of one, that is not there."""
+    """Return the refusal for a group, or a member of one, that does not exist."""
     return Refusal(reason, f"member or group {name!r} does not exist (it left, or its session timed out); join")

@@ -59,7 +59,7 @@ class KafkaGroupCoordinator(Component):
         self._rebalancer = GroupRebalancer(settings.rebalance_delay_us, lambda: self.on_due())
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """The groups that the catalog lists, without members."""
+        """Load the groups that the catalog lists, without members."""
         for row in self._catalog.groups():
             if row.protocol == KAFKA:
                 self._groups[row.name] = KafkaGroup(row.name, kept=True)
@@ -76,7 +76,9 @@ class KafkaGroupCoordinator(Component):
     def sync(
         self, call: MemberCall, protocol: tuple[str | None, str | None], work: Mapping[str, bytes], *, now_us: int
     ) -> PendingResult[SyncGroupResult]:
-        """What the member is to do, done when the leader has said so: ``work`` by member id, only from the leader.
+        """Return what the member is to do, done when the leader has said so.
+
+        ``work`` by member id, only from the leader.
 
         ``protocol`` is (type, name) as the caller was told, None where it does not say.
         """
@@ -152,21 +154,21 @@ class KafkaGroupCoordinator(Component):
                 del self._groups[group.name]
 
     def stop(self) -> None:
-        """The broker stops: answer everybody who waits."""
+        """Answer everybody who waits: the broker stops."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.refuse(Refusal(Reason.STOPPING, "the broker is shutting down; retry later"))
 
     def names(self) -> Iterable[str]:
-        """All groups."""
+        """Return the names of all groups."""
         return self._groups.keys()
 
     def find(self, name: str) -> KafkaGroup | None:
-        """A group, to be looked at."""
+        """Return a group, to be looked at."""
         return self._groups.get(name)
 
     def delete(self, name: str, topics: Iterable[Topic]) -> None:
-        """The group and its positions; GROUP_NOT_EMPTY while it has members."""
+        """Delete the group and its positions. Raises GROUP_NOT_EMPTY while it has members."""
         group = self._require_deletable(name)
         self._catalog.remove_group(KAFKA, b"", name)
         self.delete_positions(name, topics)
@@ -174,7 +176,7 @@ class KafkaGroupCoordinator(Component):
         del self._groups[name]
 
     def delete_positions(self, name: str, topics: Iterable[Topic]) -> None:
-        """The positions of a group that is going to be deleted; GROUP_NOT_EMPTY while it has members."""
+        """Delete the positions of a group that is about to be deleted. Raises GROUP_NOT_EMPTY while it has members."""
         self._require_deletable(name)
         key = PositionKey(KAFKA, name)
         for topic in topics:
@@ -212,7 +214,7 @@ class KafkaGroupCoordinator(Component):
         self._positions.remove_from(partition, PositionKey(KAFKA, name))
 
     def position(self, name: str, partition: Partition) -> StoredPosition | None:
-        """The next offset, with the epoch and text the consumer gave."""
+        """Return the next offset, with the epoch and text the consumer gave."""
         return partition.positions.get(PositionKey(KAFKA, name))
 
     # -- how it works
@@ -346,7 +348,7 @@ class KafkaGroupCoordinator(Component):
         answer: PendingResult[JoinGroupResult],
         now_us: int,
     ) -> None:
-        """An instance was started again: it takes the place of its former member."""
+        """Give a restarted instance the place of its former member."""
         former = group.members.pop(group.instances[instance])
         former.refuse(group.fenced_instance_error(instance))
         member = KafkaGroupMember(call.new_member(), call, now_us + call.session_timeout_us)

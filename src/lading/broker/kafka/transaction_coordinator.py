@@ -97,7 +97,7 @@ class TransactionCoordinator(Component):
     def init_producer_id(
         self, name: str | None, timeout_us: int, known: ProducerIdAndEpoch | None, *, now_us: int
     ) -> PendingResult[ProducerIdAndEpoch]:
-        """An identity to produce under. Who had the name before is shut out, and what it left open aborted.
+        """Return an identity to produce under. Who had the name before is shut out, and what it left open aborted.
 
         ``known`` is the identity that the caller has had; PRODUCER_FENCED where the name has gone on since.
         """
@@ -139,13 +139,13 @@ class TransactionCoordinator(Component):
         return answer
 
     def add_partitions(self, caller: Caller, partitions: Iterable[Partition], *, now_us: int) -> None:
-        """The caller's transaction, begun where none is open, is going to write to these partitions."""
+        """Add partitions to the caller's transaction, which is begun if none is open."""
         producer = self._require(caller)
         self._open(producer, now_us)
         producer.partitions.update(partitions)
 
     def add_offsets(self, caller: Caller, *, now_us: int) -> None:
-        """The caller's transaction, begun where none is open, is going to store positions."""
+        """Let the caller's transaction, which is begun if none is open, store positions."""
         self._open(self._require(caller), now_us)
 
     def store_positions(
@@ -158,7 +158,7 @@ class TransactionCoordinator(Component):
         producer.pending_offsets.update(positions)
 
     def waits(self, partition: Partition, key: PositionKey) -> bool:
-        """Whether an open transaction may replace this position."""
+        """Return whether an open transaction may replace this position."""
         return any((partition, key) in producer.pending_offsets for producer in self._busy)
 
     def end(self, caller: Caller, committed: bool, *, now_us: int) -> PendingResult[None]:
@@ -278,15 +278,15 @@ class TransactionCoordinator(Component):
             del self._ids[producer.row.id]
 
     def rows(self) -> list[ProducerRow]:
-        """The producers that have a name."""
+        """Return the producers that have a name."""
         return [producer.row for producer in self._names.values()]
 
     def list_transactional(self) -> list[TransactionalProducer]:
-        """The producers that have a name, to be looked at."""
+        """Return the producers that have a name, to be looked at."""
         return list(self._names.values())
 
     def find(self, name: str) -> TransactionalProducer | None:
-        """The producer of a name, to be looked at."""
+        """Return the producer of a name, to be looked at."""
         return self._names.get(name)
 
     def writing(self, partition: Partition) -> list[ActiveProducer]:
@@ -328,7 +328,7 @@ class TransactionCoordinator(Component):
             self._busy.add(producer)
 
     def _renew(self, producer: TransactionalProducer, timeout_us: int, now_us: int) -> None:
-        """The next epoch, or another id where there is none left."""
+        """Give the producer the next epoch, or another id if there is none left."""
         before = producer.identity
         producer_id, epoch = before.producer_id, before.epoch + 1
         if before.epoch >= EPOCH_MAX:

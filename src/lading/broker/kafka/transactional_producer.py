@@ -101,7 +101,7 @@ class TransactionalProducer:
 
 
 def describe(producer: TransactionalProducer) -> str:
-    """How it is called in sentences."""
+    """Return how the producer is called in sentences."""
     return f"producer {producer.row.name!r}"
 
 

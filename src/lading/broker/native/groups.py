@@ -65,7 +65,7 @@ class NativeGroups(Component):
         self._groups: dict[str, _Group] = {}
 
     def load(self, topics: Sequence[Topic]) -> None:
-        """The groups that the catalog lists, without members."""
+        """Load the groups that the catalog lists, without members."""
         for row in self._catalog.groups():
             if row.protocol == NATIVE:
                 self._groups[row.name] = _Group(row.name, row.generation)
@@ -99,7 +99,7 @@ class NativeGroups(Component):
             self._drop(found, [member])
 
     def position(self, group: str, partition: Partition) -> StoredPosition | None:
-        """The group's next offset in a partition, with the epoch it was stored under."""
+        """Return the group's next offset in a partition, with the epoch it was stored under."""
         return partition.positions.get(PositionKey(NATIVE, group))
 
     def store_position(
@@ -124,11 +124,11 @@ class NativeGroups(Component):
         self._positions.store(partition, key, StoredPosition(offset, epoch, None, now_us))
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """The topic has other partitions now."""
+        """Note that the topic has other partitions now."""
         self._assign_anew(self._groups_reading(topic), topic, len(topic.partitions))
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """The topic is deleted: nobody reads it any more."""
+        """Forget the topic: nobody reads it any more."""
         groups = self._groups_reading(topic)
         for group in groups:
             for member in group.members.values():
@@ -179,11 +179,11 @@ class NativeGroups(Component):
             raise refused[0]
 
     def names(self) -> Iterable[str]:
-        """All groups."""
+        """Return the names of all groups."""
         return self._groups.keys()
 
     def members(self, group: str) -> tuple[int, list[str]]:
-        """The generation, and who is in it; nobody where there is no such group."""
+        """Return the generation, and who is in it; nobody if there is no such group."""
         found = self._groups.get(group)
         return (0, []) if found is None else (found.generation, list(found.members))
 

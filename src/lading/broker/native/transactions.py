@@ -98,7 +98,7 @@ class NativeTransactions(Component):
         self._settle(partition, transaction_id, not aborted)
 
     def begin(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
-        """A new transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
+        """Begin a transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
         deadline_us = now_us + (self._timeout_us if timeout_us is None else timeout_us)
         transaction_id = self._catalog.begin(scope, deadline_us)
         self._open[transaction_id] = OpenNativeTransaction(transaction_id, scope, deadline_us)
@@ -106,7 +106,7 @@ class NativeTransactions(Component):
         return transaction_id
 
     def require_open(self, transaction_id: int) -> OpenNativeTransaction:
-        """The transaction a block belongs to; refused where it is decided, expired or was never begun."""
+        """Return the transaction a block belongs to; refused if it is decided, expired or was never begun."""
         transaction = self._open.get(transaction_id)
         if transaction is None:
             raise Refusal(
@@ -224,7 +224,7 @@ class NativeTransactions(Component):
 
 
 def _was_settled(partition: Partition, transaction_id: int) -> bool:
-    """Whether the last owner let readers pass the transaction's first block: they never pass what is undecided."""
+    """Return whether the last owner let readers pass the transaction's first block, as it was decided."""
     return _ranges(partition)[transaction_id][0][0] < partition.log.recovery.settled_end
 
 

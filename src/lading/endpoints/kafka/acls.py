@@ -110,7 +110,7 @@ class Acls:
 
 
 def _matches(wanted: Any, rule: AccessRule) -> bool:
-    """Whether a rule, as Kafka says it, is what a filter asks for (KIP-290 for patterns)."""
+    """Return whether a rule, as Kafka says it, is what a filter asks for (KIP-290 for patterns)."""
     kind, name, pattern, acl = _told(rule)
     asked_name, asked_pattern = wanted.resource_name_filter, wanted.pattern_type_filter
     if asked_name is not None and asked_pattern == MATCH:

@@ -71,7 +71,7 @@ class ListNeed(NamedTuple):
 
 
 def _partitions(number: str, asked: str = "partition_index", name: str = "name") -> Callable[[Any, int], Row]:
-    """A topic's row, and in it the code for each partition."""
+    """Return a topic's row, and in it the code for each partition."""
 
     def refuse(row: Any, code: int) -> Row:
         numbers = [getattr(one, asked) if asked else one for one in row.partitions]

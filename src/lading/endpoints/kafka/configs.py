@@ -186,7 +186,7 @@ class _Handlers:
         return {**row, "error_code": 0, "configs": told}
 
     def resources(self, session: Session, request: Request) -> Fields:
-        """What has configs, or could have: topics, the broker and groups, as the newer request asks for them."""
+        """Return what has configs, or could have: topics, the broker and groups, as the newer request asks for them."""
         named = {
             TOPIC: [topic.flat_name for topic in expressible(self._context)],
             BROKER: [str(NODE_ID)],
@@ -218,7 +218,7 @@ class _Handlers:
         return await self._all_altered(request, lambda asked: changes_of(map(_change, asked.configs)))
 
     async def replace(self, session: Session, request: Request) -> Fields:
-        """All configs of a resource: those that are not named go back to what they are for all."""
+        """Replace all configs of a resource: those that are not named go back to their defaults."""
         unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
         return await self._all_altered(
             request, lambda asked: unset | changes_of((config.name, config.value) for config in asked.configs)
@@ -259,7 +259,7 @@ def _change(config: Any) -> tuple[str, str | None]:
 
 
 def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]]:
-    """All configs of a topic."""
+    """Return all configs of a topic."""
     own = settings.document()
     retention = context.services.settings.retention
     broker_wide: dict[str, Any] = {
@@ -305,6 +305,6 @@ def _row(
 
 
 def describe_topic(context: Context, topic: Topic) -> list[dict[str, Any]]:
-    """The configs of a topic as CreateTopics tells them."""
+    """Return the configs of a topic as CreateTopics tells them."""
     told = ("name", "value", "read_only", "config_source", "is_sensitive")
     return [{name: row[name] for name in told} for row in topic_rows(context, topic.settings)]

@@ -65,7 +65,7 @@ class Fetcher:
         """By user, and how the topic is named."""
 
     def fetch(self, connection: RequestContext, frame: memoryview) -> None:
-        """The request in ``frame``; MalformedMessage where the connection must be closed."""
+        """Answer the request in ``frame``. Raises MalformedMessage if the connection must be closed."""
         head = parse_request_header(frame)
         served = SERVED[FETCH]
         if not served.low <= head.version <= served.high:
@@ -114,7 +114,7 @@ class Fetcher:
         )
 
     def limit(self, asked_bytes: int) -> int:
-        """What one answer may hold."""
+        """Return how many bytes one response may hold."""
         return min(max(asked_bytes, 0), self._answer_bytes_max)
 
     def messages_out(self, count: int) -> None:
@@ -305,7 +305,7 @@ class DelayedFetch:
             self._connection.refuse(self._slot, "a fetch that waited failed")
 
     def cancel(self) -> None:
-        """The client is gone."""
+        """Wait no more: the client is gone."""
         self._end()
 
     def _unwatch(self) -> None:

@@ -71,7 +71,7 @@ class FetchReader:
     def read(
         self, partition: Partition, offset: int, *, committed: bool, max_bytes: int, force: bool, ahead: Ahead
     ) -> PartitionRecords:
-        """Batches from ``offset`` on, at most ``max_bytes``; at least one with ``force``, where there is any."""
+        """Return batches from ``offset`` on, at most ``max_bytes``; with ``force`` at least one, if there is any."""
         log = partition.log
         # most partitions of most fetches have nothing new
         if offset >= (log.last_stable_offset if committed else log.high_watermark) or (max_bytes <= 0 and not force):
@@ -135,7 +135,7 @@ class FetchReader:
 
 
 def _is_pass_through(reading: ReadResult, offset: int) -> bool:
-    """Whether all that was read is Kafka's, nothing of it is left out, and nothing is marked."""
+    """Return whether all that was read is Kafka's, nothing of it is left out, and nothing is marked."""
     at = offset
     for piece in reading.pieces:
         if piece.run.dialect != codes.KAFKA or piece.first != at:
@@ -159,7 +159,7 @@ def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> PartitionRec
 
 
 def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) -> ConvertedBatches:
-    """The batches of a reading for a Kafka consumer; from any thread."""
+    """Return the batches of a reading for a Kafka consumer; from any thread."""
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
     for piece in reading.pieces:
@@ -179,7 +179,7 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
 
 
 def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
-    """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
+    """Return messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.decode(piece.run, ScanRequest(first, end)):
         messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))

@@ -45,7 +45,7 @@ _MISSING_IS_ERROR_FROM: Final = 6
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """The handlers of this page."""
+    """Return the handlers of this module."""
     groups = Groups(context)
     return {
         versions.FIND_COORDINATOR: groups.find_coordinator,
@@ -210,7 +210,7 @@ class Groups:
         return {"results": [{"group_id": name, "error_code": codes[name]} for name in names]}
 
     def _topics_read_by(self, groups: Iterable[str]) -> Turns[dict[str, Sequence[Topic]]]:
-        """The topics in which each of these groups has a position."""
+        """Return the topics in which each of these groups has a position."""
         wanted, turn = {PositionKey(KAFKA, name): name for name in groups}, TurnCounter()
         found: dict[str, dict[Topic, None]] = {name: {} for name in groups}
         for topic in [topic for stream in self._context.broker.topology.streams() for topic in stream.topics.values()]:

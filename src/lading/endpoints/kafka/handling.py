@@ -114,7 +114,10 @@ class Context:
 def rows_by_topic(
     topics: Iterable[Any], name: str, row: Callable[[str, Any], Fields], *, rows_at_once: int = ROWS_AT_ONCE
 ) -> Turns[Fields]:
-    """An answer with a row for each partition that was asked for, in turns; ``name`` is the field of a topic's name."""
+    """Return an answer with a row for each partition that was asked for, in turns.
+
+    ``name`` is the field of a topic's name.
+    """
     turn = TurnCounter(rows_at_once)
     found = []
     for topic in topics:

@@ -73,7 +73,7 @@ class _Handlers:
         return self._framed(session, request, rows)
 
     async def _created(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
-        """The answer when the topics that are missing are created."""
+        """Return the answer once the missing topics are created."""
         for at, row in enumerate(rows):
             if row.error == UNKNOWN_TOPIC and row.name is not None:
                 try:
@@ -130,7 +130,7 @@ class _Handlers:
         }
 
     def _visible(self, session: Session) -> list[Topic]:
-        """All topics that the user may know of."""
+        """Return all topics that the user may know of."""
         return [topic for topic in expressible(self._context) if self._may_describe(session, topic)]
 
     def _may_describe(self, session: Session, topic: Topic) -> bool:
@@ -156,7 +156,7 @@ class _Handlers:
 
 
 def expressible(context: Context) -> list[Topic]:
-    """All topics whose names Kafka can say."""
+    """Return all topics whose names Kafka can express."""
     broker = context.broker
     found = [topic for stream in broker.topology.streams() for topic in stream.list_topics()]
     return [topic for topic in found if is_legal(topic.flat_name)]
@@ -167,7 +167,7 @@ def _row(topic: Topic) -> TopicMetadata:
 
 
 def _fields(row: TopicMetadata) -> Fields:
-    """A topic for DescribeTopicPartitions."""
+    """Return a topic for DescribeTopicPartitions."""
     return {
         "error_code": row.error,
         "name": row.name,

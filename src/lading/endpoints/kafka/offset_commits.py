@@ -33,7 +33,7 @@ _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metada
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """The handlers of this page."""
+    """Return the handlers of this module."""
     positions = GroupPositions(context)
     return {
         versions.OFFSET_COMMIT: positions.commit,
@@ -160,7 +160,7 @@ class GroupPositions:
 
 
 def _subscribed(group: KafkaGroup) -> Collection[str] | None:
-    """The topics that its members want; None where that cannot be read: it might be any."""
+    """Return the topics that its members want, or None if that cannot be read: it might be any."""
     topics: set[str] = set()
     try:
         for member in group.members.values():

@@ -46,7 +46,7 @@ class PartitionBatch:
 
 
 def _takes_long(size_bytes: int, codec: int) -> bool:
-    """Whether judging a batch would hold up the event loop."""
+    """Return whether judging a batch would hold up the event loop."""
     if engine.get_loaded(validation.KERNEL_MODULE) is None:
         return size_bytes > INLINE_TWIN_BYTES
     return size_bytes > INLINE_COMPRESSED_BYTES.get(codec, INLINE_BYTES)

@@ -20,14 +20,14 @@ would be final to them, in a transaction for the producer itself."""
 
 
 def coordinator_code(error: Refusal) -> int:
-    """The code for a refusal of the coordinator."""
+    """Return the code for a refusal of the coordinator."""
     return COORDINATOR_NOT_AVAILABLE if error.reason in _PASSING else code_of(error)
 
 
 def complete_with(
     answer: PendingResult[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
 ) -> Fields | Awaitable[Fields]:
-    """The fields of an answer, at once where it is there."""
+    """Return the fields of an answer, at once if it is there."""
 
     def made(done: PendingResult[T]) -> Fields:
         return fields(done.value) if done.error is None else refused(done.error)

@@ -321,7 +321,7 @@ class PendingProduce:
 
 
 def _outcome(batch: PartitionBatch) -> Outcome:
-    """What a client is told of one batch."""
+    """Return what a client is told of one batch."""
     append, error = batch.append, batch.refused
     if append is not None:
         error = append.error

@@ -44,7 +44,7 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
 
 
 def handlers(context: Context) -> dict[int, Handler]:
-    """All handlers of an endpoint, by key."""
+    """Return all handlers of an endpoint, by key."""
     found: dict[int, Handler] = {}
     authorizer = Authorizer(context)
     for room in HANDLER_MODULES:

@@ -37,7 +37,7 @@ class _Handlers:
         return take_turns(self._directories(request))
 
     def _directories(self, request: Request) -> Turns[Fields]:
-        """The data directory, its disk, and the size of the partitions asked for; null asks for all."""
+        """Return the data directory, its disk, and the size of the partitions asked for; null asks for all."""
         directory = self._context.services.settings.data.absolute()
         row: dict[str, Any] = {"log_dir": str(directory), "error_code": 0, "topics": []}
         try:
@@ -58,7 +58,7 @@ class _Handlers:
         return {"error_code": 0, "results": [row]}
 
     def _place(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:
-        """What is not there has no size, and no row."""
+        """Return a partition's row; what does not exist has no size, and no row."""
         try:
             topic = self._context.broker.topology.resolve(name)
         except Refusal:
@@ -83,7 +83,7 @@ class _Handlers:
         return {"partition_id": number, "error_code": ELECTION_NOT_NEEDED, "error_message": _LEADS}
 
     def moving(self, session: Session, request: Request) -> Fields:
-        """Partitions on their way to other brokers: none."""
+        """Return the partitions on their way to other brokers: none."""
         return {"error_code": 0, "error_message": None, "topics": []}
 
 

@@ -44,7 +44,10 @@ class ScramUsers:
         self._change = context.services.authenticator.change
 
     def describe(self, session: Session, request: Request) -> Fields:
-        """All users who have verifiers, or those named; whom the client may not see is as one who does not exist."""
+        """Return all users who have verifiers, or those named.
+
+        Whom the client may not see is as one who does not exist.
+        """
         users = self._access.table.users
         names = [one.name for one in request.body.users] if request.body.users else list(users)
         rows: list[Fields] = []

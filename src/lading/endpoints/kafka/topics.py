@@ -102,7 +102,7 @@ class _Handlers:
                 rows[place] = {**rows[place], "topic_id": UUID(bytes=topic.uuid), "configs": configs}
 
     def _checked(self, asked: Any) -> tuple[int, TopicSettings]:
-        """How many partitions a topic is to have, and its settings; raises what is wrong with them."""
+        """Return how many partitions a topic is to have, and its settings. Raises what is wrong with them."""
         if not is_legal(asked.name):
             raise _Refused(INVALID_TOPIC, why_illegal(asked.name))
         if self._exists(asked.name):

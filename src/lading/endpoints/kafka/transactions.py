@@ -25,7 +25,7 @@ _FENCED_FROM_ELSE: Final = 2
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """The handlers of this page."""
+    """Return the handlers of this module."""
     transactions = Transactions(context)
     return {
         versions.INIT_PRODUCER_ID: transactions.init,

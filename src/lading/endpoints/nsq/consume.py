@@ -175,7 +175,7 @@ class NsqConsumer:
     # -- what the client says
 
     def finish(self, source: Bytes, start: int, end: int) -> tuple[int, list[NsqProtocolError]]:
-        """The run of FIN commands at ``source[start:end]``: position behind it, and what of it is refused.
+        """Finish the run of FIN commands at ``source[start:end]``; return the position behind it, and what is refused.
 
         A fatal fault is the last one, and the position is behind its command.
         """
@@ -241,7 +241,7 @@ class NsqConsumer:
 
 
 def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
-    """Whether they are equal, told from their ends: both rise, and nothing is left out between."""
+    """Return whether both are equal, judged by their ends: both rise, and nothing is left out between."""
     count = len(given)
     return bool(
         count == len(offsets)
@@ -270,7 +270,7 @@ def convert_records(page: Page, fit: Fit) -> Records:
 
 
 def filter_of(identity: Identity, client: dict[str, str]) -> HeaderFilter | None:
-    """The filter that a client asked for; None where it asked for none, or for one that cannot be (nsq.md 4.4)."""
+    """Return the filter that a client asked for, or None if it asked for none or for an impossible one (nsq.md 4.4)."""
     asked: Any = identity.ext_filter
     if not asked:
         return None

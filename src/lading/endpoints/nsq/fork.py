@@ -18,5 +18,8 @@ PLAIN: Final = "plain"
 
 
 def takes_ext(topic: Topic) -> bool:
-    """Whether messages with an ext may be published to a topic: its readers are told so, by whatever way they ask."""
+    """Return whether messages with an ext may be published to a topic.
+
+    Its readers are told so, by whatever way they ask.
+    """
     return topic.settings.header_form != PLAIN

@@ -51,7 +51,7 @@ class CommandContext(Protocol):
         """Send message frames."""
 
     def channel_closed(self, reason: str) -> None:
-        """What it reads is deleted."""
+        """Close the connection: what it reads is deleted."""
 
 
 Handler = Callable[[CommandContext, Line, bytes], None]
@@ -90,7 +90,7 @@ def _nop(connection: CommandContext, line: Line, body: bytes) -> None:
 
 
 def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
-    """The checks in the order of the server's (nsq.md 1.8, 4.3)."""
+    """Subscribe, with the checks in the order of the server's (nsq.md 1.8, 4.3)."""
     name = line.command.name
     if connection.identity.heartbeat_ms < 0:
         raise NsqProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")

@@ -53,7 +53,7 @@ class NsqdHttp:
         self._publisher = Publisher(node, NAME)
 
     def routes(self) -> list[HttpRoute]:
-        """The table of routes. The fork makes and deletes topics at its nsqlookupd only."""
+        """Return the table of routes. The fork creates and deletes topics at its nsqlookupd only."""
         channel_work: dict[str, Callable[[Channel], Any]] = {
             "empty": lambda channel: channel.empty(),
             "pause": lambda channel: channel.pause(),
@@ -145,7 +145,7 @@ class NsqdHttp:
         return "OK"
 
     def _ext(self, request: Request) -> bytes:
-        """The ext of a publication: the parameter as it is, with members from headers, which stand over those in it."""
+        """Return the ext of a publication: the parameter, with members from headers, which win over those in it."""
         added = {
             name[len(EXT_HEADER) :]: value
             for name, value in reversed(request.headers.raw)

@@ -121,12 +121,12 @@ def access_of(method: str, path: str) -> Access:
 
 
 def is_v1(request: Request, strict: bool) -> bool:
-    """Whether the client gets the style of today; without ``strict`` everybody does."""
+    """Return whether the client gets the style of today; without ``strict`` everybody does."""
     return not strict or request.headers.get("accept", "") == V1
 
 
 def make_handler(work: Work, *, strict: bool, always_v1: bool = False) -> Handler:
-    """The handler of a route: answers and refusals of ``work`` in the style that the client asks for."""
+    """Return the handler of a route: responses and refusals of ``work`` in the style that the client asks for."""
 
     async def handle(request: Request, parameters: Parameters) -> Response:
         modern = always_v1 or is_v1(request, strict)
@@ -151,19 +151,19 @@ async def make_response(data: Any, modern: bool) -> Response:
 
 
 def error_response(fault: HttpFault, modern: bool) -> Response:
-    """A refusal."""
+    """Return the response for a refusal."""
     if modern:
         return Response(_dump({"message": fault.code}), fault.status, _V1_HEADERS, _JSON)
     return Response(_dump({"status_code": 500, "status_txt": fault.code, "data": None}), 500, media_type=_JSON)
 
 
 def refuse(error: LadingError) -> Response:
-    """The answer to what no handler took on itself."""
+    """Return the response to what no handler took on."""
     return error_response(fault_of(error), True)
 
 
 def missing(strict: bool) -> Callable[[Request, int], Response]:
-    """The answer where there is no such path or method."""
+    """Return the response for a path or method that does not exist."""
     return lambda request, status: error_response(HttpFault(_MISSING[status]), is_v1(request, strict))
 
 
@@ -171,7 +171,7 @@ _MISSING: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
 def fault_of(error: LadingError) -> HttpFault:
-    """An error in the words of NSQ's HTTP."""
+    """Return an error in the words of NSQ's HTTP."""
     if isinstance(error, HttpFault):
         return error
     if isinstance(error, NsqProtocolError):

@@ -70,7 +70,7 @@ class NsqdProducer:
         return f"{self.broadcast_address}:{self.http_port}"
 
     def document(self) -> dict[str, Any]:
-        """As lookups tell of it."""
+        """Return the node as lookups describe it."""
         return {
             "id": self.remote_address,
             "remote_address": self.remote_address,
@@ -93,13 +93,13 @@ class Lookup:
         """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
     def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
-        """Whether a node may register more, of which one node may have ``count_max``."""
+        """Return whether a node may register more, of which one node may have ``count_max``."""
         if producer.registrations_count >= count_max:
             return False
         return sum(one.registrations_count for one in self.others) < NODES_SHARE * count_max
 
     def _producers_of(self, topic: str) -> list[NsqdProducer]:
-        """Every node that has the topic, our own first; ours has only this one."""
+        """Return every node that has the topic, our own first; ours has only this one."""
         own: list[Topic] = []
         with suppress(Refusal):
             own.append(self._node.find(topic))
@@ -107,7 +107,7 @@ class Lookup:
         return [one for one in producers if topic in one.topics]
 
     def _producers(self) -> Turns[list[NsqdProducer]]:
-        """Every node there is with all that it has, our own first."""
+        """Return every node with all that it has, our own first."""
         topics, turn = {}, TurnCounter()
         for topic in list(self._node.topics()):
             topics[topic.flat_name] = self._registered(topic)
@@ -164,7 +164,7 @@ class Lookup:
         return found
 
     def topics(self) -> Turns[list[str]]:
-        """Names of all topics, in turns."""
+        """Return names of all topics, in turns."""
         names: set[str] = set()
         for one in (yield from self._producers()):
             names.update(one.topics)
@@ -172,16 +172,16 @@ class Lookup:
         return (yield from sort_in_turns(names))
 
     def channels(self, topic: str) -> list[str]:
-        """Names of a topic's channels."""
+        """Return names of a topic's channels."""
         partitions = (one.topics.get(topic, {}) for one in self._producers_of(topic))
         return sorted({channel for some in partitions for channels in some.values() for channel in channels})
 
     def knows(self, topic: str) -> bool:
-        """Whether any node has the topic."""
+        """Return whether any node has the topic."""
         return bool(self._producers_of(topic))
 
     def lookup(self, topic: str, partition: int = -1) -> dict[str, Any]:
-        """Which nodes have a topic, and which of them each partition; partition -1 is any."""
+        """Return which nodes have a topic, and which of them each partition; partition -1 is any."""
         found = [one for one in self._producers_of(topic) if not self._buried(topic, one)]
         numbers = {number: one for one in reversed(found) for number in one.topics[topic]}
         if partition >= 0:
@@ -194,7 +194,7 @@ class Lookup:
         }
 
     def nodes(self) -> Turns[list[dict[str, Any]]]:
-        """All nodes with what they have, in turns."""
+        """Return all nodes with what they have, in turns."""
         told, turn = [], TurnCounter()
         for one in (yield from self._producers()):
             topics = yield from sort_in_turns(one.topics)
@@ -211,7 +211,7 @@ class Lookup:
 
 
 def of(services: Services) -> Lookup:
-    """The registry of this process's services; the same one each time."""
+    """Return the registry of this process's services; the same one each time."""
     from .node import of as node_of
 
     lookup: Lookup = services.shared.get(Lookup) or Lookup(node_of(services))

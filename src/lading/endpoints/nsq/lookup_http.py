@@ -29,7 +29,7 @@ class LookupHttp:
         self._lookup = lookup
 
     def routes(self) -> list[HttpRoute]:
-        """The table of routes; the seed spells one of them in two ways."""
+        """Return the table of routes; the seed spells one of them in two ways."""
         creating = ("/topic/create", "/topic/creat")
         rows: list[tuple[str, str, Any]] = [
             ("GET", "/ping", self._ping),
@@ -70,7 +70,7 @@ class LookupHttp:
         return found
 
     def _meta(self, name: str) -> dict[str, Any]:
-        """What the seed's clients go by: who may, takes exts."""
+        """Return what the seed's clients go by: who may read, who takes exts."""
         try:
             topic = self._node.find(name)
         except Refusal:

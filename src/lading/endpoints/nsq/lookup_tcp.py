@@ -51,7 +51,7 @@ class LookupHandlers:
     registrations_max: int
 
     def describe_own(self) -> dict[str, Any]:
-        """What a node is told of this one."""
+        """Return what a node is told of this one."""
         tcp, http = self.node.tcp_address(), self.node.http_address()
         return {
             "tcp_port": tcp.port if tcp else 0,
@@ -144,7 +144,7 @@ class LookupSession(ProtocolSession):
         return Stage.PARTIAL if self._awaits_body else Stage.BUSY
 
     def _wait_until(self, due_us: int) -> None:
-        """A node that goes on saying nothing is gone then."""
+        """Close the connection of a node that has said nothing by then."""
         self.connection.tick_at(due_us)
 
     # -- what it says

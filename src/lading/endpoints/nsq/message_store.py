@@ -94,7 +94,7 @@ class BatchStore:
 
 
 def require_count(count: int) -> int:
-    """How many messages an MPUB says it has; Fault E_BAD_BODY."""
+    """Return how many messages an MPUB says it has. Raises NsqProtocolError E_BAD_BODY."""
     if not 0 < count <= _COUNT_MAX:
         raise NsqProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
     return count
@@ -105,7 +105,7 @@ def _size_at(source: Bytes, at: int) -> int:
 
 
 def _refused(stored: Stored, command: Command, topic: str, published: Bytes) -> NsqProtocolError:
-    """The fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
+    """Return the fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
     batch = command.batch
     at = _item_at(published, stored.messages_count) if batch else 0
     size, most = _size_at(published, at), limits.MESSAGE_BYTES_MAX

@@ -61,7 +61,7 @@ class NodeClient(Protocol):
     """Messages by topic."""
 
     def topic_upgraded(self, topic: Topic) -> None:
-        """From now on readers of a topic must take the extended form."""
+        """Note that readers of a topic must take the extended form from now on."""
 
 
 class Node:
@@ -119,12 +119,12 @@ class Node:
         return flat_topic_resource(self.broker.topology, name)
 
     def topics(self) -> Iterator[Topic]:
-        """Those whose names NSQ can express, by name."""
+        """Return the topics whose names NSQ can express, by name."""
         found = [topic for stream in self.broker.topology.streams() for topic in stream.topics.values()]
         yield from sorted((one for one in found if limits.is_name(one.flat_name)), key=lambda one: one.flat_name)
 
     def find(self, name: str) -> Topic:
-        """The topic; Refusal where there is none."""
+        """Return the topic. Raises Refusal if there is none."""
         if not limits.is_name(name):
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"{name!r} is no topic name")
         return self.broker.topology.resolve(name)
@@ -214,22 +214,22 @@ class Node:
         return topic
 
     async def upgrade(self, topic: Topic) -> None:
-        """From now on clients must take the extended form; readers of the plain one are told so and disconnected."""
+        """Demand the extended form from now on; readers of the plain one are told so and disconnected."""
         extended = replace(topic.settings, header_form=EXTENDED)
         await self.services.changes.make_in_turn(topic, self.broker.changes.alter_topic(topic, extended))
         for connection in list(self.connections):
             connection.topic_upgraded(topic)
 
     def open_channel(self, topic: Topic, name: str) -> Channel:
-        """The channel, made where it is missing."""
+        """Return the channel, created if it does not exist."""
         return self.channels.open(topic, name, start=ChannelStart.END if self.strict else ChannelStart.KEPT)
 
     def find_channel(self, topic: Topic, name: str) -> Channel | None:
-        """The channel, if there is one."""
+        """Return the channel, if there is one."""
         return self.channels.find(topic, name)
 
     async def delete(self, topic: Topic) -> None:
-        """The topic with its channels; their clients are disconnected."""
+        """Delete the topic with its channels; their clients are disconnected."""
         await self.services.changes.make_in_turn(topic, self.broker.changes.delete_topic(topic))
 
     def record_deletion(self, topic: str, channel: str = "") -> None:
@@ -239,7 +239,7 @@ class Node:
         self._deleted[topic, channel] = now_s + DELETED_S
 
     def was_deleted(self, topic: str, channel: str = "") -> bool:
-        """Whether the lookup did it already, a moment ago; said once."""
+        """Return, once, whether the lookup deleted it already, a moment ago."""
         return self._deleted.pop((topic, channel), 0.0) > time.monotonic()
 
     def forget_ephemeral(self) -> None:
@@ -283,7 +283,7 @@ class Node:
 
 
 def of(services: Services) -> Node:
-    """The node of this process's services; the same one each time."""
+    """Return the node of this process's services; the same one each time."""
     node: Node = services.shared.setdefault(Node, None) or Node(services)
     services.shared[Node] = node
     return node

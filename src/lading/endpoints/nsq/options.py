@@ -37,7 +37,7 @@ OPTIONS: Final[Mapping[str, Callable[[Node], Any]]] = {
 
 
 def option(node: Node, name: str) -> Any:
-    """The value of an option; HttpFault for one that is none here."""
+    """Return the value of an option. Raises HttpFault for an unknown one."""
     if name not in OPTIONS:
         raise HttpFault("INVALID_OPTION")
     return OPTIONS[name](node)

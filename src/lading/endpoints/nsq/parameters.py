@@ -19,7 +19,7 @@ _NUMBER_DIGITS_MAX: Final = 9
 
 
 def topic_name(request: Request) -> str:
-    """The ``topic`` parameter; HttpFault where it is missing or no name."""
+    """Return the ``topic`` parameter. Raises HttpFault if it is missing or not a name."""
     name = request.query_params.get("topic", "")
     if not name:
         raise HttpFault("MISSING_ARG_TOPIC")
@@ -29,7 +29,7 @@ def topic_name(request: Request) -> str:
 
 
 def channel_name(request: Request) -> str:
-    """The ``channel`` parameter."""
+    """Return the ``channel`` parameter."""
     name = request.query_params.get("channel", "")
     if not name:
         raise HttpFault("MISSING_ARG_CHANNEL")
@@ -39,7 +39,7 @@ def channel_name(request: Request) -> str:
 
 
 def topic_of(node: Node, request: Request) -> Topic:
-    """The topic that a request names; HttpFault where there is none."""
+    """Return the topic that a request names. Raises HttpFault if there is none."""
     name = topic_name(request)
     try:
         return node.find(name)
@@ -48,7 +48,7 @@ def topic_of(node: Node, request: Request) -> Topic:
 
 
 def channel_of(node: Node, request: Request) -> Channel:
-    """The channel that a request names."""
+    """Return the channel that a request names."""
     channel = node.find_channel(topic_of(node, request), channel_name(request))
     if channel is None:
         raise HttpFault("CHANNEL_NOT_FOUND")
@@ -56,7 +56,10 @@ def channel_of(node: Node, request: Request) -> Channel:
 
 
 def number(request: Request, name: str, fault: str, default: int | None = None) -> int:
-    """A whole number from 0; HttpFault ``fault`` where it is none, MISSING_… where there is none and no default."""
+    """Return a whole number from 0.
+
+    Raises HttpFault ``fault`` if it is not one, MISSING_… if it is missing without default.
+    """
     text = request.query_params.get(name, "")
     if not text:
         if default is None:

@@ -57,7 +57,7 @@ class PublicationReader:
         """That of the last publication, if it was gathered with others and each one like it may be."""
 
     def take_first(self, line: Line, now_us: int) -> Publication | None:
-        """A publication by a line that is not known yet: its size is looked at before its topic."""
+        """Take a publication by a line that is not known yet: its size is checked before its topic."""
         inbox, command = self._inbox, line.command
         if command.parameters[1] == 2 and len(line.parameters) == 2 and not command.lacking:
             commands.partition_of(line.parameters[1])
@@ -79,9 +79,9 @@ class PublicationReader:
         return self.take(route, known, line.end, now_us)
 
     def take_repeated(self, now_us: int) -> Publication | None:
-        """All that was received, if it is just one publication by the line of the one before; else None.
+        """Take all that was received if it is one publication by the line of the one before, else return None.
 
-        Only for a connection of which nothing waits for an answer, with its inbox read from the front.
+        Only for a connection of which nothing waits for a response, with its inbox read from the front.
         """
         inbox, line = self._inbox, self._line
         end, body = inbox.have, len(line) + _SIZE_BYTES
@@ -103,7 +103,7 @@ class PublicationReader:
             raise fault_of(error, route.failure) from None
 
     def take(self, route: PublishRoute, line: bytes, line_end: int, now_us: int) -> Publication | None:
-        """The publication at the front, or a run of them with the same ``line``; None where it is not whole."""
+        """Take the publication at the front, or a run of them with the same ``line``; None if it is not whole."""
         inbox, command = self._inbox, route.command
         body = line_end + _SIZE_BYTES
         if inbox.have < body:
@@ -134,7 +134,7 @@ class PublicationReader:
         self._connection.abort()
 
     def _publish_run(self, route: PublishRoute, start: int, body: int, end: int, now_us: int) -> Publication:
-        """The command at ``start``, and those behind it with the same line."""
+        """Publish the command at ``start``, and those behind it with the same line."""
         inbox, command = self._inbox, route.command
         if self._gathering.waiting:
             # what this connection has sent before goes before

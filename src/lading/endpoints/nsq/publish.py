@@ -74,7 +74,10 @@ class Publisher:
             return self.resolve(line, parsed.command, list(parsed.parameters))
 
     def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> PublishRoute:
-        """What a publishing line means, remembered. Raises a Fault if it may not be published, TopicNeeded."""
+        """Return what a publishing line means, and remember it.
+
+        Raises NsqProtocolError if it may not be published, TopicNeeded if the topic has to be created first.
+        """
         # a parameter too many is passed over, as it is by the server
         number = commands.partition_of(parameters[1]) if len(parameters) == 2 and not command.lacking else -1
         name = parameters[0].decode(errors="replace")
@@ -84,7 +87,7 @@ class Publisher:
         return route
 
     def to(self, topic: Topic, command: Command, number: int = -1) -> PublishRoute:
-        """A route to a partition, -1 for any in turn."""
+        """Return a route to a partition, -1 for any in turn."""
         choice: PartitionChoice = ByNumber(number) if number >= 0 else Balanced()
         fixed = topic.partition(max(number, 0)) if number >= 0 or len(topic.partitions) == 1 else None
         return PublishRoute(

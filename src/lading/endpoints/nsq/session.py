@@ -253,9 +253,9 @@ class NsqdSession(ProtocolSession):
     # -- commands
 
     def _is_overfull(self) -> bool:
-        """Whether a client that does not read has to before it is read: nothing may pile up that it is answered.
+        """Return whether a client must read before its commands are read: its responses may not pile up.
 
-        A subscriber may go on a while, for what it finishes is not answered.
+        A subscriber may go on for a while, since what it finishes is not answered.
         """
         return self.consumer is None or self.connection.unsent_bytes() > self._full_bytes
 
@@ -326,7 +326,7 @@ class NsqdSession(ProtocolSession):
         self._leave_plain()
 
     def _leave_plain(self) -> None:
-        """What needs TLS may be asked from now on."""
+        """Note that what needs TLS may be asked from now on."""
         self.offers_tls = self.needs_tls = False
         self._routes = self.intake.publisher.routes
 
@@ -336,7 +336,7 @@ class NsqdSession(ProtocolSession):
         self.connection.tick_at(self.now_us + interval_us if interval_us > 0 else None)
 
     def _answer(self, line: Line) -> bool:
-        """Any command but a publication."""
+        """Answer any command but a publication."""
         inbox = self.inbox
         body = b""
         if line.command.body is commands.Body.SIZED:
@@ -361,13 +361,13 @@ class NsqdSession(ProtocolSession):
         return True
 
     def topic_upgraded(self, topic: Topic) -> None:
-        """A reader of plain frames cannot go on with an extended topic: it is cut, as the server does it."""
+        """Cut a reader of plain frames off an extended topic, as the server does."""
         reads = self.consumer is not None and self.consumer.channel.topic is topic
         if reads and not self.identity.extend_support:
             self.connection.close()
 
     def channel_closed(self, reason: str) -> None:
-        """What it reads is deleted."""
+        """Close the connection: what it reads is deleted."""
         self.connection.close()
 
     def _on_created(self, creation: Future[object]) -> None:

@@ -22,7 +22,7 @@ ROWS_AT_ONCE: Final = 50
 
 
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:
-    """The document, in turns; only one topic or channel where named, without ``clients`` only how many there are.
+    """Return the document, in turns: of one topic or channel if named, without ``clients`` only how many there are.
 
     Times in it are nanoseconds where NSQ's are.
     """
@@ -150,7 +150,7 @@ def _client(connection: NodeClient) -> dict[str, Any]:
 
 
 def statistics_text(document: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the same for people."""
     lines = [
         f"nsqd v{document['version']}",
         f"start_time {time.strftime('%FT%TZ', time.gmtime(document['start_time']))}",

@@ -58,7 +58,7 @@ _OFFSETS: Final[Mapping[str, Callable[[Partition, int], int]]] = {
 
 
 def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
-    """What the line asks for; Fault where it cannot be."""
+    """Return what the line asks for. Raises NsqProtocolError if that is impossible."""
     name = line.command.name
     topic_name, channel = (word.decode(errors="replace") for word in line.parameters[:2])
     if not limits.is_name(topic_name):
