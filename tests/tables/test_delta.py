@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from lading import Producer, testing
+from lading.model.errors import LocalError
+from lading.tables.formats import delta
+from lading.tables.formats.delta_statistics import file_statistics
+from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestReport, ingest
+from lading.tables.manifest import DataFile
+from lading.tables.state import PipelineStateDirectory
 
 from .direct import DirectExecutor
 
@@ -37,8 +52,11 @@ def send(broker: testing.Running, topic: str, rows: range) -> None:
             producer.send(topic, b"{}", headers={"carrier": "UA", "delay": row})
 
 
-def run(broker: testing.Running, topic: str, table: Path, columns: str = COLUMNS) -> IngestReport:
-    return ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", columns=columns, max_rows=10)
+def run(
+    broker: testing.Running, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None
+) -> IngestReport:
+    target = f"delta:{table}"
+    return ingest(DirectExecutor(), broker.url, topic, target, columns=columns, max_rows=10, state_dir=state)
 
 
 def delays(table: Path) -> list[int]:
@@ -61,3 +79,203 @@ def test_a_topic_becomes_a_delta_table_and_goes_on(broker: testing.Running, topi
     rows = polars.read_delta(str(table)).sort("offset")
     assert rows["offset"].to_list() == list(range(30)) and set(rows["carrier"]) == {"UA"}
     assert rows["payload"].to_list() == [b"{}"] * 30
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def _crash(*arguments: Any) -> Any:
+    raise Crash
+
+
+@pytest.mark.parametrize(
+    ("home", "name"), [(delta.DeltaTable, "_commit_log"), (PipelineStateDirectory, "note_published")],
+    ids=["before the log knows", "before the state knows"],
+)  # fmt: skip
+def test_a_batch_that_is_committed_again_is_in_the_table_once(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 20))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(home, name, _crash)
+        run(broker, topic, table)
+    run(broker, topic, table)
+    assert delays(table) == list(range(20))
+    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
+    assert [commit.get("lading.manifest") for commit in DeltaTable(table).history()] == [2, 1, None]
+    assert DeltaTable(table).transaction_version(owner) == 2
+
+
+def test_a_state_that_is_older_than_its_table_is_refused(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
+    send(broker, topic, range(10))
+    run(broker, topic, table, state=state)
+    shutil.copytree(state, backup)
+    send(broker, topic, range(10, 20))
+    run(broker, topic, table, state=state)
+    with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
+        run(broker, topic, table, state=backup)
+    assert delays(table) == list(range(20))
+
+
+def test_a_second_run_with_the_same_number_and_other_files_is_refused(
+    broker: testing.Running, topic: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
+    other = DataFile(".", "b.parquet", "other.parquet", 10, 100, "xxh3-128:00")
+    with pytest.raises(LocalError, match=r"has manifest 1 of pipeline .* with other files"):
+        open_table(table).commit((owner, 1), [other], os.replace)
+    assert delays(table) == list(range(10))
+
+
+def test_others_may_append_and_compact(
+    broker: testing.Running, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(20))
+    run(broker, topic, table)
+    write_deltalake(table, DeltaTable(table).to_pyarrow_table().slice(0, 1), mode="append")
+    send(broker, topic, range(20, 25))
+    run(broker, topic, table)
+    assert len(delays(table)) == 26
+    held = DeltaTable(table)
+    assert held.optimize.compact()["numFilesRemoved"] == 4
+    held.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    send(broker, topic, range(25, 30))
+    run(broker, topic, table)
+    # what was compacted away is not missing
+    assert not caplog.records
+    assert len(delays(table)) == 31 and set(delays(table)) == set(range(30))
+    next(path for path in table.glob("*.parquet") if path.name in held.file_uris()[0]).unlink()
+    (newest,) = table.glob(f"{topic}-*-00000004-*.parquet")
+    newest.unlink()
+    run(broker, topic, table)
+    assert [record.getMessage() for record in caplog.records if newest.name in record.getMessage()]
+
+
+def test_a_commit_that_a_change_of_columns_overtakes_is_tried_again(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 15))
+    commit = DeltaTable.create_write_transaction
+    overtaken: list[bool] = []
+
+    def commit_and_be_overtaken(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+        if not overtaken:
+            overtaken.append(True)
+            DeltaTable(table).alter.add_columns([Field("note", PrimitiveType("string"))])
+        commit(self, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_be_overtaken)
+    run(broker, topic, table)
+    assert overtaken and delays(table) == list(range(15))
+    assert "note" in DeltaTable(table).schema().to_arrow().names
+
+
+def test_columns_are_added_and_keep_their_types(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(3))
+    run(broker, topic, table, "offset, delay int")
+    send(broker, topic, range(3, 5))
+    run(broker, topic, table, "offset, delay int, carrier string, partition")
+    rows = polars.read_delta(str(table)).sort("offset")
+    assert rows["carrier"].to_list() == [None] * 3 + ["UA"] * 2
+    assert rows["partition"].to_list() == [None] * 3 + [0] * 2
+    assert delays(table) == list(range(5))
+    DeltaTable(table).alter.add_columns([Field("tail", PrimitiveType("string"))])
+    all_columns = "offset, delay int, carrier string, partition"
+    with pytest.raises(
+        LocalError, match=r"has the column 'tail' as string, and now it would be integer; a table keeps"
+    ):
+        run(broker, topic, table, f"{all_columns}, tail int")
+    with pytest.raises(LocalError, match=r"has the column 'tail', and 'Tail' differs from it in case alone"):
+        run(broker, topic, table, f"{all_columns}, Tail string")
+    with pytest.raises(LocalError, match=r"has the column 'delay' as int32, and now it would be int64"):
+        run(broker, topic, table, "offset, delay bigint, carrier string, partition")
+
+
+def _of_others(table: Path) -> None:
+    write_deltalake(table, pa.table({"a": [1]}))
+
+
+def _log_deleted(table: Path) -> None:
+    shutil.rmtree(table / "_delta_log")
+
+
+def _log_damaged(table: Path) -> None:
+    (table / "_delta_log" / f"{1:020d}.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("begun", "change", "sentence"),
+    [
+        (False, _of_others, "holds a Delta table that Lading did not make, .*; name another directory"),
+        (True, _log_deleted, "_delta_log is missing, .*; restore it, or name another table"),
+        (True, _log_damaged, "its log cannot be read or written: .*; mend that"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_of_this_run_is_refused(
+    broker: testing.Running, topic: str, tmp_path: Path, begun: bool, change: Callable[[Path], None], sentence: str
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(3))
+    if begun:
+        run(broker, topic, table)
+    change(table)
+    with pytest.raises(LocalError, match=sentence):
+        run(broker, topic, table)
+
+
+def test_without_the_library_it_is_named(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, topic, range(1))
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(LocalError, match=r"needs the package deltalake; install lading\[delta\]"):
+        run(broker, topic, tmp_path / "table")
+
+
+def test_statistics_are_those_that_deltalake_writes(tmp_path: Path) -> None:
+    """Of the same file; but that the upper bound of a time is not cut below the times that it bounds."""
+    moment = datetime(2024, 2, 29, 12, 0, 1, 123_456, tzinfo=UTC)
+    table = pa.table({
+        "number": pa.array([3, None, -7], pa.int64()),
+        "small": pa.array([1, 2, 3], pa.int8()),
+        "text": ["b", "\u00e9", None],
+        "day": [date(2024, 1, 2), date(1969, 1, 1), None],
+        "moment": pa.array([moment, None, moment], pa.timestamp("us", "UTC")),
+        "nothing": pa.array([None] * 3, pa.int32()),
+    })  # fmt: skip
+    write_deltalake(tmp_path, table)
+    (path,) = tmp_path.glob("*.parquet")
+    (line,) = (
+        json.loads(line)["add"] for line in (tmp_path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        if "add" in json.loads(line)
+    )  # fmt: skip
+    expected, found = json.loads(line["stats"]), json.loads(file_statistics(pq.read_metadata(path)))
+    assert expected["maxValues"].pop("moment") == "2024-02-29T12:00:01.123Z"
+    assert found["maxValues"].pop("moment") == "2024-02-29T12:00:01.124Z"
+    assert found == expected
+
+
+def test_readers_skip_files_and_no_rows(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(30))
+    run(broker, topic, table)
+    held = DeltaTable(table)
+    times = sorted(held.to_pyarrow_table(columns=["timestamp"])["timestamp"].to_pylist(), key=str)
+    for low in (times[0], times[-1]):
+        rows = held.to_pyarrow_dataset().to_table(filter=ds.field("timestamp") == low)
+        assert rows.num_rows == times.count(low)
+    assert held.to_pyarrow_dataset().to_table(filter=ds.field("offset") >= 25)["offset"].to_pylist() == [*range(25, 30)]
+    assert polars.scan_delta(str(table)).filter(polars.col("offset") >= 25).collect().height == 5

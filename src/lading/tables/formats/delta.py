@@ -245,8 +245,10 @@ class DeltaTable(ParquetTable):
         try:
             yield
         except DeltaError as error:
+            # a stack of the library follows the first line
+            what = str(error).partition("\n")[0]
             raise LocalError(
-                f"the table {self.directory}: its log cannot be read or written: {error}; mend that, and run this again"
+                f"the table {self.directory}: its log cannot be read or written: {what}; mend that, and run this again"
             ) from error
 
 
