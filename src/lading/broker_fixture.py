@@ -1,0 +1,338 @@
+"""The broker that tests share: topics for one test each, waiting for messages, restarts; what `pytest_plugin` gives."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from .model.errors import LocalError
+from .model.values import HeaderValue
+from .testing import FREE_PORT, HANG_S, READY_TIMEOUT_S, Running, start
+
+if TYPE_CHECKING:
+    from .model.headers import Headers
+    from .model.message import Message
+    from .transports.lading.transport import LadingTransport
+
+ExpectedHeaders = Mapping[str, str | bytes | bool | int | float | HeaderValue | None]
+WAIT_S: Final = 5.0
+"""So long ``wait_for`` waits unless it is told otherwise."""
+STEP_S: Final = 0.05
+"""A wait for messages looks at the time so often."""
+SHOWN_MAX: Final = 10
+"""An error shows so many of the messages that came instead."""
+UNENCRYPTED: Final = ("iggy_quic",)
+"""Endpoints without the setting ``tls.enabled``: QUIC is always encrypted."""
+
+
+class LadingBroker:
+    """A broker on free ports of the loopback, with a directory of its own, that many tests share.
+
+    ``settings`` are those of ``lading serve`` by dotted key; acknowledged messages need not survive a power cut here
+    (``durability = "os"``). ``tls`` encrypts every endpoint, with a certificate of the broker's own in ``ca_file``.
+    ``users`` are names and passwords; the first is the administrator, and requests over HTTP have to log in.
+
+    ``kafka``, ``iggy_tcp``, … are addresses, ``host:port``. It ends with the ``with`` block, or with this process
+    however that ends. One thread may use it at a time, and only the process that started it.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        timeout_s: float = READY_TIMEOUT_S,
+    ) -> None:
+        from .settings import EndpointSettings
+
+        self._settings: dict[str, Any] = {"durability": "os", "broker.stall_timeout_ms": int(HANG_S * 1_000)}
+        for name in EndpointSettings.model_fields:
+            self._settings[f"endpoints.{name}.address"] = FREE_PORT
+            if tls and name not in UNENCRYPTED:
+                self._settings[f"endpoints.{name}.tls.enabled"] = True
+        self._settings |= settings or {}
+        self._tls = tls
+        self._users = dict(users or {})
+        self._timeout_s = timeout_s
+        self._numbers = count(1)
+        self._running: Running | None = None
+        self._transport: LadingTransport | None = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="lading-")
+        self._directory = Path(self._scratch.name)
+
+    # life
+
+    def __enter__(self) -> LadingBroker:
+        try:
+            self._add_users()
+            self._start()
+            # a restarted broker is found where it was
+            for name, address in self.process.endpoints.items():
+                self._settings[f"endpoints.{name}.address"] = address
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the broker and remove its directory; raises LocalError if it hangs. Further calls do nothing."""
+        try:
+            self._stop(crash=False)
+        finally:
+            self._scratch.cleanup()
+
+    @contextmanager
+    def outage(self, *, crash: bool = False) -> Iterator[None]:
+        """A block in which nobody answers; afterwards the broker is back, at the same addresses and with its messages.
+
+        With ``crash`` it is killed instead of stopped: requests in flight get no response.
+        """
+        self._stop(crash=crash)
+        try:
+            yield
+        finally:
+            self._start()
+
+    def restart(self, *, crash: bool = False) -> None:
+        """Stop, or kill, the broker and start it again on the same addresses and data; all connections end."""
+        with self.outage(crash=crash):
+            pass
+
+    @property
+    def process(self) -> Running:
+        """The process that runs; LocalError while there is none."""
+        if self._running is None:
+            raise LocalError("the broker does not run: use it inside its with block, and not while it is stopped")
+        return self._running
+
+    def _add_users(self) -> None:
+        if not self._users:
+            return
+        from .clock import now_us
+        from .serve import change_access
+
+        def add(name: str, password: str, is_first: bool) -> None:
+            change_access(
+                self._directory / "data",
+                lambda access: access.add_user(name, password, now_us=now_us(), is_administrator=is_first),
+            )
+
+        for number, (name, password) in enumerate(self._users.items()):
+            add(name, password, number == 0)
+
+    def _start(self) -> None:
+        self._running = start(self._directory / "data", self._settings, self._directory / "stderr.log", self._timeout_s)
+
+    def _stop(self, *, crash: bool) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        running, self._running = self._running, None
+        if running is None:
+            return
+        if crash:
+            running.kill()
+        else:
+            running.stop()
+
+    # addresses
+
+    def address(self, endpoint: str) -> str:
+        """``host:port`` of an endpoint, by its name in the settings."""
+        address: str = self._settings[f"endpoints.{endpoint}.address"]
+        return address
+
+    @property
+    def kafka(self) -> str:
+        """What Kafka clients call ``bootstrap.servers``."""
+        return self.address("kafka")
+
+    @property
+    def iggy_tcp(self) -> str:
+        """Where Iggy clients connect over TCP."""
+        return self.address("iggy_tcp")
+
+    @property
+    def iggy_quic(self) -> str:
+        """Where Iggy clients connect over QUIC."""
+        return self.address("iggy_quic")
+
+    @property
+    def iggy_websocket(self) -> str:
+        """Where Iggy clients connect over WebSocket."""
+        return self.address("iggy_websocket")
+
+    @property
+    def iggy_http(self) -> str:
+        """Where Iggy clients connect over HTTP."""
+        return self.address("iggy_http")
+
+    @property
+    def nsqd_tcp(self) -> str:
+        """Where NSQ clients publish and subscribe."""
+        return self.address("nsqd_tcp")
+
+    @property
+    def nsqd_http(self) -> str:
+        """Where NSQ clients publish over HTTP."""
+        return self.address("nsqd_http")
+
+    @property
+    def nsqlookupd_tcp(self) -> str:
+        """Where nsqd nodes register."""
+        return self.address("nsqlookupd_tcp")
+
+    @property
+    def nsqlookupd_http(self) -> str:
+        """Where NSQ consumers look up topics."""
+        return self.address("nsqlookupd_http")
+
+    @property
+    def admin(self) -> str:
+        """Where the command line, ``Producer`` and ``Consumer`` connect."""
+        return self.address("admin")
+
+    @property
+    def url(self) -> str:
+        """``lading://host:port`` for ``Producer``, ``Consumer`` and the command line."""
+        return f"lading://{self.admin}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate that clients have to trust; LocalError without ``tls``."""
+        if not self._tls:
+            raise LocalError("the broker has no certificate; give it tls=True")
+        file = self._directory / "ca.pem"
+        if not file.exists():
+            end = "-----END CERTIFICATE-----\n"
+            own = (self._directory / "data" / "certificate.pem").read_text()
+            # the key stands behind it
+            file.write_text(own[own.index("-----BEGIN CERTIFICATE-----") : own.index(end) + len(end)])
+        return file
+
+    def connect(self) -> LadingTransport:
+        """Open a connection to the admin endpoint, trusted and logged in; the caller closes it."""
+        from .transports.lading.transport import LadingTransport
+
+        transport = LadingTransport(self.process.url, tls=self._tls, ca_file=str(self.ca_file) if self._tls else None)
+        for name, password in list(self._users.items())[:1]:
+            transport.log_in(name, password)
+        return transport
+
+    # topics and messages
+
+    def create_topic(self, name: str | None = None, partitions: int = 1) -> str:
+        """Create a topic and return its name; without one, a name that no topic of this run had."""
+        name = f"test-{next(self._numbers)}" if name is None else name
+        self._admin().create_topic(name, partitions)
+        return name
+
+    def reset(self) -> None:
+        """Delete all topics, with their messages and with what groups stored for them. Users and settings stay."""
+        admin = self._admin()
+        for topic in admin.topics():
+            admin.delete_topic(topic.name)
+
+    def messages(self, topic: str, headers: ExpectedHeaders | None = None) -> list[Message]:
+        """Return the messages that the topic has now, in the order of partitions and offsets, if they match."""
+        from .client.consumer import Consumer
+
+        with Consumer(self.connect(), topic, end="latest", timeout_s=0) as consumer:
+            found = [message for message in consumer if _matches(message.headers, headers or {})]
+        return sorted(found, key=lambda message: (message.partition, message.offset))
+
+    def wait_for(
+        self, topic: str, headers: ExpectedHeaders | None = None, *, count: int = 1, timeout_s: float = WAIT_S
+    ) -> list[Message]:
+        """Wait until a topic has ``count`` messages with all these headers; return all that match by then.
+
+        A text matches a string and, as Kafka has no kinds, the same text as bytes; numbers match by value, a
+        ``HeaderValue`` (``lading.u16(7)``) by kind too. If a key stands several times, one of them has to match. The
+        topic may be created meanwhile. Raises AssertionError, with the messages that came instead, after ``timeout_s``.
+        """
+        from .client.consumer import Consumer
+        from .transports.topics import UnknownTopic
+
+        wanted = headers or {}
+        deadline = time.monotonic() + timeout_s
+        found: list[Message] = []
+        others: list[Message] = []
+        while True:
+            try:
+                consumer = Consumer(self.connect(), topic)
+                break
+            except UnknownTopic as error:
+                if time.monotonic() >= deadline:
+                    raise AssertionError(f"no message came within {timeout_s:g} s: {error}") from None
+                time.sleep(STEP_S)
+        with consumer:
+            while True:
+                left_s = deadline - time.monotonic()
+                for message in consumer.poll(timeout_s=min(max(left_s, 0.0), STEP_S)):
+                    (found if _matches(message.headers, wanted) else others).append(message)
+                if len(found) >= count:
+                    return found
+                if left_s <= 0:
+                    raise AssertionError(_describe_absence(topic, wanted, count, timeout_s, found, others))
+
+    def assert_no_message(self, topic: str, headers: ExpectedHeaders | None = None) -> None:
+        """Raise AssertionError if the topic has a message with all these headers now."""
+        found = self.messages(topic, headers)
+        if found:
+            raise AssertionError(f"{topic} has {len(found)} messages {_describe(headers or {})}: {_listed(found)}")
+
+    def _admin(self) -> LadingTransport:
+        if self._transport is None:
+            self._transport = self.connect()
+        return self._transport
+
+
+def _matches(headers: Headers, wanted: ExpectedHeaders) -> bool:
+    """Whether for each of the wanted headers there is one of its key and value."""
+    return all(any(_equals(value)(header) for header in headers.all(key)) for key, value in wanted.items())
+
+
+def _equals(wanted: Any) -> Callable[[Any], bool]:
+    def equals(header: Any) -> bool:
+        if isinstance(wanted, HeaderValue):
+            return (header.kind, header.value) == (wanted.kind, wanted.data)
+        if isinstance(wanted, str) and isinstance(header.typed, bytes):
+            return bool(header.typed == wanted.encode())
+        # True == 1 in Python, but not in a header
+        return bool(header.typed == wanted) and isinstance(header.typed, bool) == isinstance(wanted, bool)
+
+    return equals
+
+
+def _describe(wanted: ExpectedHeaders) -> str:
+    return "with " + ", ".join(f"{key} = {value!r}" for key, value in wanted.items()) if wanted else "at all"
+
+
+def _listed(messages: list[Message]) -> str:
+    lines = [
+        f"\n  {message.partition}/{message.offset}: {message.headers!r} {(message.payload or b'')[:80]!r}"
+        for message in messages[:SHOWN_MAX]
+    ]
+    more = len(messages) - SHOWN_MAX
+    return "".join(lines) + (f"\n  and {more} more" if more > 0 else "")
+
+
+def _describe_absence(
+    topic: str, wanted: ExpectedHeaders, count: int, timeout_s: float, found: list[Message], others: list[Message]
+) -> str:
+    came = f"others came:{_listed(others)}" if others else "no others came"
+    return f"{topic} has {len(found)} of {count} messages {_describe(wanted)} after {timeout_s:g} s; {came}"

@@ -1,0 +1,172 @@
+"""The pytest plugin: found by its entry point, one broker a worker, waiting for messages, restarts, TLS and users."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer as ConfluentProducer
+
+import lading
+from lading.broker_fixture import LadingBroker
+from lading.model.errors import Refusal, RemoteError
+
+ROOT: Final = Path(__file__).parents[2]
+TIMEOUT_S: Final = 60
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LadingBroker]:
+    with LadingBroker() as broker:
+        yield broker
+
+
+def send(broker: LadingBroker, topic: str, *kinds: str) -> None:
+    """Send a message for each of ``kinds`` over Kafka."""
+    producer = ConfluentProducer({"bootstrap.servers": broker.kafka})
+    for number, kind in enumerate(kinds):
+        producer.produce(topic, f"m{number}", headers={"kind": kind})
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest as a user's project does, with the entry points of ``pyproject.toml`` as an installer writes them."""
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    installed = directory / "installed" / "lading_entry-0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: lading-entry\nVersion: 0\n")
+    lines = "".join(f"{name} = {module}\n" for name, module in points.items())
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    paths = [str(installed.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *arguments],
+        cwd=directory, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+
+
+USED = """
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_each_worker_has_a_broker(lading_broker, lading_topic, number):
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+    with open("seen", "a") as file:
+        file.write(f"{worker} {lading_broker.process.pid} {lading_topic} {lading_broker.kafka}\\n")
+    assert not lading_broker.messages(lading_topic)
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_each_worker_of_a_run_has_one_broker_which_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "test_used.py").write_text(USED)
+    done = run_pytest(tmp_path, "-n", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
+    assert len(rows) == 4
+    brokers = {worker: pid for worker, pid, _, _ in rows}
+    assert len(brokers) == len({pid for _, pid, _, _ in rows}) <= 2
+    assert len({(pid, topic) for _, pid, topic, _ in rows}) == 4, "a topic for each test"
+    assert not any(is_running(int(pid)) for pid in brokers.values())
+
+
+def test_the_plugin_loads_nothing_where_it_is_not_used(tmp_path: Path) -> None:
+    heavy = ("numpy", "pyarrow", "pydantic", "lading.testing", "lading.broker_fixture", "lading.model.values")
+    (tmp_path / "test_unused.py").write_text(
+        "import sys\n\n"
+        "def test_it(request):\n"
+        "    assert request.config.pluginmanager.has_plugin('lading')\n"
+        f"    assert not [name for name in {heavy!r} if name in sys.modules]\n"
+    )
+    done = run_pytest(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_messages_are_waited_for_by_header(shared: LadingBroker) -> None:
+    topic = shared.create_topic()
+    send(shared, topic, "order", "refund", "order")
+    found = shared.wait_for(topic, {"kind": "order"}, count=2)
+    assert [message.payload for message in found] == [b"m0", b"m2"]
+    assert [message.payload for message in shared.messages(topic, {"kind": b"refund"})] == [b"m1"]
+    shared.assert_no_message(topic, {"kind": "loss"})
+    with pytest.raises(AssertionError, match=r"has 2 messages with kind = 'order': *\n  0/0: .*b'm0'"):
+        shared.assert_no_message(topic, {"kind": "order"})
+
+
+def test_kinds_are_told_apart(shared: LadingBroker) -> None:
+    topic = shared.create_topic()
+    with lading.Producer(shared.url) as producer:
+        producer.send(topic, b"a", headers={"n": lading.u16(1), "yes": True})
+    assert shared.wait_for(topic, {"n": 1, "yes": True})
+    assert shared.wait_for(topic, {"n": lading.u16(1)})
+    shared.assert_no_message(topic, {"n": lading.u32(1)})
+    shared.assert_no_message(topic, {"n": True})
+    shared.assert_no_message(topic, {"yes": 1})
+
+
+def test_a_wait_in_vain_shows_what_came_instead(shared: LadingBroker) -> None:
+    topic = shared.create_topic()
+    send(shared, topic, "refund")
+    with pytest.raises(AssertionError, match=r"has 0 of 1 messages with kind = 'order' after 0\.2 s; others came:\n"):
+        shared.wait_for(topic, {"kind": "order"}, timeout_s=0.2)
+    with pytest.raises(AssertionError, match=r"no message came within 0 s: topic 'never' does not exist"):
+        shared.wait_for("never", timeout_s=0)
+
+
+def test_a_reset_leaves_no_topic(shared: LadingBroker) -> None:
+    shared.create_topic("orders", partitions=2)
+    send(shared, "orders", "order")
+    shared.reset()
+    with closing(shared.connect()) as admin:
+        assert admin.topics() == []
+    shared.create_topic("orders")
+    assert shared.messages("orders") == []
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_broker_comes_back_where_it_was_with_its_messages(shared: LadingBroker, crash: bool) -> None:
+    topic = shared.create_topic()
+    send(shared, topic, "order")
+    before = shared.process
+    with shared.outage(crash=crash):
+        assert not is_running(before.pid)
+        with pytest.raises(RemoteError):
+            lading.Consumer(shared.url, topic, retries=0)
+    assert shared.process.endpoints == before.endpoints
+    assert shared.process.pid != before.pid
+    assert [message.payload for message in shared.messages(topic, {"kind": "order"})] == [b"m0"]
+
+
+def test_tls_and_users_on_demand() -> None:
+    with LadingBroker(tls=True, users={"root": "long enough 1", "ann": "long enough 2"}) as broker:
+        assert ssl.create_default_context(cafile=broker.ca_file)
+        assert "PRIVATE" not in broker.ca_file.read_text()
+        with closing(broker.connect()) as admin:
+            users = {row["name"]: row["administrator"] for row in admin.users()}
+        assert users == {"root": True, "ann": False}
+        topic = broker.create_topic()
+        with lading.Producer(broker.connect()) as producer:
+            producer.send(topic, b"a", headers={"kind": "order"})
+        assert broker.wait_for(topic, {"kind": "order"})
+        with pytest.raises(Refusal, match="needs a login"):
+            lading.Consumer(broker.url, topic, tls=True, ca_file=str(broker.ca_file), retries=0)
