@@ -77,9 +77,10 @@ def read(
     *,
     verify: bool = True,
 ) -> Envelope:
-    """The envelope of the chunk at byte ``at`` of ``data``, which must be whole before ``limit`` (default: its end).
+    """Return the envelope of the chunk at byte ``at`` of ``data``, which must be whole before ``limit``.
 
-    Raises MalformedMessage where it is not; ``verify`` = False leaves out the CRC-32C over the body.
+    Without ``limit`` that is the end of ``data``. Raises MalformedMessage if it is not whole; ``verify`` = False leaves
+    out the CRC-32C over the body.
     """
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     end = array.size if limit is None else min(limit, array.size)

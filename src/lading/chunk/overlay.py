@@ -58,7 +58,7 @@ def pack(record: OverlayRecord) -> bytes:
 
 
 def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[OverlayRecord], int]:
-    """The records at the start of ``data`` and the bytes they take, up to the first that is not whole or right.
+    """Return the records at the start of ``data`` and the bytes they take, up to the first that is not whole or right.
 
     What follows the valid bytes is a torn tail or damage: the caller decides. Never raises for any bytes.
     """

@@ -18,7 +18,9 @@ _ROWS = 512
 
 
 def runs(region: NDArray[np.uint8], start: int = 0, end: int | None = None, *, verify: bool = True) -> list[Run]:
-    """The chunks in ``region[start:end]`` as Runs in log order; each Run holds consecutive chunks of one dialect.
+    """Return the chunks in ``region[start:end]`` as Runs in log order.
+
+    Each Run holds consecutive chunks of one dialect.
 
     Bodies are not looked into and nothing is copied. Raises MalformedMessage with ``at`` = the position of the
     first chunk that is not whole or not right; ``verify`` = False leaves out the CRC-32C.

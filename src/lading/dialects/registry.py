@@ -31,10 +31,13 @@ class Dialect(Protocol):
         """Its code in chunk envelopes."""
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-        """The messages of ``run`` that were asked for, in portions. Raises MalformedMessage and nothing else."""
+        """Return the messages of ``run`` that were asked for, in portions. Raises MalformedMessage and nothing else."""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
-        """A chunk body that holds the rows of a Batch with their offsets; LimitExceeded for what it cannot hold."""
+        """Return a chunk body that holds the rows of a Batch with their offsets.
+
+        Raises LimitExceeded for what it cannot hold.
+        """
 
     def salvage(self, run: Run) -> Run:
         """Those messages of damaged chunks that pass the dialect's own checks, each as a chunk of its own, in order.
@@ -48,12 +51,12 @@ class HeaderBlockDialect(Protocol):
     """A dialect whose messages may have a header block without a header in it."""
 
     def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:
-        """Which of the messages with first <= offset < end have a block; MalformedMessage at what is none."""
+        """Return which of the messages with first <= offset < end have a block; MalformedMessage at what is none."""
 
 
 @cache
 def dialect(code_or_name: int | str) -> Dialect:
-    """The dialect with that code or name, imported when first asked for; LocalError where there is none."""
+    """Return the dialect with that code or name, imported when first asked for. Raises LocalError if there is none."""
     row = next((row for row in DIALECTS.values() if code_or_name in (row.code, row.name)), None)
     if row is None:
         known = ", ".join(f"{row.name} ({code})" for code, row in sorted(DIALECTS.items()))
@@ -63,10 +66,10 @@ def dialect(code_or_name: int | str) -> Dialect:
 
 
 def decode(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages of ``run`` that were asked for, read by its dialect; see Dialect.decode."""
+    """Return the messages of ``run`` that were asked for, read by its dialect; see Dialect.decode."""
     return dialect(run.dialect).decode(run, request)
 
 
 def to_batch(decoded: Decoded) -> pa.RecordBatch:
-    """A Batch from columns that were decoded with all FIELDS; KeyError names the one that is missing."""
+    """Return a Batch from columns that were decoded with all FIELDS; KeyError names the one that is missing."""
     return pa.RecordBatch.from_arrays([decoded.columns[name] for name in FIELDS], schema=SCHEMA)

@@ -32,7 +32,10 @@ class SequencedDialect(Protocol):
     """A dialect whose batches carry a writer and a sequence."""
 
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
-        """The batches of a Run with offsets from ``first`` on, in order; MalformedMessage at bytes that are none."""
+        """Return the batches of a Run with offsets from ``first`` on, in order.
+
+        MalformedMessage at bytes that are none.
+        """
 
 
 @runtime_checkable
@@ -40,4 +43,4 @@ class TransactionMarkerDialect(SequencedDialect, Protocol):
     """A dialect that ends a transaction by a record of its own in every partition."""
 
     def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
-        """The control record, as it lies in a chunk."""
+        """Return the control record, as it lies in a chunk."""

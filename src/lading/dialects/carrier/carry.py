@@ -85,7 +85,7 @@ def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
 
 
 def without_carriers(carried: Carried) -> tuple[Carried, int]:
-    """The same messages with what the target shows of them alone, and how many lose something by that."""
+    """Return the same messages with what the target shows of them alone, and how many lose something by that."""
     items = items_of(carried.batch)
     names = items.array.field("key")
     reserved = numpy_of(pc.starts_with(names, NAME)).astype(np.bool_)
@@ -101,7 +101,7 @@ def without_carriers(carried: Carried) -> tuple[Carried, int]:
 def _with_facts(
     batch: pa.RecordBatch, items: Items, lost: Losses, target: Capabilities
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-    """The Batch with carriers in those rows whose headers stay as they are, and the rows that are left to do."""
+    """Return the Batch with carriers in those rows whose headers stay as they are, and the rows that are left to do."""
     light = lost.facts_only
     if not light.any():
         return batch, np.flatnonzero(lost.any)
@@ -147,20 +147,20 @@ def _with_facts(
 
 
 def _has_room(values_bytes: int, payload_bytes: int, target: Capabilities) -> bool:
-    """Whether header values and payload of these sizes fit into one message of the target."""
+    """Return whether header values and payload of these sizes fit into one message of the target."""
     whole_max = target.whole_bytes_max
     return values_bytes <= target.values_sum_max and (whole_max is None or values_bytes + payload_bytes <= whole_max)
 
 
 def _carrier_headers(facts: Facts, target: Capabilities) -> list[Header]:
-    """The reserved headers that hold these facts."""
+    """Return the reserved headers that hold these facts."""
     data = encode(facts)
     parts = split(printable(data) if target.text_carrier else data, target.value_bytes_max)
     return [Header(name, int(Kind.RAW), value) for name, value in parts]
 
 
 def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
-    """The row with its carrier, if it needs one, or why it cannot be."""
+    """Return the row with its carrier, if it needs one, or why it cannot be."""
     if row.payload is not None and len(row.payload) > target.payload_bytes_max:
         sentence = f"the payload has {len(row.payload)} bytes; the target accepts {target.payload_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
@@ -201,7 +201,7 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
 
 
 def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, int | None]:
-    """The payload as the target shows it, what it was, and its checksum, if the message has one."""
+    """Return the payload as the target shows it, what it was, and its checksum, if the message has one."""
     if row.payload or (target.null_payload if row.payload is None else target.empty_payload):
         return row.payload, PayloadWas.SHOWN, row.checksum
     was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
@@ -209,7 +209,7 @@ def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, 
 
 
 def _entry(header: Header, form: Header, mark: int) -> Entry:
-    """How the carrier speaks of a header that the target shows in this form."""
+    """Return how the carrier speaks of a header that the target shows in this form."""
     if header == form:
         return mark
     return Typed(mark, header.kind) if header.value == form.value else Replaced(mark, header.kind, header.value)

@@ -84,17 +84,17 @@ class Facts:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a header of this key could be part of a carrier; one that a user sends travels inside the carrier."""
+    """Return whether a header of this key could be part of a carrier; a user's own travels inside the carrier."""
     return key.startswith(NAME) and _FAMILY.fullmatch(key) is not None
 
 
 def part_name(number: int) -> str:
-    """The key of the part counted from 0."""
+    """Return the key of the part counted from 0."""
     return f"{NAME}.{number}" if number else NAME
 
 
 def split(data: bytes, part_bytes_max: int) -> list[tuple[str, bytes]]:
-    """The reserved headers, key and value, that hold a carrier."""
+    """Return the reserved headers, key and value, that hold a carrier."""
     return [
         (part_name(at // part_bytes_max), data[at : at + part_bytes_max]) for at in range(0, len(data), part_bytes_max)
     ]
@@ -106,7 +106,7 @@ def fingerprint(header: Header, occurrence: int) -> int:
 
 
 def fingerprints(headers: Iterable[Header]) -> list[int]:
-    """The fingerprint of each header of a message."""
+    """Return the fingerprint of each header of a message."""
     seen: dict[str, int] = {}
     marks = []
     for header in headers:
@@ -117,7 +117,7 @@ def fingerprints(headers: Iterable[Header]) -> list[int]:
 
 
 def encode(facts: Facts) -> bytes:
-    """The bytes of a carrier, not yet split."""
+    """Return the bytes of a carrier, not yet split."""
     flags = (
         (KEY_FLAG if facts.key is not None else 0)
         | facts.payload
@@ -156,7 +156,10 @@ def _plain(text: bytes) -> bytes:
 
 
 def decode(data: bytes) -> Facts:
-    """What the bytes of a carrier, printable or not, say; MalformedMessage if they are none or of a later version."""
+    """Return what the bytes of a carrier, printable or not, say.
+
+    Raises MalformedMessage if they are none or of a later version.
+    """
     if data.startswith(TEXT_PREFIX):
         data = _plain(data)
     if (

@@ -13,7 +13,7 @@ _CAPITAL_A, _CAPITAL_Z, _A, _Z, _0, _9, _MINUS, _UNDERSCORE = b"AZaz09-_"
 
 @inline
 def _digit(six: int) -> int:
-    """The digit of base64url for six bits."""
+    """Return the digit of base64url for six bits."""
     if six < 26:
         return six + _CAPITAL_A
     if six < 52:
@@ -25,7 +25,7 @@ def _digit(six: int) -> int:
 
 @inline
 def _six(digit: int) -> int:
-    """The six bits of a digit; -1 for what is none."""
+    """Return the six bits of a digit; -1 for what is none."""
     if _A <= digit <= _Z:
         return digit - _A + 26
     if _CAPITAL_A <= digit <= _CAPITAL_Z:
@@ -66,7 +66,7 @@ def put_text(out: Data, to: int, at: int, end: int) -> None:
 
 @inline
 def is_text(data: Data, start: int, size: int) -> bool:
-    """Whether ``size`` bytes of ``data`` begin as the printable form."""
+    """Return whether ``size`` bytes of ``data`` begin as the printable form."""
     if size < TEXT_PREFIX_BYTES:
         return False
     first, second, third = load8(data, start), load8(data, start + 1), load8(data, start + 2)

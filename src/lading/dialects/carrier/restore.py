@@ -21,7 +21,7 @@ _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
 
 
 def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The Batch with every carrier undone and gone; the same object when no message has one.
+    """Return the Batch with every carrier undone and gone; the same object when no message has one.
 
     Headers that others added or changed on the way stay as they are, behind those that are rebuilt. A reserved
     header that is no carrier, whole and of a known version, is left alone as the header it is.
@@ -69,7 +69,7 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _key_and_time(kind: int, value: bytes | None) -> Facts | None:
-    """The facts of a carrier that says no more than message key and time; None for any other header."""
+    """Return the facts of a carrier that says no more than message key and time; None for any other header."""
     if kind != Kind.RAW:
         return None
     try:

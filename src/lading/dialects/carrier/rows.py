@@ -29,7 +29,7 @@ class Row:
 
 
 def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
-    """The rows at these positions."""
+    """Return the rows at these positions."""
     taken = batch.select(["key", "headers", "payload", "id", "checksum"]).take(at)
     times_us = batch.column("timestamp").take(at).cast(pa.int64()).to_pylist()
     return [
@@ -46,7 +46,7 @@ def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
 
 
 def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Row]) -> pa.RecordBatch:
-    """The Batch with ``rows`` at these positions; the facts that Row does not hold stay."""
+    """Return the Batch with ``rows`` at these positions; the facts that Row does not hold stay."""
     if not rows:
         return batch
     fresh: dict[str, Sequence[Any]] = {
@@ -61,7 +61,7 @@ def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Ro
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
-    """The Batch with some columns exchanged."""
+    """Return the Batch with some columns exchanged."""
     return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in SCHEMA.names], schema=SCHEMA)
 
 
@@ -82,7 +82,7 @@ class Items:
     rows_count: int
 
     def column(self) -> Any:
-        """The headers column that these make."""
+        """Return the headers column that these make."""
         offsets = np.zeros(self.rows_count + 1, np.int32)
         np.cumsum(np.bincount(self.rows, minlength=self.rows_count), out=offsets[1:])
         ends: Any = pa.array(offsets)
@@ -101,7 +101,7 @@ class Items:
         return Items(items, all_rows[order], self.rows_count)
 
     def with_raw(self, rows: NDArray[np.int64], name: str, values: Any) -> Items:
-        """The same with a raw header of this name at the end of each of these rows; ``values`` are theirs."""
+        """Return the same with a raw header of this name at the end of each of these rows; ``values`` are theirs."""
         named: Any = pa.scalar(name, pa.string())
         kinds = pa.array(np.full(len(rows), int(Kind.RAW), np.int8))
         fresh = pa.StructArray.from_arrays([pa.repeat(named, len(rows)), kinds, values], fields=list(HEADER_TYPE))
@@ -121,7 +121,7 @@ class Items:
 
 
 def items_of(batch: pa.RecordBatch) -> Items:
-    """The headers of a Batch, also of a slice of one."""
+    """Return the headers of a Batch, also of a slice of one."""
     headers: Any = batch.column("headers")
     counts = pc.list_value_length(headers).to_numpy(zero_copy_only=False)
     return Items(headers.flatten(), np.repeat(np.arange(batch.num_rows), counts), batch.num_rows)

@@ -76,7 +76,7 @@ def _render(header: Header, target: Capabilities) -> Header | None:
 
 
 def _has_name(key: str, target: Capabilities) -> bool:
-    """Whether the target can show a header of this key."""
+    """Return whether the target can show a header of this key."""
     if is_reserved(key):
         return False
     if not key.startswith("\\"):
@@ -108,7 +108,7 @@ class Losses:
     too_large: NDArray[np.bool_]
 
     def without(self, rows: NDArray[np.bool_]) -> Losses:
-        """The same with nothing lost in these rows."""
+        """Return the same with nothing lost in these rows."""
         return replace(
             self,
             headers=self.headers & ~rows,
@@ -130,7 +130,7 @@ class Losses:
 
 
 def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
-    """What ``target`` loses of each row, found for the whole Batch at once."""
+    """Return what ``target`` loses of each row, found for the whole Batch at once."""
     payload: Any = batch.column("payload")
     sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0)).astype(np.int64)
     values: Any = items.array.field("value")
@@ -164,7 +164,7 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
 
 
 def cuts_times(batch: pa.RecordBatch, target: Capabilities) -> bool:
-    """Whether the target cuts a time of the Batch to its own step, which alone is no reason for a carrier."""
+    """Return whether the target cuts a time of the Batch to its own step, which alone is no reason for a carrier."""
     return target.time_step_us not in (None, 1) and bool(_times_lost(batch.column("timestamp"), target).any())
 
 
@@ -259,13 +259,13 @@ def _rows_with_repeats(
 
 
 def zero_ids(ids: Any) -> NDArray[np.bool_]:
-    """Which ids are 16 zero bytes."""
+    """Return which ids are 16 zero bytes."""
     if ids.null_count == len(ids):
         return np.zeros(len(ids), np.bool_)
     return numpy_of(pc.fill_null(pc.equal(ids, pa.scalar(bytes(16), ids.type)), False))
 
 
 def numpy_of(array: Any) -> NDArray[Any]:
-    """The values of an array without nulls."""
+    """Return the values of an array without nulls."""
     values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values

@@ -25,10 +25,10 @@ _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 
 
 def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """The Batch with carriers in those rows whose headers are all shown, as raw; and which rows these are.
+    """Return the Batch with carriers in those rows whose headers are all shown, as raw; and which rows these are.
 
-    For a target that keeps everything but kinds, ids and fine times. Left are rows with names that need an escape or
-    are reserved, and with very many headers.
+    For a target that keeps everything but kinds, ids and fine times. Left are rows with names that need an escape
+    or are reserved, and with very many headers.
     """
     keys = items.array.field("key")
     odd = numpy_of(pc.or_(pc.starts_with(keys, "\\"), pc.starts_with(keys, NAME)))
@@ -57,7 +57,7 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
 
 
 def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np.int64]) -> tuple[pa.RecordBatch, Any]:
-    """The Batch with those carriers undone that ``with_typed_carriers`` makes; and which of ``rows`` are done.
+    """Return the Batch with those carriers undone that ``with_typed_carriers`` makes; and which of ``rows`` are done.
 
     The last header of each of ``rows`` has the reserved name.
     """
@@ -110,7 +110,7 @@ def _scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
 
 
 def ids_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """All ids one behind the other (anything where there is none), and whether each is there."""
+    """Return all ids one behind the other (anything where there is none), and whether each is there."""
     if column.null_count == len(column):
         return np.zeros(layout.ID_BYTES * len(column), np.uint8), np.zeros(len(column), np.uint8)
     valid = np.ascontiguousarray(numpy_of(column.is_valid().cast(pa.uint8())))

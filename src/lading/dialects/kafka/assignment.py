@@ -33,14 +33,14 @@ class Subscription:
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """A member that wants these topics and holds nothing."""
+    """Return the subscription of a member that wants these topics and holds nothing."""
     layout = message("consumer", "ConsumerProtocolSubscription")
     made = layout(topics=sorted(topics), user_data=None, owned_partitions=[])
     return bytes(made.encode(version=SUBSCRIPTION_VERSION))
 
 
 def parse_subscription(data: bytes) -> Subscription:
-    """What a member of any client said; MalformedMessage where it cannot be read."""
+    """Return what a member of any client said. Raises MalformedMessage if it cannot be read."""
     layout = message("consumer", "ConsumerProtocolSubscription")
     found = _parsed(layout, data, "subscription")
     owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
@@ -49,7 +49,7 @@ def parse_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(places: Iterable[Place]) -> bytes:
-    """What one member is to read."""
+    """Return what one member is to read."""
     layout = message("consumer", "ConsumerProtocolAssignment")
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(places):
@@ -59,7 +59,10 @@ def encode_assignment(places: Iterable[Place]) -> bytes:
 
 
 def parse_assignment(data: bytes) -> list[Place]:
-    """What this member is to read, nothing where there are no bytes; MalformedMessage where they cannot be read."""
+    """Return what this member is to read, nothing if there are no bytes.
+
+    Raises MalformedMessage if they cannot be read.
+    """
     layout = message("consumer", "ConsumerProtocolAssignment")
     return sorted(_places(_parsed(layout, data, "assignment").assigned_partitions)) if data else []
 
@@ -135,7 +138,7 @@ def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]
 def _uneven(
     members: Mapping[str, Subscription], held: Mapping[str, Sequence[Place]], holder: Mapping[Place, str]
 ) -> tuple[Place, str, str] | None:
-    """A partition that the fullest possible member should give to a lighter one, by two or more; first a free one."""
+    """Return a partition that the fullest member should give to one lighter by two or more; first a free one."""
     lightest = sorted(held, key=lambda member: len(held[member]))
     for full in reversed(lightest):
         for light in lightest:
@@ -148,7 +151,7 @@ def _uneven(
 
 
 def _holders(members: Mapping[str, Subscription], places: frozenset[Place]) -> dict[Place, str]:
-    """Who holds what; of two that say so the one with the newer generation, of two of the same neither."""
+    """Return who holds what; of two that claim it the newer generation, of two of the same neither."""
     found: dict[Place, tuple[int, str | None]] = {}
     for member, said in sorted(members.items()):
         for place in said.owned & places:
@@ -167,7 +170,7 @@ def _wanting(members: Mapping[str, Subscription], topic: str) -> list[str]:
 
 
 def _all_places(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> list[Place]:
-    """Every partition that anybody wants."""
+    """Return every partition that anybody wants."""
     wanted = {topic for said in members.values() for topic in said.topics}
     return [(topic, number) for topic, count in sorted(counts.items()) if topic in wanted for number in range(count)]
 

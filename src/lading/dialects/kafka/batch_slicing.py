@@ -52,7 +52,9 @@ class Passed(NamedTuple):
 
 
 def slice_stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool) -> Passed:
-    """The batches that hold offsets from ``first`` up to, not including, ``end``; nothing is copied, nothing decoded.
+    """Return the batches that hold offsets from ``first`` up to, not including, ``end``.
+
+    Nothing is copied, nothing decoded.
 
     At most ``max_bytes``; with ``force`` at least one batch. The first one may begin before ``first``.
     """
@@ -94,7 +96,7 @@ def join_small(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
 def slice_visible(
     run: Run, first: int, end: int, change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
 ) -> Iterator[Bytes]:
-    """The same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew.
+    """Return the same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew.
 
     With ``change`` every batch but control batches is, of the messages that it returns.
     """
@@ -117,7 +119,7 @@ def _cut(
     end: int,
     change: Callable[[pa.RecordBatch], pa.RecordBatch] | None,
 ) -> Iterator[memoryview]:
-    """The messages of one batch from ``first`` to ``end``, with all that the old one said of itself."""
+    """Return the messages of one batch from ``first`` to ``end``, with all that the old one said of itself."""
     row = chunk.copy()
     row[BODY_START], row[BODY_END] = batch[layout.START], batch[layout.END]
     row[BASE_OFFSET], row[LAST_OFFSET], row[COUNT] = batch[layout.BASE], batch[layout.LAST], batch[layout.COUNT]

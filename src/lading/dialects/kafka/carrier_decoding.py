@@ -27,7 +27,7 @@ _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 
 
 def decode_located(run: Run, request: ScanRequest) -> Iterator[Decoded]:
-    """What ``decode_restored`` gives, for fields without ``headers``.
+    """Return what ``decode_restored`` gives, for fields without ``headers``.
 
     Portions with a carrier that is not of the plain kind, of kinds, id and time, are left to it.
     """

@@ -68,7 +68,7 @@ def undo(
 
 
 def _shown(data: Any, at: int, count: int, carrier_at: int, reserved: bytes) -> list[tuple[Header, int]] | None:
-    """The headers before the carrier, and where their values lie; None where another way is to be taken."""
+    """Return the headers before the carrier, and where their values lie, or None if another way is to be taken."""
     headers = []
     place = at
     for number in range(count):

@@ -60,7 +60,10 @@ def _message(name: str, kind: str) -> Any:
 
 
 def encode_library_request(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:
-    """A whole frame of one of APIS; the field names are those of ``kafka.protocol``, rows of arrays are mappings."""
+    """Return a whole frame of one of APIS.
+
+    Field names are those of ``kafka.protocol``, rows of arrays are mappings.
+    """
     layout = _message(name, "Request")
     request = layout(version=version, **_rows(layout, version, fields))
     request.with_header(correlation_id=correlation, client_id=client)
@@ -68,7 +71,7 @@ def encode_library_request(name: str, version: int, correlation: int, client: st
 
 
 def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with their mappings made into what ``kafka.protocol`` has for rows of arrays."""
+    """Return the fields with mappings turned into what ``kafka.protocol`` has for rows of arrays."""
 
     def row(name: str, value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -83,7 +86,7 @@ def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any
 
 
 def parse_library_response(name: str, version: int, answer: memoryview) -> Any:
-    """The answer to it, from the correlation id on; MalformedMessage where it is none."""
+    """Return the response, from the correlation id on. Raises MalformedMessage if it is not one."""
     try:
         return _message(name, "Response").decode(bytes(answer), version=version, header=True)
     except Exception as error:
@@ -98,7 +101,7 @@ _ABORTED: Final = struct.Struct(">qq")
 
 
 def _frame(key: int, version: int, correlation: int, client: str, *parts: bytes, more_bytes: int = 0) -> bytes:
-    """A request, or its beginning where ``more_bytes`` follow."""
+    """Return a request, or its beginning where ``more_bytes`` follow."""
     name = client.encode()
     size = _HEAD.size + len(name) + sum(map(len, parts)) + more_bytes
     return b"".join((struct.pack(">i", size), _HEAD.pack(key, version, correlation, len(name)), name, *parts))
@@ -120,7 +123,9 @@ def encode_fetch(
     max_bytes: int,
     wait_ms: int,
 ) -> bytes:
-    """A Fetch of one partition without a session, that sees what is committed. Waits only while there is nothing.
+    """Return a Fetch of one partition without a session, that sees what is committed.
+
+    Waits only while there is nothing.
 
     A leader of another epoch than ``leader_epoch`` (-1: any) refuses it.
     """
@@ -142,7 +147,7 @@ def encode_fetch(
 def encode_watch(
     correlation: int, client: str, places: Mapping[tuple[str, int], int], *, max_bytes: int, wait_ms: int
 ) -> bytes:
-    """A Fetch of many partitions, each from its offset, that is answered when any has something."""
+    """Return a Fetch of many partitions, each from its offset, that is answered when any has something."""
     topics: dict[str, list[tuple[int, int]]] = {}
     for (topic, partition), offset in sorted(places.items()):
         topics.setdefault(topic, []).append((partition, offset))
@@ -213,7 +218,7 @@ _CORRELATION_BYTES: Final = 4
 
 
 def parse_fetch(answer: memoryview) -> FetchResponse:
-    """The answer to ``encode_fetch``, from the correlation id on; the batches themselves are not looked at."""
+    """Return the answer to ``encode_fetch``, from the correlation id on; the batches themselves are not looked at."""
     reader = _Reader(answer, _CORRELATION_BYTES)
     reader.number(_INT32)
     error, _ = reader.take(struct.Struct(">hi"))
@@ -270,7 +275,7 @@ _PRODUCED: Final = struct.Struct(">ihqqq")
 
 
 def parse_produce(answer: memoryview) -> ProduceResponse:
-    """The answer to ``encode_produce``, from the correlation id on."""
+    """Return the response to ``encode_produce``, from the correlation id on."""
     reader = _Reader(answer, _CORRELATION_BYTES)
     if not reader.count(6):
         raise MalformedMessage("a response to Produce has no topic", at=reader.at)

@@ -82,10 +82,11 @@ def plain_bytes_max(size_bytes: int) -> int:
 def decompress(
     codec: int, data: memoryview, spare_bytes: int = 0, *, bytes_max: int = PLAIN_BYTES_MAX
 ) -> tuple[NDArray[np.uint8], int]:
-    """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
+    """Return the records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
 
-    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim. MalformedMessage
-    for bytes that are none of the codec, or larger; it holds nothing of the memory, however long it is kept.
+    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim.
+    MalformedMessage for bytes that are none of the codec, or larger; it holds nothing of the memory, however long
+    it is kept.
     """
     with decompressing(codec, data, spare_bytes, bytes_max=bytes_max) as done:
         return done
@@ -189,7 +190,7 @@ def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
 
 
 def compress_lz4(data: NDArray[np.uint8], room_bytes: int = 0) -> NDArray[np.uint8]:
-    """An LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have.
+    """Return an LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have.
 
     ``room_bytes`` stay free in front of it.
     """
@@ -224,7 +225,7 @@ _LZ4_END: Final = bytes(4)
 
 
 def _snappy_blocks(data: memoryview) -> list[memoryview]:
-    """A raw block, or blocks with their sizes in front behind the head of the Java framing."""
+    """Return a raw block, or blocks with their sizes in front behind the head of the Java framing."""
     if bytes(data[: len(XERIAL)]) != XERIAL:
         return [data]
     blocks = []
@@ -254,7 +255,7 @@ def _unsnap_into(blocks: list[memoryview], target: NDArray[np.uint8]) -> tuple[i
 
 
 def _snappy_size(block: memoryview) -> int:
-    """What a raw block says it becomes; no block can shrink to less than a 24th (a 3-byte copy makes 64 bytes)."""
+    """Return the size a raw block claims to become; none shrinks to less than a 24th (a 3-byte copy makes 64)."""
     value = shift = 0
     for byte in block[:5]:
         value |= (byte & 0x7F) << shift

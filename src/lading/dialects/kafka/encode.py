@@ -109,7 +109,10 @@ class RecordEncoder:
         producer: ProducerSequence = ProducerSequence(),
         compression: Literal["lz4"] | None = None,
     ) -> memoryview:
-        """The rows ``low`` up to, not including, ``high`` as one batch; compressed only where that makes it smaller."""
+        """Return the rows ``low`` up to, not including, ``high`` as one batch.
+
+        Compressed only where that makes it smaller.
+        """
         room = int(self._sums[high] - self._sums[low])
         made = np.empty(BATCH_HEADER_BYTES + room, np.uint8)
         span = (self.sizes, self._offsets, low, high, self._scratch, made, BATCH_HEADER_BYTES)
@@ -133,7 +136,7 @@ class RecordEncoder:
 
 
 def encode_batches(batch: pa.RecordBatch) -> Iterator[memoryview]:
-    """The record batches of a Batch with its own offsets, uncompressed. The offsets must rise."""
+    """Return the record batches of a Batch with its own offsets, uncompressed. The offsets must rise."""
     if not batch.num_rows:
         return
     times: Any = batch.column("timestamp").cast(pa.int64())

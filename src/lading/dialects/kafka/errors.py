@@ -170,12 +170,12 @@ CODE_OF: Final[dict[Reason, int]] = {
 
 
 def code_of(error: LadingError) -> int:
-    """The code that tells a client what was wrong."""
+    """Return the code that tells a client what was wrong."""
     if isinstance(error, (Refusal, MalformedMessage)):
         return CODE_OF.get(error.reason, UNKNOWN_SERVER_ERROR)
     return UNKNOWN_SERVER_ERROR
 
 
 def name_of(code: int) -> str:
-    """The protocol's name of a code, and the code."""
+    """Return the protocol's name of a code, and the code."""
     return f"{NAMES.get(code, 'error')} ({code})"

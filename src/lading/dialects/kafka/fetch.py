@@ -86,7 +86,10 @@ _ROWS: Final = {version: _row(version) for version in _VERSIONS}
 
 @raise_malformed
 def parse_fetch_request(frame: memoryview, head: RequestHeader) -> FetchRequest:
-    """The body of a Fetch of a version that is served; MalformedMessage where it is cut short or its lengths lie."""
+    """Return the body of a Fetch of a served version.
+
+    Raises MalformedMessage if it is cut short or its lengths are wrong.
+    """
     version = head.version
     flexible = version >= FLEXIBLE
     reader = Reader(frame, head.body_at, flexible)
@@ -126,7 +129,7 @@ _PLAIN: Final = {False: struct.Struct(">ihqqqii"), True: struct.Struct(">ihqqqbi
 def fetch_answer(
     request: FetchRequest, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]], error: int = 0
 ) -> list[Bytes]:
-    """The whole frame of an answer, in pieces: the batches are not copied."""
+    """Return the whole frame of an answer, in pieces: the batches are not copied."""
     version = request.version
     flexible = version >= FLEXIBLE
     head: list[bytes] = [INT32.pack(request.correlation), NO_TAGS if flexible else b"", INT32.pack(0)]

@@ -46,7 +46,7 @@ class Reader:
         return max(count, 0)
 
     def text(self) -> bytes | None:
-        """A string as bytes."""
+        """Return a string as bytes."""
         size = self._length(INT16)
         return None if size < 0 else bytes(self.take(size))
 
@@ -58,7 +58,7 @@ class Reader:
         return start, size
 
     def take(self, size_bytes: int) -> memoryview:
-        """The next bytes."""
+        """Return the next bytes."""
         if size_bytes > len(self.frame) - self.at:
             raise MalformedMessage(f"the request claims {size_bytes} bytes", at=self.at)
         self.at += size_bytes
@@ -90,7 +90,7 @@ def raise_malformed(read: Callable[P, R]) -> Callable[P, R]:
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Return an unsigned varint."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -100,12 +100,12 @@ def uvarint(value: int) -> bytes:
 
 
 def count(entries: int, flexible: bool) -> bytes:
-    """The length of a list."""
+    """Return the length of a list."""
     return uvarint(entries + 1) if flexible else INT32.pack(entries)
 
 
 def text(value: bytes | None, flexible: bool) -> bytes:
-    """A string."""
+    """Return a string."""
     if value is None:
         return uvarint(0) if flexible else INT16.pack(-1)
     return (uvarint(len(value) + 1) if flexible else INT16.pack(len(value))) + value

@@ -79,7 +79,7 @@ def read_batches(
 
 
 def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batches:
-    """The same of the chunks of a Run, whose CRCs are not checked."""
+    """Return the same of the chunks of a Run, whose CRCs are not checked."""
     return _survey(run.region, run.chunks, first, last, False)
 
 
@@ -97,10 +97,10 @@ def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) ->
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Return the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    Control records are none. Raises MalformedMessage, with the position in ``run.region``, at bytes that are no batch;
-    CRCs are not checked here.
+    Control records are none. Raises MalformedMessage, with the position in ``run.region``, at bytes that are no
+    batch; CRCs are not checked here.
     """
     for noted in decode_noted(run, request):
         yield noted.portion
@@ -114,7 +114,7 @@ class Noted(NamedTuple):
 
 
 def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
-    """What ``decode_columns`` gives, with the places of each message's parts in the data of its located headers."""
+    """Return what ``decode_columns`` gives, with the places of each message's parts in its located headers."""
     batches = read_batches_of(run, request.first, request.end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
@@ -124,7 +124,7 @@ def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
 
 
 def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
-    """The batches with their records uncompressed: each time a region and a table whose rows bound the records."""
+    """Return the batches with their records uncompressed: regions, each with a table of where records lie."""
     table = table[table[:, layout.ATTRIBUTES] & layout.CONTROL == 0]
     codecs = table[:, layout.ATTRIBUTES] & layout.CODEC_BITS
     edges = [0, *(np.flatnonzero((codecs[1:] == NONE) != (codecs[:-1] == NONE)) + 1).tolist(), len(table)]
@@ -150,7 +150,7 @@ def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
 
 
 def _decompressed(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
-    """The records of compressed batches one behind the other, as many batches at a time as make a portion."""
+    """Return the records of compressed batches one behind the other, as many batches at a time as make a portion."""
     pieces: list[Bytes] = []
     rows: list[NDArray[np.int64]] = []
     size_bytes = count = 0
@@ -210,7 +210,7 @@ def _words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
 
 
 def _stored_key(text: str) -> bytes | None:
-    """The bytes of a header key here, or None for a text that no key of this dialect has."""
+    """Return the bytes of a header key here, or None for a text that no key of this dialect has."""
     try:
         data, _ = key_bytes(text)
     except MalformedMessage:
@@ -242,7 +242,7 @@ def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: froz
 
 
 def salvage(run: Run) -> Run:
-    """The batches of damaged chunks whose CRC-32C holds, in order, each as a chunk of its own.
+    """Return the batches of damaged chunks whose CRC-32C holds, in order, each as a chunk of its own.
 
     The CRC covers all but the base offset, which must lie within the chunk and above the one before. The work is
     bounded by sixteen times the size of a body.
@@ -276,7 +276,10 @@ def salvage(run: Run) -> Run:
 
 
 def _next_magic(body: Bytes, at: int) -> int | None:
-    """The first position from ``at`` on where a batch could begin: its magic is 2 and its length has a zero on top."""
+    """Return the first position from ``at`` on where a batch could begin.
+
+    Its magic is 2 and its length has a zero on top.
+    """
     stop = body.size - BATCH_HEADER_BYTES + 1
     while at < stop:
         window = body[at + layout.MAGIC_AT : min(stop, at + 65_536) + layout.MAGIC_AT]
@@ -289,7 +292,7 @@ def _next_magic(body: Bytes, at: int) -> int | None:
 
 
 def visible(table: Table, aborted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Which batches of an answer hold messages for a reader of what is committed.
+    """Return which batches of an answer hold messages for a reader of what is committed.
 
     ``aborted`` is (producer id, first offset) of each aborted transaction, as the broker told with the answer: from
     there on the transactional batches of that producer are left out until its next control batch (kafka.md 2.4).

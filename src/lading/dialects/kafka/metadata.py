@@ -41,7 +41,7 @@ class BrokerNode(NamedTuple):
 def metadata_answer(
     version: int, correlation: int, cluster: str, broker: BrokerNode, topics: Sequence[TopicMetadata]
 ) -> bytes:
-    """The whole frame of an answer."""
+    """Return the whole frame of an answer."""
     flexible = version >= FLEXIBLE
     tags = NO_TAGS if flexible else b""
     out = [INT32.pack(correlation), tags]

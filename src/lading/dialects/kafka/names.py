@@ -15,7 +15,7 @@ def is_legal(name: str) -> bool:
 
 
 def why_illegal(name: str) -> str:
-    """The sentence for a client."""
+    """Return the sentence for a client."""
     return (
         f"{name[:60]!r} is no topic name: letters, digits, '.', '_' and '-' make one, at most {TOPIC_NAME_MAX}, "
         "and not '.' or '..' alone"

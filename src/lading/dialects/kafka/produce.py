@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 @raise_malformed
 def parse_produce_request(frame: memoryview, head: RequestHeader) -> ProduceRequest:
-    """The body of a Produce of any version; MalformedMessage where it is cut short or its lengths lie."""
+    """Return the body of a Produce of any version. Raises MalformedMessage if cut short or of wrong lengths."""
     reader = Reader(frame, head.body_at, head.version >= FLEXIBLE)
     if head.version >= _WITH_TRANSACTIONAL_ID:
         reader.text()

@@ -35,7 +35,7 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(frame: memoryview) -> RequestHeader:
-    """The head of a frame without its length; MalformedMessage where there is none."""
+    """Return the head of a frame without its length. Raises MalformedMessage if there is none."""
     if len(frame) < HEAD.size:
         raise MalformedMessage("the request ends inside its head", at=len(frame))
     key, version, correlation, size = HEAD.unpack_from(frame)
@@ -51,7 +51,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
-    """The position behind the tagged fields at ``at``; MalformedMessage."""
+    """Return the position behind the tagged fields at ``at``. Raises MalformedMessage."""
     count, at = read_uvarint(frame, at)
     if count > TAGS_MAX:
         raise MalformedMessage(f"the request claims {count} tagged fields", at=at)
@@ -79,9 +79,10 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def decode_request(key: int, version: int, body: memoryview) -> Any:
-    """The body of a rare request, with attributes as ``kafka.protocol`` names them; MalformedMessage and nothing else.
+    """Return the body of a rare request, with attributes as ``kafka.protocol`` names them.
 
-    Lengths are checked against what is there by the library's own decoder, which reads from a bounded buffer.
+    Raises MalformedMessage and nothing else. Lengths are checked against what is there by the library's own
+    decoder, which reads from a bounded buffer.
     """
     kind = _message(key, "Request")
     try:
@@ -95,7 +96,9 @@ def decode_request(key: int, version: int, body: memoryview) -> Any:
 
 
 def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str, Any]) -> bytes:
-    """The whole frame of a rare answer; ``fields`` by the names of ``kafka.protocol``, structs as mappings in it.
+    """Return the whole frame of a rare answer.
+
+    ``fields`` by the names of ``kafka.protocol``, structs as mappings in it.
 
     Fields that are not given, or that the version does not have, take their defaults.
     """

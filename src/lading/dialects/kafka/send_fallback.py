@@ -24,7 +24,9 @@ from .send_layout import CARRIER, ESCAPE, RECORD_HEAD_BYTES_MAX
 def classify_messages(
     list_ends: Ints, name_ends: Ints, names: Bytes, kinds: Kinds, id_valid: Bytes, times_us: Longs, flags: Bytes
 ) -> int:
-    """What of each message needs a carrier, into ``flags``; -1, or the first message that only ``carry`` brings over.
+    """Return what of each message needs a carrier, into ``flags``.
+
+    -1, or the first message that only ``carry`` brings over.
 
     That is one with very many headers, or with a name that needs an escape or is reserved.
     """
@@ -146,7 +148,7 @@ class _Columns:
         self._kinds = kinds
 
     def tail(self, row: int, flags: int, ids: Bytes, times_us: Longs) -> bytearray:
-        """A record from its key on."""
+        """Return a record from its key on."""
         out = bytearray()
         _put(out, *self._key, row)
         _put(out, *self._payload, row)

@@ -97,7 +97,10 @@ class Times(NamedTuple):
 
 
 def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: int, size_max: int) -> BatchHeader:
-    """The header of ``source[start : start + size_bytes]``; BatchRejected where that cannot be one whole batch."""
+    """Return the header of ``source[start : start + size_bytes]``.
+
+    Raises BatchRejected if that cannot be one whole batch.
+    """
     if size_bytes <= MAGIC_AT:
         raise BatchRejected(INVALID_RECORD, "the request holds no record batch for the partition")
     magic = int(source[start + MAGIC_AT])

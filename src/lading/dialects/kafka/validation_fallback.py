@@ -14,7 +14,7 @@ from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS,
 
 
 def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
-    """Whether the batch ``region[start:end]`` is what it says: (reason, lowest and highest time in ms).
+    """Return whether the batch ``region[start:end]`` is what it says: (reason, lowest and highest time in ms).
 
     Its CRC-32C is checked and, where it is not compressed, each record; its header was looked at before. A reason
     other than FINE, or compression, leaves the times without meaning.
@@ -29,7 +29,7 @@ def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
 
 
 def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
-    """The same for records ``region[start:end]``: ``count`` of them, with offsets 0, 1, 2, that fill the bytes."""
+    """Judge records ``region[start:end]`` alike: ``count`` of them, with offsets 0, 1, 2, that fill the bytes."""
     data = region.data
     lowest, highest = TIME_MS_MAX, -TIME_MS_MAX
     at = start
@@ -73,7 +73,10 @@ def _record(data: Any, here: int, stop: int, number: int) -> tuple[int, int]:
 
 
 def _behind(data: Any, at: int, end: int, size_min: int) -> int:
-    """The position behind bytes with their size in front, which is at least ``size_min`` (-1: null); -1 where cut."""
+    """Return the position behind bytes with their size in front, or -1 if they are cut short.
+
+    The size is at least ``size_min``; a size of -1 is null.
+    """
     size, here = varint32(data, at, end)
     if here < 0 or not size_min <= size <= end - here:
         return -1

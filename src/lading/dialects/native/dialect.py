@@ -68,7 +68,7 @@ _concat_batches: Any = pa.concat_batches  # type: ignore[attr-defined]
 
 
 def _portions(run: Run, request: ScanRequest) -> Iterator[pa.RecordBatch]:
-    """The rows asked for, block by block, none larger than the caps allow, with their offsets."""
+    """Return the rows asked for, block by block, none larger than the caps allow, with their offsets."""
     first, end = request.first, request.end
     read = request.fields | {"headers"} if request.keys else request.fields
     included = [index for index, name in enumerate(SCHEMA_IN_BLOCKS.names) if name in read] or [0]

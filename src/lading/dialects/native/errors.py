@@ -38,5 +38,5 @@ STATUS: Final[dict[Reason, int]] = {
 
 
 def status(reason: Reason) -> int:
-    """The HTTP status that goes with a reason."""
+    """Return the HTTP status that goes with a reason."""
     return STATUS.get(reason, BAD_REQUEST)

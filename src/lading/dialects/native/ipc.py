@@ -29,7 +29,7 @@ class StreamShape:
 
 
 def shape(data: memoryview) -> StreamShape:
-    """What a stream of exactly one record batch claims; MalformedMessage where its framing does not hold."""
+    """Return what a stream of exactly one record batch claims. Raises MalformedMessage if its framing does not hold."""
     try:
         schema, at = _message(data, 0)
         if schema.kind != _SCHEMA_MESSAGE or schema.body_bytes:
@@ -72,7 +72,7 @@ class _Table:
         return self.at + offset if offset else 0
 
     def number(self, index: int, form: str) -> int:
-        """A number of one ``struct`` letter; 0 where left out."""
+        """Return a number of one ``struct`` letter; 0 where left out."""
         at = self.field(index)
         return int(struct.unpack_from("<" + form, self.data, at)[0]) if at else 0
 

@@ -139,7 +139,7 @@ class Line(NamedTuple):
 
 
 def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Line | None:
-    """The command line that begins at ``data[start:end]``; None where it is not whole yet.
+    """Return the command line that begins at ``data[start:end]``, or None if it is not whole yet.
 
     Fault E_INVALID for a command that is none, has too few parameters, or is longer than 4096 bytes.
     """
@@ -180,7 +180,7 @@ def _identified(command: Command, head: bytes, at: int, start: int) -> Line | No
 
 
 def read_size(data: bytes | bytearray | memoryview, at: int, end: int) -> int | None:
-    """The size that a sized command has behind its line; None where it is not whole yet."""
+    """Return the size behind the line of a sized command, or None if it is incomplete."""
     return _SIZE.unpack_from(data, at)[0] if end - at >= _SIZE.size else None
 
 
@@ -189,7 +189,7 @@ _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 
 
 def partition_of(text: bytes) -> int:
-    """The number of a partition parameter, -1 for any; Fault E_BAD_PARTITION."""
+    """Return the number of a partition parameter, -1 for any. Raises NsqProtocolError E_BAD_PARTITION."""
     if _NUMBER.fullmatch(text) is None:
         shown = text.decode(errors="replace")
         raise NsqProtocolError(
@@ -199,7 +199,7 @@ def partition_of(text: bytes) -> int:
 
 
 def digits_of(text: bytes) -> int | None:
-    """The number of a parameter of digits alone; None where it is not one."""
+    """Return the number of a parameter of digits alone, or None if it is not one."""
     return int(text) if _DIGITS.fullmatch(text) else None
 
 
@@ -208,7 +208,7 @@ _FALSE: Final = frozenset((b"0", b"f", b"F", b"false", b"FALSE", b"False"))
 
 
 def bool_of(text: bytes) -> bool:
-    """What the ext parameter of INTERNAL_CREATE_TOPIC says; Fault E_BAD_EXT."""
+    """Return what the ext parameter of INTERNAL_CREATE_TOPIC says. Raises NsqProtocolError E_BAD_EXT."""
     if text not in _TRUE | _FALSE:
         shown = text.decode(errors="replace")
         raise NsqProtocolError(
@@ -218,7 +218,7 @@ def bool_of(text: bytes) -> bool:
 
 
 def write(name: str, *parameters: str | int, body: bytes | None = None, message_id: bytes = b"") -> bytes:
-    """The bytes of a command."""
+    """Return the bytes of a command."""
     words = [name.encode(), *([message_id] if message_id else []), *(str(word).encode() for word in parameters)]
     return b" ".join(words) + b"\n" + (b"" if body is None else _SIZE.pack(len(body)) + body)
 
@@ -258,7 +258,7 @@ class TraceAnswer(NamedTuple):
 
 
 def read_trace_answer(data: bytes | memoryview) -> TraceAnswer | None:
-    """The answer to a traced publication; None for a plain OK. MalformedMessage for anything else."""
+    """Return the answer to a traced publication; None for a plain OK. MalformedMessage for anything else."""
     if data == OK:
         return None
     if len(data) != _TRACE_ANSWER.size or data[:2] != OK:

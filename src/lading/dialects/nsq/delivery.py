@@ -37,7 +37,10 @@ class Records(NamedTuple):
 
 
 def survey(run: Run, first: int, end: int, count_max: int) -> Records:
-    """Where the messages with first <= offset < end lie, up to ``count_max``; MalformedMessage at what is none."""
+    """Return where the messages with first <= offset < end lie, up to ``count_max``.
+
+    Raises MalformedMessage at what is not a message.
+    """
     most = max(0, min(count_max, end - first))
     found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     kernels: Any = engine.get_loaded(messages.SURVEY_KERNEL_MODULE) or fallback
@@ -49,7 +52,7 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
 
 
 def with_ext(records: Records) -> NDArray[np.bool_]:
-    """Which messages have a JSON ext, be it one of no header."""
+    """Return which messages have a JSON ext, be it one of no header."""
     found: NDArray[np.bool_] = records.region[records.starts + layout.EXT_VERSION] == layout.JSON_EXT
     return found
 
@@ -87,7 +90,7 @@ def frames(
 
 
 def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> tuple[int, Longs]:
-    """The run of FIN commands at ``source[start:end]``: position behind it, and the internal ids, in order.
+    """Return the run of FIN commands at ``source[start:end]``: position behind it, and the internal ids, in order.
 
     With ``textual``, what is no id of ours is NO_ID.
     """
@@ -101,18 +104,18 @@ def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> 
 
 
 def internal_id(message_id: bytes, *, textual: bool) -> int:
-    """The internal id in the 16 bytes that a client says, as in ``take_fins``."""
+    """Return the internal id in the 16 bytes that a client says, as in ``take_fins``."""
     if not textual:
         return int.from_bytes(message_id[:8], "big", signed=True)
     return (int(message_id, 16) or NO_ID) if TEXTUAL_ID.fullmatch(message_id) else NO_ID
 
 
 def decode_message_id(ident: int) -> tuple[int, int]:
-    """The same as ``split`` for one id."""
+    """Return the partition and offset of one internal id, as ``decode_message_ids`` does."""
     return ident >> OFFSET_BITS, (ident & _OFFSET_MASK) - 1 if ident > 0 else -1
 
 
 def decode_message_ids(ids: Longs) -> tuple[Longs, Longs]:
-    """Partitions and offsets of internal ids; the offset of 0 is -1, that of a negative id too."""
+    """Return partitions and offsets of internal ids; the offset of 0 is -1, that of a negative id too."""
     offsets = np.where(ids > 0, (ids & _OFFSET_MASK) - 1, -1)
     return ids >> OFFSET_BITS, offsets

@@ -38,9 +38,10 @@ class DiskMessage(NamedTuple):
 
 
 def read(data: bytes | memoryview, *, extended: bool = True) -> Iterator[DiskMessage]:
-    """The records of a segment. ``extended``: the topic takes exts (or did when the last record was written).
+    """Return the records of a segment. ``extended``: the topic takes exts (or did when the last record was written).
 
-    MalformedMessage, with the position, at bytes that are no record, and at an ext block where there should be none.
+    MalformedMessage, with the position, at bytes that are no record, and at an ext block where there should be
+    none.
     """
     view = memoryview(data)
     at = 0
@@ -77,7 +78,10 @@ def _record(data: memoryview, extended: bool, at: int) -> DiskMessage:
 
 
 def write(message: DiskMessage) -> bytes:
-    """The bytes of a record; LimitExceeded for an ext that has no block to be in, or attempts above 4000."""
+    """Return the bytes of a record.
+
+    Raises LimitExceeded for an ext that has no block to be in, or attempts above 4000.
+    """
     if not 0 <= message.attempts <= ATTEMPTS_MAX or len(message.ext) > EXT_BYTES_MAX:
         raise LimitExceeded(f"a record holds {ATTEMPTS_MAX} attempts and {EXT_BYTES_MAX} bytes of ext at most")
     block = b""
@@ -93,7 +97,7 @@ def write(message: DiskMessage) -> bytes:
 
 
 def upgrade_record(message: DiskMessage) -> DiskMessage:
-    """The record as a topic that takes exts would have written it."""
+    """Return the record as a topic that takes exts would have written it."""
     return message._replace(marked=True)
 
 

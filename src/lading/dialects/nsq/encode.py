@@ -57,7 +57,7 @@ _JSON: Final[dict[int, Callable[[bytes], str]]] = {
 
 
 def ext_of(headers: Iterable[Header]) -> bytes:
-    """The headers of a message as a JSON ext, in their order; no bytes where there are none.
+    """Return the headers of a message as a JSON ext, in their order; no bytes where there are none.
 
     LimitExceeded, naming the header, for what JSON has no form for, and where the whole is over 65,535 bytes.
     """
@@ -128,12 +128,12 @@ def _headers(batch: pa.RecordBatch) -> Iterable[list[Header]]:
 
 
 def item(ext: bytes, body: bytes) -> bytes:
-    """A message of MPUB_EXT, with its size in front."""
+    """Return a message of MPUB_EXT, with its size in front."""
     return _U32.pack(2 + len(ext) + len(body)) + _U16.pack(len(ext)) + ext + body
 
 
 def batch_body(items: Sequence[bytes]) -> bytes:
-    """The body of an MPUB of any form from its items, without the length in front."""
+    """Return the body of an MPUB of any form from its items, without the length in front."""
     return _U32.pack(len(items)) + b"".join(items)
 
 
@@ -145,7 +145,9 @@ def record(time_ns: int, message_id: bytes, version: int, ext: bytes, body: byte
 
 
 def encode_stored(batch: pa.RecordBatch) -> bytes:
-    """The messages of a Batch one behind the other, as ``records`` makes them; their offsets must follow one another.
+    """Return the messages of a Batch one behind the other, as ``records`` makes them.
+
+    Their offsets must follow one another.
 
     Only the chunk knows the first offset. LimitExceeded as in ``records``.
     """

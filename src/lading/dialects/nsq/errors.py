@@ -84,7 +84,10 @@ NAMELESS: Final = frozenset({"E_TOPIC_NOT_EXIST"})
 
 
 def fault_of(error: LadingError, failed: str) -> NsqProtocolError:
-    """What to tell a client whose request ended in ``error``; ``failed`` is the code of the command's own failure."""
+    """Return what to tell a client whose request ended in ``error``.
+
+    ``failed`` is the code of the command's own failure.
+    """
     if isinstance(error, NsqProtocolError):
         return error
     code = CODE_OF.get(error.reason, failed) if isinstance(error, Refusal | MalformedMessage) else failed
@@ -92,7 +95,7 @@ def fault_of(error: LadingError, failed: str) -> NsqProtocolError:
 
 
 def id_text(message_id: bytes) -> str:
-    """A message id as errors print it: sixteen decimal bytes."""
+    """Return a message id as errors print it: sixteen decimal bytes."""
     return "[" + " ".join(map(str, message_id)) + "]"
 
 

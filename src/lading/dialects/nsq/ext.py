@@ -35,7 +35,7 @@ _TRACE_MAX: Final = (1 << 64) - 1
 
 
 def headers_of(version: int, ext: bytes) -> list[Header]:
-    """The headers of a message, in the order of its ext; repeated names stay."""
+    """Return the headers of a message, in the order of its ext; repeated names stay."""
     if version == NO_EXT:
         return []
     if version == TAG_EXT:
@@ -68,7 +68,7 @@ def _header(member: JsonMember) -> Header:
 
 
 def is_json(ext: bytes) -> bool:
-    """Whether a server takes this as a JSON ext."""
+    """Return whether a server takes this as a JSON ext."""
     try:
         members(ext)
     except NotJson:
@@ -77,7 +77,7 @@ def is_json(ext: bytes) -> bool:
 
 
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
-    """Whether the ext has a member of this name written without escapes, and the text of the first one.
+    """Return whether the ext has a member of this name written without escapes, and the text of the first one.
 
     The text is None where it is no string. Servers look at the first; escapes in it are not undone.
     """
@@ -88,7 +88,7 @@ def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
 
 
 def trace_of(ext: bytes) -> tuple[bool, int | None]:
-    """Whether the ext has a trace id, and which; None where it is not the text of a u64."""
+    """Return whether the ext has a trace id, and which, or None if it is not the text of a u64."""
     present, text = first_text(ext, TRACE_NAME)
     if not present or text is None or _TRACE.fullmatch(text) is None or int(text) > _TRACE_MAX:
         return present, None

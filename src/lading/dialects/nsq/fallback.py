@@ -121,7 +121,7 @@ def scan(
 
 
 def _value(region: Bytes, side: Bytes, header: list[int]) -> bytes | None:
-    """The bytes of a header's value; exts being left to Python, there are only those ``aside``."""
+    """Return the bytes of a header's value; exts being left to Python, there are only those ``aside``."""
     at, size = header[layout.VALUE], header[layout.VALUE_BYTES]
     return None if size < 0 else side[at : at + size].tobytes()
 

@@ -114,7 +114,9 @@ _FORKED: Final = frozenset({"extend_support", "desired_tag", "ext_filter"})
 
 
 def parse(body: bytes) -> Identity:
-    """The identity in the body of an IDENTIFY; Fault E_BAD_BODY or E_IDENTIFY_FAILED. Unknown keys are passed over.
+    """Return the identity in the body of an IDENTIFY; Fault E_BAD_BODY or E_IDENTIFY_FAILED.
+
+    Unknown keys are passed over.
 
     Compression is not offered: a client that asks for it is told so in the answer and goes on without.
     """
@@ -165,7 +167,7 @@ def answer(
     tls: bool = False,
     message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX,
 ) -> bytes:
-    """What the client is told: OK, or what was negotiated; ``tls``: both sides change to it behind this answer."""
+    """Return the response: OK, or what was negotiated; with ``tls`` both sides change to it behind this."""
     if not identity.feature_negotiation:
         return b"OK"
     told: dict[str, Any] = {

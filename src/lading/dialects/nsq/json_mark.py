@@ -25,19 +25,19 @@ _OCCURRENCES_MAX: Final = 8
 
 
 def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
-    """The header to put behind these, of which those at ``places`` are text that is JSON."""
+    """Return the header to put behind these, of which those at ``places`` are text that is JSON."""
     found = fingerprints(headers)
     return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places).hex().encode())
 
 
 def _words(mark: bytes) -> list[int]:
-    """The fingerprints of a mark: hex digits, or the bytes themselves, as marks were written before."""
+    """Return the fingerprints of a mark: hex digits, or the bytes themselves, as marks were written before."""
     data = bytes.fromhex(mark.decode()) if _DIGITS.fullmatch(mark) else mark
     return [] if len(data) % _MARK.size else [word for (word,) in _MARK.iter_unpack(data)]
 
 
 def tells(mark: bytes, header: Header) -> bool:
-    """Whether a mark names this header, be it the first of its name or one of those behind."""
+    """Return whether a mark names this header, be it the first of its name or one of those behind."""
     found = {fingerprint(header, occurrence) for occurrence in range(_OCCURRENCES_MAX)}
     return any(word in found for word in _words(mark))
 

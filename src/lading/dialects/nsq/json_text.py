@@ -57,7 +57,10 @@ def value_of(text: bytes) -> tuple[int, bytes | None]:
 
 
 def is_beyond(text: bytes) -> bool:
-    """Whether this is a whole JSON value that no kind but text can hold: an object, an array, a number too large."""
+    """Return whether this is a whole JSON value that no kind but text can hold.
+
+    An object, an array, a number too large.
+    """
     if _NUMBER.fullmatch(text):
         return value_of(text)[0] == Kind.STRING
     if text[:1] not in (b"{", b"[") or text[-1:] not in (b"}", b"]"):
@@ -134,7 +137,7 @@ _EXTENTS: Final = json.JSONDecoder(
 
 
 def _unit(text: bytes, at: int) -> int | None:
-    """The number of ``\\uXXXX`` at this place, if one stands there."""
+    r"""Return the number of ``\uXXXX`` at this place, if one stands there."""
     digits = text[at + 2 : at + 6]
     if text[at : at + 2] != b"\\u" or re.fullmatch(rb"[0-9a-fA-F]{4}", digits) is None:
         return None
@@ -142,7 +145,7 @@ def _unit(text: bytes, at: int) -> int | None:
 
 
 def members(ext: bytes) -> list[JsonMember] | None:
-    """The members of a JSON object in order; None where the JSON is something else. NotJson where it is none."""
+    """Return the members of a JSON object in order, or None if the JSON is something else. NotJson where it is none."""
     reader = _Reader(ext)
     found = list(reader.members()) if reader.peek() == 0x7B else None
     if found is None:
@@ -171,7 +174,7 @@ class _Reader:
         return data[self._at] if self._at < len(data) else -1
 
     def members(self) -> Iterator[JsonMember]:
-        """The members of the object that begins here."""
+        """Return the members of the object that begins here."""
         self._at += 1
         if self.peek() == 0x7D:
             self._at += 1
@@ -184,7 +187,7 @@ class _Reader:
                 return
 
     def value(self) -> bytes:
-        """The text of the value that begins here."""
+        """Return the text of the value that begins here."""
         opener = self.peek()
         start = self._at
         if opener in _OPENERS:
@@ -203,7 +206,7 @@ class _Reader:
         return byte
 
     def _string(self) -> bytes:
-        """What stands between the quotes."""
+        """Return what stands between the quotes."""
         self.peek()
         found = _STRING.match(self._data, self._at)
         if found is None:

@@ -46,7 +46,7 @@ CARRIER_NAME: Final = "##lading-carrier"
 
 
 def is_name(name: str) -> bool:
-    """Whether a topic or channel may be called so."""
+    """Return whether a topic or channel may be called so."""
     return 1 <= len(name) <= NAME_BYTES_MAX and NAME.fullmatch(name) is not None
 
 

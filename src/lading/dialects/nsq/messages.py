@@ -39,10 +39,10 @@ _NOTHING: Final[Bytes] = np.empty(0, np.uint8)
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Return the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes that
-    are no message. An ext is never refused.
+    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
+    that are no message. An ext is never refused.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
@@ -72,7 +72,10 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
 
 
 def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]:
-    """All headers in order, those of odd exts taken apart here; names and values of these lie in the bytes given."""
+    """Return all headers in order, those of odd exts taken apart here.
+
+    Names and values of these lie in the bytes given.
+    """
     pieces: list[Longs] = []
     side = bytearray()
     low = at = 0
@@ -115,7 +118,7 @@ class _Portion:
         self._payload_bytes = payload_bytes
 
     def locate(self, asked: RequestedKeys) -> dict[str, Located]:
-        """The last value of each asked header, copied out of its ext."""
+        """Return the last value of each asked header, copied out of its ext."""
         if not len(asked):
             return {}
         shape = (len(asked), self._count)
@@ -126,7 +129,7 @@ class _Portion:
         return asked.locate(memory, self._count, starts, lengths, kinds)
 
     def columns(self, fields: frozenset[str]) -> dict[str, pa.Array[Any]]:
-        """The columns asked for."""
+        """Return the columns asked for."""
         count, header_count = self._count, self._header_count
         # in the order of layout.OFFSETS and what follows
         stored: dict[str, StoredColumn] = {
@@ -145,7 +148,7 @@ class _Portion:
 
 
 def salvage(run: Run) -> Run:
-    """The messages of damaged chunks whose CRC-32C holds, in order, each in a chunk of its own.
+    """Return the messages of damaged chunks whose CRC-32C holds, in order, each in a chunk of its own.
 
     Behind damage a message's id tells its offset; one whose id cannot be that is not kept. The work is bounded by
     sixteen times the size of a body.

@@ -40,12 +40,12 @@ class Stored(NamedTuple):
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:
-    """Bytes that the messages of so many bytes of PUB commands may take in the log."""
+    """Return bytes that the messages of so many bytes of PUB commands may take in the log."""
     return size_bytes + RECORD_BYTES_MIN * (size_bytes // (line_bytes + _ITEM_BYTES_MIN) + 1)
 
 
 def batch_room(size_bytes: int, count: int) -> int:
-    """Bytes that the ``count`` messages of an MPUB of so many bytes may take in the log."""
+    """Return bytes that the ``count`` messages of an MPUB of so many bytes may take in the log."""
     return size_bytes + RECORD_BYTES_MIN * (count + 1)
 
 
@@ -107,7 +107,7 @@ def store_batch(
     partition: int,
     now_ns: int,
 ) -> Stored:
-    """The ``count`` items of an MPUB, which are just ``source[start:end]``; all or, with a reason, none.
+    """Return the ``count`` items of an MPUB, which are just ``source[start:end]``; all or, with a reason, none.
 
     ``target`` needs ``batch_room`` bytes. LimitExceeded as in ``store_pubs``.
     """

@@ -120,7 +120,7 @@ def store_pubs(
 def store_alike(
     source: Bytes, count: int, line_bytes: int, target: Bytes, to: int, base_offset: int, partition: int, now_ns: int
 ) -> int:
-    """The ``count`` PUB commands without headers that ``source`` is, as stored messages at ``target[to:]``.
+    """Return the ``count`` PUB commands without headers that ``source`` is, as stored messages at ``target[to:]``.
 
     Where the last one ends; -1 where they are not just these commands, or there is no room.
     """
@@ -152,10 +152,10 @@ def store_batch(
     now_ns: int,
     answer: Bytes,
 ) -> tuple[int, int, int, int]:
-    """The ``count`` items of an MPUB, which are just ``source[at:end]``, as stored messages at ``target[to:]``.
+    """Return the ``count`` items of an MPUB, which are just ``source[at:end]``, as stored messages at ``target[to:]``.
 
-    How many, where they end, bytes of ``answer``, and the reason that the item behind them is refused for: then nothing
-    of the request is to be kept.
+    How many, where they end, bytes of ``answer``, and the reason that the item behind them is refused for: then
+    nothing of the request is to be kept.
     """
     data = source.data
     start = to
@@ -221,7 +221,7 @@ def frames(
 
 
 def take_fins(source: Bytes, at: int, end: int, textual: bool, ids: Any) -> tuple[int, int]:
-    """A run of ``FIN`` commands: position behind it and how many; the internal half of each id goes to ``ids``.
+    """Return a run of ``FIN`` commands: position behind it and how many; the internal half of each id goes to ``ids``.
 
     ``textual`` ids are 16 digits to base 16; -1 is noted for what is none.
     """

@@ -34,7 +34,7 @@ class KafkaRefusal(KafkaError, Refusal):
 
 
 def kafka_error(what: str, code: int, told: str | None = None) -> KafkaError:
-    """The error for a code; ``told`` is the broker's own sentence."""
+    """Return the error for a code; ``told`` is the broker's own sentence."""
     sentence = f"{what}: {errors.name_of(code)}" + (f", {told}" if told else "")
     return KafkaRefusal(sentence, code) if code in errors.REASON_OF else KafkaError(sentence, code=code)
 
@@ -48,7 +48,7 @@ class Retriable(Exception):
 
 
 def raise_for_code(what: str, code: int, told: str | None = None) -> None:
-    """Nothing for code 0; Retriable or an error that names ``what`` for any other."""
+    """Raise Retriable or an error that names ``what`` for a code that is not 0."""
     if code:
         error = kafka_error(what, code, told)
         raise Retriable(error) if code in errors.RETRIABLE else error
@@ -75,7 +75,7 @@ class KafkaCluster:
         self._answered = False
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
-        """What some broker knows of topics (None: of all), brokers and leaders; remembered for ``leader``."""
+        """Return what some broker knows of topics (None: of all), brokers and leaders; remembered for ``leader``."""
         wanted = None if topics is None else [{"name": name} for name in topics]
 
         def ask() -> Any:
@@ -90,11 +90,11 @@ class KafkaCluster:
         return answer
 
     def ask(self, api: str, **fields: Any) -> Any:
-        """The answer of any broker."""
+        """Return the response of any broker."""
         return self.retry(lambda: self._any(lambda broker: broker.ask(api, **fields)))
 
     def at_controller(self, api: str, **fields: Any) -> Any:
-        """The answer of the broker that creates and deletes topics."""
+        """Return the response of the broker that creates and deletes topics."""
 
         def ask() -> Any:
             if self._controller not in self._brokers:
@@ -107,7 +107,7 @@ class KafkaCluster:
         return self.retry(ask)
 
     def leader(self, topic: str, partition: int) -> KafkaSocket:
-        """The connection to the partition's leader, looked up where it is not known; Retriable while there is none."""
+        """Return the connection to the leader, looked up if unknown. Raises Retriable while there is none."""
         if partition not in self._leaders.get(topic, {}):
             self.metadata([topic])
         node = self._leaders.get(topic, {}).get(partition, -1)
@@ -126,7 +126,7 @@ class KafkaCluster:
         self._leaders.pop(topic, None)
 
     def at_leader(self, topic: str, partition: int, ask: Callable[[KafkaSocket], T]) -> T:
-        """What ``ask`` makes of the connection to the leader; repeated at the next one where leaders change."""
+        """Return what ``ask`` makes of the connection to the leader; repeated at the next one if leaders change."""
 
         def once() -> T:
             try:
@@ -138,7 +138,10 @@ class KafkaCluster:
         return self.retry(once)
 
     def coordinator(self, kind: int, key: str) -> KafkaSocket:
-        """The connection to the broker that looks after a group or a transactional id; Retriable while none does."""
+        """Return the connection to the coordinator of a group or a transactional id.
+
+        Raises Retriable while there is none.
+        """
         if (kind, key) not in self._coordinators:
             answer = self._any(lambda broker: broker.ask("FindCoordinator", key=key, key_type=kind))
             raise_for_code(f"the coordinator of {key!r} was not found", answer.error_code, answer.error_message)
@@ -146,7 +149,7 @@ class KafkaCluster:
         return self._socket(self._coordinators[kind, key])
 
     def at_coordinator(self, kind: int, key: str, ask: Callable[[KafkaSocket], T]) -> T:
-        """What ``ask`` makes of the connection to the coordinator; once more at the next one where that changes."""
+        """Return what ``ask`` makes of the connection to the coordinator; once more at the next one if that changes."""
 
         def once() -> T:
             try:
@@ -158,7 +161,7 @@ class KafkaCluster:
         return self.retry(once)
 
     def retry(self, ask: Callable[[], T]) -> T:
-        """What ``ask`` gives, asked again after pauses while connections break or brokers say that it may help."""
+        """Return what ``ask`` gives, repeated after pauses while connections break or brokers say it may help."""
         pause_s = FIRST_PAUSE_S
         for left in range(self.retries, -1, -1):
             try:
@@ -179,7 +182,7 @@ class KafkaCluster:
         return min(2 * pause_s, LONGEST_PAUSE_S)
 
     def unreachable(self, failure: OSError) -> Unreachable:
-        """The error for a connection that broke and did not come back."""
+        """Return the error for a connection that broke and did not come back."""
         cause = explain_failure(failure)
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
@@ -197,7 +200,7 @@ class KafkaCluster:
             connection.interrupt()
 
     def sibling(self) -> KafkaCluster:
-        """The same cluster over connections of its own, for another thread."""
+        """Return the same cluster over connections of its own, for another thread."""
         return KafkaCluster(self._bootstrap, self._access, timeout_s=self.timeout_s, retries=self.retries)
 
     def close(self) -> None:
@@ -224,7 +227,7 @@ class KafkaCluster:
         return answer
 
     def _any(self, ask: Callable[[KafkaSocket], T]) -> T:
-        """The answer of the first broker that gives one: those with a connection first, then as they are known."""
+        """Return the response of the first broker that gives one: those with a connection first."""
         known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
         known.sort(key=lambda address: not (address in self._sockets and self._sockets[address].open))
         failed: OSError = ConnectionError("no address is known")

@@ -105,7 +105,7 @@ class KafkaMembership:
         return changed
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """The group's stored position, None when there is none."""
+        """Return the group's stored position, or None if there is none."""
 
         def ask(broker: KafkaSocket) -> Position | None:
             row = {"name": topic, "partition_indexes": [partition]}
@@ -197,7 +197,7 @@ class _HeartbeatThread(threading.Thread):
             self._changed.wait_for(lambda: self.has_change, longest_s)
 
     def poll_assignment(self) -> tuple[_Joined | None, bool]:
-        """What the reader has from now on, None for nothing, and whether that is new."""
+        """Return what the reader has from now on, None for nothing, and whether that is new."""
         with self._changed:
             if self._failed is not None:
                 raise self._failed
@@ -214,7 +214,7 @@ class _HeartbeatThread(threading.Thread):
             return self._joined, False
 
     def revoke(self) -> None:
-        """The reader found out that its partitions are gone."""
+        """Note that the partitions are gone, as the reader found out."""
         with self._changed:
             self._asked_back = True
 
@@ -289,7 +289,7 @@ class _HeartbeatThread(threading.Thread):
         return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(told.assignment))))
 
     def _again(self, code: int) -> bool:
-        """Whether to come together anew after this code; an error for one that this does not help."""
+        """Return whether to join anew after this code; raise an error for one that this does not help."""
         if code == errors.UNKNOWN_MEMBER:
             self._id = ""
         elif code not in _GONE:
@@ -299,7 +299,7 @@ class _HeartbeatThread(threading.Thread):
         return True
 
     def _shares(self, answer: Any) -> list[dict[str, Any]]:
-        """What everybody is to read, by the way that all members know."""
+        """Return what each member is to read, by the strategy that all members know."""
         members = {row.member_id: parse_subscription(bytes(row.metadata)) for row in answer.members}
         self._counts = self._partitions({topic for said in members.values() for topic in said.topics})
         shares = ASSIGNORS[answer.protocol_name](members, self._counts)
@@ -341,7 +341,7 @@ class _HeartbeatThread(threading.Thread):
             self._changed.wait_for(lambda: self._ended or self._joined is None)
 
     def _ask(self, api: str, **fields: Any) -> Any:
-        """The coordinator's answer; codes that time mends are waited out."""
+        """Return the coordinator's response; codes that time mends are waited out."""
         wait_s = self._timing.reading_s + GRACE_S if api in ("JoinGroup", "SyncGroup") else 0.0
 
         def ask(broker: KafkaSocket) -> Any:

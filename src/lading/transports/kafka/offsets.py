@@ -27,7 +27,7 @@ class OffsetAndEpoch(NamedTuple):
 
 
 def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: int) -> dict[Place, OffsetAndEpoch]:
-    """What ListOffsets gives for each partition among committed messages; also takes commands.EARLIEST and LATEST."""
+    """Return what ListOffsets gives for each partition among committed messages; takes EARLIEST and LATEST too."""
 
     def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, OffsetAndEpoch]]:
         part = {"current_leader_epoch": -1, "timestamp": timestamp_ms}

@@ -83,7 +83,7 @@ class KafkaReader:
     def _fetched(
         self, place: Place, offset: int, max_bytes: int, wait_ms: int
     ) -> tuple[FetchResponse, NDArray[np.uint8]]:
-        """The leader's answer; _CutBack where it took over without what was read before ``offset``."""
+        """Return the leader's response. Raises _CutBack if it took over without what was read before ``offset``."""
         topic, partition = place
 
         def ask(broker: KafkaSocket) -> tuple[FetchResponse, NDArray[np.uint8]] | None:
@@ -110,7 +110,7 @@ class KafkaReader:
         return found
 
     def _first_above(self, place: Place, offset: int) -> int:
-        """The first offset kept, where that lies above one that is not there; DataLoss where it does not."""
+        """Return the first offset kept if it lies above a missing one. Raises DataLoss if it does not."""
         topic, partition = place
         part = self._topics.look_up(topic).partitions[partition]
         if offset >= part.first_offset:
@@ -143,7 +143,7 @@ def _found(answer: FetchResponse, data: NDArray[np.uint8], place: Place, since: 
 
 
 def raise_for_fetch_error(answer: FetchResponse, topic: str, partition: int) -> None:
-    """Nothing where the broker answered with batches; else an error that names the place."""
+    """Raise an error that names the place unless the broker answered with batches."""
     try:
         raise_for_code(f"topic {topic!r}, partition {partition} cannot be read", answer.error)
     except Retriable as refused:

@@ -65,7 +65,7 @@ class KafkaSocket:
         return self._socket is not None
 
     def ask(self, api: str, *, wait_s: float = 0.0, **fields: Any) -> Any:
-        """The answer to one of ``commands.APIS``, in the highest version that both sides speak.
+        """Return the answer to one of ``commands.APIS``, in the highest version that both sides speak.
 
         ``wait_s`` is how long the broker may hold the answer back.
         """
@@ -73,7 +73,7 @@ class KafkaSocket:
         return self._ask(api, self._version(api), wait_s, **fields)
 
     def speaks(self, api: str) -> bool:
-        """Whether the broker knows one of ``commands.APIS`` in a version that is known here."""
+        """Return whether the broker knows one of ``commands.APIS`` in a version that is known here."""
         self._ready()
         row = commands.APIS[api]
         low, high = self._versions.get(row.key, (0, -1))
@@ -104,7 +104,7 @@ class KafkaSocket:
         connection.sendall(ask)
 
     def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchResponse, NDArray[np.uint8]]:
-        """The answer whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
+        """Return the response whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
         answer = self._receive(wait_ms / 1000)
         parse = fetch_by_id.parse_fetch_by_id if self._by_id else commands.parse_fetch
         return parse(answer[:-SPARE_BYTES].data), answer
@@ -135,7 +135,7 @@ class KafkaSocket:
             connection.sendall(batch)
 
     def receive_produce(self) -> commands.ProduceResponse:
-        """The answer whose turn it is."""
+        """Return the response whose turn it is."""
         return commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
 
     def interrupt(self) -> None:

@@ -23,12 +23,12 @@ class KafkaTopics:
         self.ids: dict[str, bytes | None] = {}
 
     def list_topics(self) -> list[TopicMeta]:
-        """All topics but Kafka's own."""
+        """Return all topics but Kafka's own."""
         answer = self._cluster.metadata(None)
         return self.describe([row for row in answer.topics if not row.is_internal and not row.error_code])
 
     def look_up(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with near names if there is none."""
 
         def ask() -> Any:
             (row,) = self._cluster.metadata([name]).topics
@@ -45,12 +45,12 @@ class KafkaTopics:
         return self.describe([row])[0]
 
     def forget(self, name: str) -> None:
-        """The topic was deleted: leaders and id of its name mean nothing any more."""
+        """Forget leaders and id of a topic that was deleted."""
         self._cluster.forget(name)
         self.ids.pop(name, None)
 
     def describe(self, rows: Sequence[Any]) -> list[TopicMeta]:
-        """What the rows of a metadata response say, with the first and the last stable offset of each partition."""
+        """Return what the rows of a metadata response say, with first and last stable offset of each partition."""
         places = [(row.name, part.partition_index) for row in rows for part in row.partitions]
         first, end = list_offsets(self._cluster, places, EARLIEST), list_offsets(self._cluster, places, LATEST)
         metas = []

@@ -88,7 +88,7 @@ class KafkaTransaction:
         self._places.add(place)
 
     def prepare(self) -> PreparedTransaction | None:
-        """What another process needs to decide about it; None where nothing was sent."""
+        """Return what another process needs to decide about it, or None if nothing was sent."""
         return PreparedTransaction(self.id, self.producer.id, self.producer.epoch) if self._places else None
 
     def abort(self) -> None:
@@ -127,11 +127,11 @@ class KafkaDecision(TransactionDecision):
         self._group = f"lading-decisions-{id_}"
 
     def begin(self, task: int) -> KafkaTransaction:
-        """A transaction for the task of this number."""
+        """Begin a transaction for the task of this number."""
         return KafkaTransaction(self._cluster, f"{self._prefix}{task}", self._timeout_s)
 
     def last_decided(self) -> str | None:
-        """The work decided last, after its commits are finished; None where nothing was decided yet.
+        """Return the work decided last, after its commits are finished, or None if nothing was decided yet.
 
         DataLoss where they cannot be, because a transaction timed out after the decision.
         """

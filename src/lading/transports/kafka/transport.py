@@ -78,11 +78,11 @@ class KafkaTransport:
     # topics
 
     def topics(self) -> list[TopicMeta]:
-        """All topics but Kafka's own."""
+        """Return all topics but Kafka's own."""
         return self._topics.list_topics()
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with near names if there is none."""
         return self._topics.look_up(name)
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -191,7 +191,7 @@ class KafkaTransport:
         return self._sending().send_all(topic, parts, strict=strict, compression=compression)
 
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
-        """What was decided under a transactional id; see ``kafka_transactions``."""
+        """Return what was decided under a transactional id; see ``kafka_transactions``."""
         from .transactions import TIMEOUT_S, KafkaDecision
 
         return KafkaDecision(self._cluster, name, topic, TIMEOUT_S if timeout_s is None else timeout_s)
@@ -220,7 +220,7 @@ class KafkaTransport:
 
 
 def bootstrap(url: str) -> list[Address]:
-    """The addresses in ``kafka://host:port[,host:port]``; SettingError for anything else."""
+    """Return the addresses in ``kafka://host:port[,host:port]``. Raises SettingError for anything else."""
     row = SCHEMES["kafka"]
     scheme, _, rest = url.partition("://")
     found: list[Address] = []

@@ -85,7 +85,7 @@ class _Delivery:
         self.waiting.append(ready)
 
     def next(self) -> _Part:
-        """The next part; rows are made ready a slice at a time, while the broker is busy with those before."""
+        """Return the next part; rows are made ready a slice at a time, while the broker is busy with those before."""
         import numpy as np
         import pyarrow as pa
 
@@ -372,7 +372,7 @@ class KafkaWriter:
 
 
 def _ready(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
-    """The batch with all columns; with ``strict`` nothing is sent where anything is refused."""
+    """Return the batch with all columns; with ``strict`` nothing is sent if anything is refused."""
     ready = fill_missing_columns(batch)
     return fit_to_target(ready, RECORDS, "Kafka", strict=True) if strict else ready
 

@@ -111,7 +111,7 @@ class BlockWriter:
 
 
 def _requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
-    """The slices that become the blocks of each request."""
+    """Return the slices that become the blocks of each request."""
     slices: list[pa.RecordBatch] = []
     size_bytes = 0
     for each in split_batch(batch, BLOCK_BYTES):

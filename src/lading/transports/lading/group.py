@@ -43,7 +43,7 @@ class LadingMembership:
         return self.generation != before
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """The group's stored position, None when there is none."""
+        """Return the group's stored position, or None if there is none."""
         found = self._http.get(*self._position_path(self._group, topic, partition)).json()
         if found is None or found.get("offset") is None:
             return None

@@ -36,7 +36,7 @@ class HttpResponse(NamedTuple):
     content: bytes
 
     def json(self) -> Any:
-        """The content as JSON; ValueError where it is none."""
+        """Return the content as JSON. Raises ValueError if it is not."""
         return json.loads(self.content)
 
 
@@ -156,7 +156,7 @@ class AdminHttp:
 
 
 def refusal(answer: HttpResponse, request: str) -> Refusal | RemoteError:
-    """The error that an answer with an error status stands for."""
+    """Return the error that a response with an error status stands for."""
     try:
         document = answer.json()
         return Refusal(Reason(document["reason"]), str(document["message"]))

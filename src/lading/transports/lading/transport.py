@@ -64,11 +64,11 @@ class LadingTransport:
     # topics
 
     def topics(self) -> list[TopicMeta]:
-        """All topics with their partitions."""
+        """Return all topics with their partitions."""
         return [_topic(row) for row in self._http.get("topics").json()]
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with near names if there is none."""
         tried = [self._places[name]] if name in self._places else []
         for stream, topic in [*tried, *spellings(name)]:
             try:
@@ -144,7 +144,7 @@ class LadingTransport:
         headers_only: bool = False,
         max_rows: int | None = None,
     ) -> Queried:
-        """Batches filtered and projected by the broker, and the position to go on from."""
+        """Return batches filtered and projected by the broker, and the position to go on from."""
         import pyarrow as pa
 
         answer = self._partition_get(
@@ -201,7 +201,7 @@ class LadingTransport:
         return self._writer.send(topic, partition, batch, compression)
 
     def writer(self, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> BlockWriter:
-        """A writer with its own numbering, e.g. one attempt of a task inside its own transaction."""
+        """Return a writer with its own numbering, e.g. one attempt of a task inside its own transaction."""
         return BlockWriter(self._post, writer_id, epoch, transaction_id)
 
     def set_state(
@@ -228,7 +228,7 @@ class LadingTransport:
         return rows
 
     def retention(self, topic: str, within_ms: int) -> dict[str, Any]:
-        """What retention will delete within this time, and by which rule (docs/reference/admin-api)."""
+        """Return what retention will delete within this time, and by which rule (docs/reference/admin-api)."""
         document: dict[str, Any] = self._http.get(
             "topics", *self._place(topic), "retention", within_ms=within_ms
         ).json()

@@ -34,7 +34,7 @@ class IdentifyOptions:
     more: dict[str, Any] = field(default_factory=dict)
 
     def document(self, *, tls: bool = False) -> bytes:
-        """The body of IDENTIFY; ``tls`` asks to change to TLS behind its answer."""
+        """Return the body of IDENTIFY; ``tls`` asks to change to TLS behind its answer."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         said: dict[str, Any] = {
             "client_id": name,
@@ -136,7 +136,7 @@ class NsqConnection:
         return int(self.facts.get("max_rdy_count") or 2500)
 
     def fileno(self) -> int:
-        """To wait for what arrives."""
+        """Return the descriptor by which to wait for what arrives."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
@@ -179,7 +179,7 @@ class NsqConnection:
         self._take(awaiting)
 
     def _receive(self) -> bytes | None:
-        """What has arrived, nothing at the end; None where only TLS itself had something to say."""
+        """Return what has arrived, nothing at the end; None if only TLS itself had something to say."""
         if not isinstance(self._socket, ssl.SSLSocket):
             return self._socket.recv(RECEIVE_BYTES)
         # all of it: what is decrypted already, no select tells of

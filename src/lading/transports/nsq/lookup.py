@@ -45,7 +45,7 @@ class Discovery:
         self._direct = NsqdAddress(host, port)
 
     def lookup(self) -> bool:
-        """Whether an nsqlookupd answers there; looked up once. Unreachable where nobody does."""
+        """Return whether an nsqlookupd answers there; looked up once. Raises Unreachable if nobody does."""
         if self._speaks_http is None:
             try:
                 facts = self._get("/info", {})
@@ -59,7 +59,7 @@ class Discovery:
         return self._is_lookup
 
     def of_topic(self, topic: str) -> LookupResult:
-        """The nodes that have the topic; none where nobody has it yet."""
+        """Return the nodes that have the topic; none if nobody has it yet."""
         if not self.lookup():
             return LookupResult([self._direct])
         try:
@@ -74,13 +74,13 @@ class Discovery:
         return LookupResult(list(nodes), meta.get("extend_support"))
 
     def all(self) -> list[NsqdAddress]:
-        """Every node that is up."""
+        """Return every node that is up."""
         if not self.lookup():
             return [self._direct]
         return [_node(one, self._host) for one in self._get("/nodes", {}).get("producers") or ()]
 
     def topics(self) -> list[str] | None:
-        """All topics; None where only an nsqlookupd could say."""
+        """Return all topics, or None if only an nsqlookupd could say."""
         return sorted(self._get("/topics", {}).get("topics") or ()) if self.lookup() else None
 
     def create(self, topic: str, partitions: int) -> bool:

@@ -166,7 +166,7 @@ class NsqQueue:
         return self._window.first + len(self._window.messages)
 
     def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> FetchResult:
-        """The messages from a number on, after waiting for one if there is none."""
+        """Return the messages from a number on, after waiting for one if there is none."""
         until = time.monotonic() + wait_ms / 1000
         self._receive(0.0)
         while offset >= self.end and (left_s := until - time.monotonic()) > 0:
@@ -177,7 +177,7 @@ class NsqQueue:
         return FetchResult(self.topic, 0, runs, end, self._window.first, self.end)
 
     def messages(self, offset: int, count: int | None = None) -> list[Received]:
-        """Messages that are not finished, from a number on."""
+        """Return messages that are not finished, from a number on."""
         skipped = max(offset - self._window.first, 0)
         listed = list(self._window.messages)[skipped:]
         return listed if count is None else listed[:count]
@@ -256,7 +256,7 @@ class NsqQueue:
             self._distribute_ready()
 
     def _subscribed(self, node: NsqdAddress) -> NsqConnection:
-        """A connection that reads the channel, with ext headers where server and topic have them."""
+        """Return a connection that reads the channel, with ext headers where server and topic have them."""
         connection = self._greeted(node, self._identity)
         if connection.knows_ext and not connection.extend_support:
             connection.close()
@@ -306,7 +306,7 @@ def _with_ext(identity: IdentifyOptions) -> IdentifyOptions:
 
 
 def _received(data: bytes, connection: NsqConnection) -> Received:
-    """A message frame's data as it would be stored."""
+    """Return a message frame's data as it would be stored."""
     if len(data) < _HEAD.size:
         raise MalformedMessage(f"nsqd at {connection.place} sent a message of {len(data)} bytes")
     time_ns, attempts, message_id = _HEAD.unpack_from(data)
@@ -322,7 +322,7 @@ def _received(data: bytes, connection: NsqConnection) -> Received:
 
 
 def run_of(messages: Sequence[Received], first: int) -> Run:
-    """Messages as one chunk whose first offset is ``first``."""
+    """Return messages as one chunk whose first offset is ``first``."""
     region = np.frombuffer(b"".join(one.stored for one in messages), np.uint8)
     count = len(messages)
     return Run(CODE, region, np.array([[0, region.size, first, count, first + count - 1, 0, 0, 0]], np.int64))

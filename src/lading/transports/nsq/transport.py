@@ -81,14 +81,17 @@ class NsqTransport:
     # -- topics
 
     def topics(self) -> list[TopicMeta]:
-        """All topics that the nsqlookupd knows; LocalError where the URL names an nsqd, which cannot say."""
+        """Return all topics that the nsqlookupd knows. Raises LocalError if the URL names an nsqd, which cannot say."""
         names = self._discovery.topics()
         if names is None:
             raise LocalError(f"{self.url} is an nsqd, which does not list topics; give an nsqlookupd's URL")
         return [self._meta(name) for name in names]
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as one partition; its offsets number what was received. Whether it exists only nsqd finds out."""
+        """Return the topic as one partition; its offsets number what was received.
+
+        Only nsqd finds out whether it exists.
+        """
         self._require_topic_name(name)
         return self._meta(name)
 
@@ -141,7 +144,7 @@ class NsqTransport:
         max_messages: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResult:
-        """What the channel gave, by number of arrival; LocalError without a channel."""
+        """Return what the channel gave, by number of arrival. Raises LocalError without a channel."""
         queue = self._queues.get(topic)
         if queue is None:
             raise LocalError(
@@ -153,13 +156,13 @@ class NsqTransport:
         return queue.fetch(offset, max_messages=max_messages, wait_ms=wait_ms)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """A queue has no times to go to: LocalError."""
+        """Raise LocalError: a queue has no times to go to."""
         raise LocalError(f"{self.url} is a queue; reading cannot start at a time; a channel continues where it was")
 
     # -- sending
 
     def takes_headers(self, topic: str) -> bool:
-        """Whether the nsqd is of the fork or ours, and the topic not fixed to the plain form."""
+        """Return whether the nsqd is of the fork or ours, and the topic not fixed to the plain form."""
         return self._connected(topic).knows_ext and self._discovery.of_topic(topic).ext is not False
 
     def send(
@@ -225,7 +228,7 @@ class NsqTransport:
         return self._publisher
 
     def _first(self, nodes: Sequence[NsqdAddress]) -> NsqConnection:
-        """A connection to the first node that answers."""
+        """Return a connection to the first node that answers."""
         failure: Unreachable | None = None
         for node in nodes:
             try:
