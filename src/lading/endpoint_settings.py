@@ -292,6 +292,7 @@ class NsqEndpointSettings(TlsEndpointSection, UnauthenticatedEndpoint):
 class NsqdTcpSettings(NsqEndpointSettings):
     """The NSQ endpoint that clients publish to and read from."""
 
+    checks_users: ClassVar[bool] = True
     address: Listen = Address("127.0.0.1", 4150)
     tls: NsqTlsSettings = NsqTlsSettings()
     advertised: Listen | None = None

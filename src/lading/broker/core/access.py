@@ -199,6 +199,12 @@ class AccessControl(Component):
                 f"an administrator can allow it: lading acl add {name} {operation} …",
             )  # fmt: skip
 
+    def count_rules(self, principal: Principal) -> int:
+        """Return how many rules there are for a principal; 1 for who may do everything."""
+        if self.is_administrator(principal):
+            return 1
+        return len(self.table.rules.get(principal.name, ())) + len(self.table.rules.get(EVERYBODY, ()))
+
     def is_administrator(self, principal: Principal | None) -> bool:
         """Return whether ``principal`` may do everything."""
         if principal is None or principal.is_revoked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -177,6 +178,12 @@ def _identified(command: Command, head: bytes, at: int, start: int) -> Line | No
             "E_INVALID", "Invalid Message ID" if rest else f"{command.name} insufficient number of params"
         )
     return Line(command, parameters, start + stop + 1, head[at : at + ID_BYTES])
+
+
+def auth_answer(identity: str, permissions_count: int) -> bytes:
+    """What a client is told whose AUTH was right, in nsqd's form."""
+    told = {"identity": identity, "identity_url": "", "permission_count": permissions_count}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def read_size(data: bytes | bytearray | memoryview, at: int, end: int) -> int | None:

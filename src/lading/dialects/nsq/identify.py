@@ -165,6 +165,7 @@ def answer(
     *,
     version: str,
     tls: bool = False,
+    auth: bool = False,
     message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX,
 ) -> bytes:
     """Return the response: OK, or what was negotiated; with ``tls`` both sides change to it behind this."""
@@ -181,7 +182,7 @@ def answer(
         "max_deflate_level": DEFLATE_LEVEL_MAX,
         "snappy": False,
         "sample_rate": identity.sample_rate,
-        "auth_required": False,
+        "auth_required": auth,
         "output_buffer_size": identity.output_buffer_bytes,
         "output_buffer_timeout": identity.output_buffer_ms,
     }

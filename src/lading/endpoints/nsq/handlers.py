@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...broker.core.rights import Right
 from ...dialects.nsq import commands, identify, limits
 from ...dialects.nsq.commands import COMMANDS, ClientState, Command, Line
 from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, NsqProtocolError
@@ -38,6 +39,15 @@ class CommandContext(Protocol):
     needs_tls: bool
     """Whether the client is plain, and only IDENTIFY is taken before it has changed to TLS."""
 
+    needs_auth: bool
+    """Whether AUTH comes before everything with topics."""
+
+    def require_right(self, command: str, right: Right, topic: str) -> None:
+        """Raise a Fault unless the client may do this with a topic."""
+
+    def log_in(self, secret: str) -> None:
+        """Check what AUTH has shown."""
+
     def start_tls(self) -> None:
         """Change to TLS behind the answer that was given last."""
 
@@ -54,6 +64,11 @@ class CommandContext(Protocol):
         """Close the connection: what it reads is deleted."""
 
 
+NEED_AUTH: Final = frozenset(
+    {command.name for command in COMMANDS.values() if command.form is not None}
+    | {"SUB", "SUB_ADVANCED", "SUB_ORDERED", "INTERNAL_CREATE_TOPIC"}
+)
+
 Handler = Callable[[CommandContext, Line, bytes], None]
 
 
@@ -61,6 +76,8 @@ def require_state(connection: CommandContext, command: Command) -> None:
     """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
     if connection.needs_tls and command.name != "IDENTIFY":
         raise NsqProtocolError("E_INVALID", f"cannot {command.name} in current state (TLS required)")
+    if connection.needs_auth and command.name in NEED_AUTH:
+        raise NsqProtocolError("E_AUTH_FIRST", f"AUTH required before {command.name}")
     if connection.state not in command.states:
         verb = "SUB" if command.leads_to is ClientState.SUBSCRIBED else command.name
         raise NsqProtocolError("E_INVALID", f"cannot {verb} in current state")
@@ -74,7 +91,7 @@ def require_state(connection: CommandContext, command: Command) -> None:
 def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
     connection.identity = identity = identify.parse(body)
     tls = identity.tls and connection.offers_tls
-    connection.respond(identify.answer(identity, version=VERSION, tls=tls))
+    connection.respond(identify.answer(identity, version=VERSION, tls=tls, auth=connection.needs_auth))
     if tls:
         connection.start_tls()
         connection.respond(commands.OK)
@@ -82,7 +99,9 @@ def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
 
 
 def _auth(connection: CommandContext, line: Line, body: bytes) -> None:
-    raise NsqProtocolError("E_AUTH_DISABLED", "AUTH Disabled")
+    if not connection.node.broker.access.is_enabled:
+        raise NsqProtocolError("E_AUTH_DISABLED", "AUTH Disabled")
+    connection.log_in(body.decode(errors="replace"))
 
 
 def _nop(connection: CommandContext, line: Line, body: bytes) -> None:
@@ -94,6 +113,7 @@ def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
     name = line.command.name
     if connection.identity.heartbeat_ms < 0:
         raise NsqProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")
+    connection.require_right(name, Right.READ, line.parameters[0].decode(errors="replace"))
     asked = parse_subscribe(connection.node, line)
     form = asked.topic.settings.header_form
     extends = connection.identity.extend_support
@@ -163,6 +183,7 @@ def _internal_create_topic(connection: CommandContext, line: Line, body: bytes) 
     name = line.parameters[0].decode(errors="replace")
     if not limits.is_name(name):
         raise NsqProtocolError("E_BAD_TOPIC", f'topic name "{name}" is not valid')
+    connection.require_right("CREATE_TOPIC", Right.CREATE, name)
     partition = commands.partition_of(line.parameters[1])
     if partition < 0:
         raise NsqProtocolError("E_BAD_PARTITION", "partition should not less than 0")

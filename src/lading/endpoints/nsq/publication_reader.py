@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ...dialects.nsq import commands, limits
@@ -50,6 +51,10 @@ class PublicationReader:
         self._gathering = gathering
         self.published: defaultdict[str, int] = defaultdict(int)
         """Messages by topic."""
+        self.routes = publisher.routes
+        """What the lines of this client mean."""
+        self.require_write: Callable[[str], None] | None = None
+        """Raises a Fault for the name of a topic that the client may not publish to; None: it may to all."""
         self._inbox = client.inbox
         self._face = face
         self._requests = requests
@@ -67,7 +72,10 @@ class PublicationReader:
         _check_size(command, size)
         known = bytes(inbox.view[inbox.at : line.end])
         try:
+            if self.require_write is not None:
+                self.require_write(line.parameters[0].decode(errors="replace"))
             route = self.publisher.resolve(known, command, list(line.parameters))
+            self.routes.add(known, route)
         except LadingError as error:
             fault = fault_of(error, command.failure_code)
             if not fault.fatal:
@@ -92,7 +100,7 @@ class PublicationReader:
         ):
             return None
         # the topic may be gone since, or be another one of that name
-        route = self.publisher.routes.get(line)
+        route = self.routes.get(line)
         if route is None:
             return None
         inbox.at = end

@@ -17,7 +17,7 @@ from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import Command
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LimitExceeded
-from ..base.route_cache import RouteCache
+from ..base.route_cache import RouteCache, UserRouteCaches
 from .fork import takes_ext
 from .message_store import BatchStore, Bytes, MessageStore, RunStore
 from .node import Node, TopicNeeded
@@ -57,6 +57,8 @@ class Publisher:
         self._broker = node.broker
         self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker.topology)
         """By the line of a command."""
+        self.user_routes: UserRouteCaches[bytes, PublishRoute] = UserRouteCaches(node.broker.topology)
+        """The same by user, once users are set up: a route there was allowed."""
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
 

@@ -34,7 +34,13 @@ class NsqdServer(TcpServer):
         settings = services.settings.endpoints.nsqd_tcp
         tls = find_tls(services, NAME, settings)
         handlers = NsqdHandlers(
-            services, self._node, publisher, gathering, tls is not None, tls is not None and settings.tls.required
+            services,
+            self._node,
+            publisher,
+            gathering,
+            tls is not None,
+            tls is not None and settings.tls.required,
+            settings.allow_unauthenticated,
         )
         new_session: SessionFactory = partial(NsqdSession, handlers)
         if tls is not None:

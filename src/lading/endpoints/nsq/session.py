@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...broker.core.callbacks import ignore
+from ...broker.core.principal import Principal
+from ...broker.core.rights import Right
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
 from ...dialects.nsq.errors import NsqProtocolError, fault_of
@@ -73,6 +77,8 @@ class NsqdHandlers:
     """Whether plain clients may change to TLS."""
     requires_tls: bool = False
     """Whether they must."""
+    is_open: bool = False
+    """Whether clients need no AUTH even if users are set up."""
 
 
 class NsqdSession(ProtocolSession):
@@ -99,14 +105,17 @@ class NsqdSession(ProtocolSession):
         self._sent_bytes = handlers.services.metrics.sent_bytes.values
         self.intake = PublicationReader(self, handlers.publisher, handlers.gathering, NAME, self._requests)
         self.offers_tls, self.needs_tls = handlers.offers_tls, handlers.requires_tls
-        # lines that others have sent are no way around the need for TLS
-        self._routes = _NO_ROUTES if self.needs_tls else handlers.publisher.routes
+        self.principal: Principal | None = None
+        self.needs_auth = False
+        self._is_open = handlers.is_open
+        self._cancel_revoked: Callable[[], None] = ignore
+        self._open_routes()
         self.published: Mapping[str, int] = self.intake.published
         self.identity = Identity()
         self.state = ClientState.FRESH
         self.consumer: NsqConsumer | None = None
         self.connected_s = int(time.time())
-        self.address = ""
+        self.address = self._host = ""
         self.name = NAME
         self._has_greeted = False
         """The magic has come."""
@@ -130,7 +139,62 @@ class NsqdSession(ProtocolSession):
         self.name = f"{NAME}/{self.address}"
         self._heard_us = now_us
         self.node.connections.add(self)
+        principal = self.node.broker.access.admit(is_open=self._is_open)
+        self.needs_auth = principal is None
+        if principal is not None:
+            self._act_for(principal)
+        else:
+            self._open_routes()
+        self._host = peer.host
         return True
+
+    def _open_routes(self) -> None:
+        """Have lines be looked up that are known; those of others are no way around TLS and AUTH."""
+        self._routes = _NO_ROUTES if self.needs_tls or self.needs_auth else self.intake.routes
+
+    def _act_for(self, principal: Principal) -> None:
+        self._cancel_revoked()
+        self.principal, self.needs_auth = principal, False
+        self._cancel_revoked = principal.add_revoked_callback(self.connection.abort)
+        intake = self.intake
+        if not self.node.broker.access.is_administrator(principal):
+            intake.routes = intake.publisher.user_routes.of(principal.name)
+            intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
+        self._open_routes()
+
+    def require_right(self, command: str, right: Right, topic: str) -> None:
+        """Raise a Fault unless the client may do this with a topic, which may exist or not."""
+        if not self.node.broker.access.allows(self.principal, right, self.node.resource_of(topic)):
+            raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"')
+
+    def log_in(self, secret: str) -> None:
+        """Check what AUTH has shown, a token or ``name:password``; commands behind it wait."""
+        name, colon, password = secret.partition(":")
+        authenticator = self.services.authenticator
+        login = (
+            authenticator.log_in(name, password, self._host) if colon
+            else authenticator.log_in_with_token(secret, self._host)
+        )  # fmt: skip
+        self._is_creating = True
+        self.connection.run(login, self._on_logged_in)
+
+    def _on_logged_in(self, login: Future[Principal]) -> None:
+        self._is_creating = False
+        try:
+            principal = login.result()
+            count = self.node.broker.access.count_rules(principal)
+            if not count:
+                raise NsqProtocolError("E_UNAUTHORIZED", "AUTH No authorizations found")
+            self._act_for(principal)
+            self.respond(commands.auth_answer(principal.name, count))
+        except NsqProtocolError as fault:
+            self._refuse(fault)
+        except LadingError:
+            # one text for unknown users and wrong passwords
+            self._refuse(NsqProtocolError("E_AUTH_FAILED", "AUTH failed"))
+        if self._ends_behind:
+            self.end()
+        self.connection.proceed()
 
     def last_word(self) -> bytes:
         # without a code, as servers say it
@@ -232,6 +296,7 @@ class NsqdSession(ProtocolSession):
             self.consumer.close()
 
     def lose(self) -> None:
+        self._cancel_revoked()
         if self.consumer is not None:
             self.consumer.close()
             # it refers to this session
@@ -328,7 +393,7 @@ class NsqdSession(ProtocolSession):
     def _leave_plain(self) -> None:
         """Note that what needs TLS may be asked from now on."""
         self.offers_tls = self.needs_tls = False
-        self._routes = self.intake.publisher.routes
+        self._open_routes()
 
     def beat_later(self) -> None:
         """Send a heartbeat after the interval that the client asked for."""
