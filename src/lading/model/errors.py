@@ -95,6 +95,7 @@ class Reason(StrEnum):
     INVALID_USER_NAME = "invalid_user_name"
     INVALID_PASSWORD = "invalid_password"
     LAST_ADMINISTRATOR = "last_administrator"
+    ADMINISTRATOR_RIGHTS = "administrator_rights"
     TOKEN_NOT_FOUND = "token_not_found"
     TOKEN_EXISTS = "token_exists"
     INVALID_TOKEN_NAME = "invalid_token_name"

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from .primitives import BOOL, IDENTIFIER, SHORT_TEXT, U32, Identifier
+from .expiries import EXPIRY_US
+from .permissions import SOME_PERMISSIONS, Permissions
+from .primitives import BOOL, IDENTIFIER, SHORT_TEXT, U8, U32, Identifier, optional
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,82 @@ class GetUsers:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginWithToken:
+    """Answers IdentityInfo; the token is a personal access token."""
+
+    token: Annotated[str, SHORT_TEXT]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUser:
+    """``status`` 1 is active; since 0.6.0 it answers UserDetails."""
+
+    name: Annotated[str, SHORT_TEXT]
+    password: Annotated[str, SHORT_TEXT]
+    status: Annotated[int, U8]
+    permissions: Annotated[Permissions | None, SOME_PERMISSIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteUser:
+    """The user with all that belongs to it."""
+
+    user: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateUser:
+    """Another name, another status; None leaves it."""
+
+    user: Annotated[Identifier, IDENTIFIER]
+    name: Annotated[str | None, optional(SHORT_TEXT)]
+    status: Annotated[int | None, optional(U8)]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePermissions:
+    """All permissions of a user anew; None takes them away."""
+
+    user: Annotated[Identifier, IDENTIFIER]
+    permissions: Annotated[Permissions | None, SOME_PERMISSIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePassword:
+    """Of oneself, or of others."""
+
+    user: Annotated[Identifier, IDENTIFIER]
+    current: Annotated[str, SHORT_TEXT]
+    new: Annotated[str, SHORT_TEXT]
+
+
+@dataclass(frozen=True, slots=True)
+class GetTokens:
+    """Answers TokenInfo for each personal access token of the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken:
+    """Answers RawToken; ``expiry_us`` is how long it lasts, None for ever."""
+
+    name: Annotated[str, SHORT_TEXT]
+    expiry_us: Annotated[int | None, EXPIRY_US]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteToken:
+    """A personal access token of the caller."""
+
+    name: Annotated[str, SHORT_TEXT]
+
+
+USER_COMMANDS: Final = (
+    CreateUser, DeleteUser, UpdateUser, UpdatePermissions, ChangePassword, CreateToken, DeleteToken,
+)  # fmt: skip
+"""Those that change users or tokens: they wait for the disk."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlushMessages:
     """Write what is in memory; what is acknowledged here is written already."""
 
@@ -52,15 +130,6 @@ class GetClusterMetadata:
 
 NOT_OFFERED: Final[Mapping[int, str]] = {
     11: "snapshot",
-    33: "user.create",
-    34: "user.delete",
-    35: "user.update",
-    36: "user.permissions",
-    37: "user.password",
-    41: "personal_access_token.list",
-    42: "personal_access_token.create",
-    43: "personal_access_token.delete",
-    44: "personal_access_token.login",
     122: "consumer_offset.delete",
     204: "stream.update",
     205: "stream.purge",

@@ -12,6 +12,7 @@ from . import commands as c
 from . import later_commands as later
 from . import responses as r
 from .command_table import CommandSpec
+from .expiries import EXPIRY_S, EXPIRY_US, NEVER
 from .primitives import (
     BOOL,
     F32,
@@ -35,25 +36,12 @@ from .primitives import (
 from .records import layout, record
 from .responses import NOTHING
 
-_NEVER: Final = (1 << 64) - 1
-_MICROSECONDS: Final = 1_000_000
-
 OPTIONAL_ID: Final[Codec[int | None]] = map_values(U32, lambda value: value or None, lambda value: value or 0)
 """An id that the server chooses where it is 0."""
-EXPIRY_S: Final[Codec[int | None]] = map_values(
-    U32,
-    lambda seconds: seconds * _MICROSECONDS or None,
-    lambda us: 0 if us is None else min(max(us // _MICROSECONDS, 1), 0xFFFF_FFFF),
-)
-"""Seconds until messages expire; 0 never."""
-EXPIRY_US: Final[Codec[int | None]] = map_values(
-    U64, lambda us: None if us in (0, _NEVER) else us, lambda us: _NEVER if us is None else us
-)
-"""Microseconds until messages expire; 0 is the server's setting, the largest number never."""
 SIZE_MAX: Final[Codec[int | None]] = map_values(U64, lambda size: size or None, lambda size: size or 0)
 """Bytes of a topic; 0 for no bound."""
 SIZE_MAX_OR_DEFAULT: Final[Codec[int | None]] = map_values(
-    U64, lambda size: None if size in (0, _NEVER) else size, lambda size: _NEVER if size is None else size
+    U64, lambda size: None if size in (0, NEVER) else size, lambda size: NEVER if size is None else size
 )
 """The same since 0.5.0: 0 is the server's setting, the largest number no bound."""
 PARTITION: Final[Codec[int]] = map_values(U32, lambda number: number or 1, lambda number: number)
@@ -212,14 +200,29 @@ def _stats(**behind: Codec[Any]) -> Codec[r.StatsInfo]:
 _USERS: Final = (
     CommandSpec(31, "user.get", later.GetUser, record(r.UserDetails)),
     CommandSpec(32, "user.list", later.GetUsers, repeat_to_end(record(r.UserInfo))),
+    CommandSpec(33, "user.create", later.CreateUser, NOTHING),
+    CommandSpec(34, "user.delete", later.DeleteUser, NOTHING),
+    CommandSpec(35, "user.update", later.UpdateUser, NOTHING),
+    CommandSpec(36, "user.permissions", later.UpdatePermissions, NOTHING),
+    CommandSpec(37, "user.password", later.ChangePassword, NOTHING),
     CommandSpec(39, "user.logout", later.LogoutUser, NOTHING),
+    CommandSpec(41, "personal_access_token.list", later.GetTokens, repeat_to_end(record(r.TokenInfo))),
+    # until 0.4 in seconds
+    CommandSpec(
+        42,
+        "personal_access_token.create",
+        later.CreateToken,
+        record(r.RawToken),
+        record(later.CreateToken, name=SHORT_TEXT, expiry_us=EXPIRY_S),
+    ),
+    CommandSpec(43, "personal_access_token.delete", later.DeleteToken, NOTHING),
 )
 _NEW_TOPIC: Final[dict[str, Codec[Any]]] = {"stream": IDENTIFIER, "topic_id": OPTIONAL_ID, "partitions_count": U32}
 _TOPIC_1, _TOPIC_DETAILS_1 = _topics(U32, expiry_us=EXPIRY_S)
 
 TABLE_0_0_40: Final = c.TABLE.replace_rows(
     CommandSpec(38, "user.login", later.LoginUser, record(r.IdentityInfo), LOGIN),
-    not_offered={44: later.NOT_OFFERED[44]},
+    CommandSpec(44, "personal_access_token.login", later.LoginWithToken, record(r.IdentityInfo)),
 )
 """What a connection may send before it says more: its own clients never log in, those of all later releases do."""
 
@@ -307,6 +310,8 @@ TABLE_0_6: Final = TABLE_0_4.replace_rows(
         # the version as a number, and how many figures of caches follow
         _stats(server_version=TEXT, _semver=ignore(U32, 0), _caches=ignore(U32, 0)),
     ),
+    CommandSpec(33, "user.create", later.CreateUser, record(r.UserDetails)),
+    CommandSpec(42, "personal_access_token.create", later.CreateToken, record(r.RawToken)),
     CommandSpec(102, "message.flush_unsaved_buffer", later.FlushMessages, NOTHING),
     *_entities(_TOPIC_6, _TOPIC_DETAILS_6),
     CommandSpec(202, "stream.create", c.CreateStream, _STREAM_DETAILS_6, _NEW_STREAM),

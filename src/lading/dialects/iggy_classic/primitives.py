@@ -344,3 +344,13 @@ def repeat_counted(codec: Codec[T]) -> Codec[Sequence[T]]:
         return tuple(values), at
 
     return Codec(read, lambda values: U32.write(len(values)) + b"".join(map(codec.write, values)))
+
+
+def optional(codec: Codec[T]) -> Codec[T | None]:
+    """``[is there u8]`` and the block, if it is."""
+
+    def read(data: memoryview, at: int) -> tuple[T | None, int]:
+        is_there, at = BOOL.read(data, at)
+        return codec.read(data, at) if is_there else (None, at)
+
+    return Codec(read, lambda value: BOOL.write(False) if value is None else BOOL.write(True) + codec.write(value))

@@ -19,6 +19,7 @@ from .command_table import CommandTable
 from .errors import CODE_OF
 from .partitioning import partition_by_murmur3, partition_by_xxhash32, partition_by_xxhash32_from_0
 from .primitives import Bytes
+from .user_codes import USER_CODES
 
 CREATE_TOPIC: Final = 302
 
@@ -81,7 +82,7 @@ class Release:
     """A status of an error is followed by words, without which its clients fall over."""
     is_silent: bool = False
     """Its clients log in without saying their version."""
-    codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType(CODE_OF))
+    codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType({**CODE_OF, **USER_CODES}))
     """The status by reason."""
 
     @property
@@ -93,8 +94,7 @@ class Release:
 _LATER_CODES: Final = MappingProxyType(
     {
         **CODE_OF,
-        Reason.USER_NOT_FOUND: 20,
-        Reason.UNAUTHENTICATED: 40,
+        **USER_CODES,
         Reason.OFFSET_NOT_FOUND: 3021,
         Reason.INVALID_GROUP_ID: 5002,
         Reason.GROUP_MEMBER_NOT_FOUND: 5006,

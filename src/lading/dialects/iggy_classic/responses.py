@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ...model.errors import MalformedMessage
-from .primitives import BOOL, F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, repeat_counted, repeat_to_end
+from .permissions import SOME_PERMISSIONS, Permissions
+from .primitives import F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, repeat_counted, repeat_to_end
 from .records import record
 
 TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
@@ -188,10 +189,25 @@ class UserInfo:
 
 @dataclass(frozen=True, slots=True)
 class UserDetails:
-    """A user without a list of permissions, which means all."""
+    """A user and what it may do; None is nothing."""
 
     user: Annotated[UserInfo, record(UserInfo)]
-    permissions: Annotated[bool, BOOL] = False
+    permissions: Annotated[Permissions | None, SOME_PERMISSIONS] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A personal access token; ``ends_us`` is a date, 0 for never."""
+
+    name: Annotated[str, SHORT_TEXT]
+    ends_us: Annotated[int, U64]
+
+
+@dataclass(frozen=True, slots=True)
+class RawToken:
+    """A new one, which is told once."""
+
+    token: Annotated[str, SHORT_TEXT]
 
 
 @dataclass(frozen=True, slots=True)

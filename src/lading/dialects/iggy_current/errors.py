@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from ...model.errors import CorruptError, LadingError, MalformedMessage, Reason, Refusal
+from ..iggy_classic.user_codes import USER_CODES
 
 _NAMES: Final = """
 1 error · 2 invalid_configuration · 3 invalid_command · 4 invalid_format · 5 feature_unavailable
@@ -99,6 +100,7 @@ CODE_OF: Final[Mapping[Reason, int]] = {
     Reason.MALFORMED: 4,
     Reason.INVALID_STATE: 4,
     Reason.FEATURE_UNAVAILABLE: 5,
+    **USER_CODES,
     Reason.CLIENT_NOT_FOUND: 100,
     Reason.INVALID_CLIENT_ID: 101,
     Reason.STREAM_ID_NOT_FOUND: 1009,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ...model.errors import MalformedMessage, Reason
+from ..iggy_classic.permissions import SOME_PERMISSIONS
 from ..iggy_classic.primitives import (
     BOOL,
     IDENTIFIER,
@@ -22,6 +23,7 @@ from ..iggy_classic.primitives import (
     ConsumerKind,
     Identifier,
     Partitioning,
+    optional,
     read_bytes,
 )
 from . import limits
@@ -179,11 +181,22 @@ WRITES: Final[Mapping[int, Operation]] = {
     138: Operation("delete_segments", (*_TOPIC, ("partition", U32), ("segments_count", U32))),
     139: Operation("create_consumer_group", (*_TOPIC, *_NAMED)),
     140: Operation("delete_consumer_group", _GROUP),
-    141: Operation("create_user", (("username", NAME), ("rest", REST))),
-    142: Operation("update_user", (*_USER, ("rest", REST))),
+    141: Operation(
+        "create_user",
+        (
+            ("username", NAME),
+            ("password", SECRET),
+            ("status", U8),
+            ("permissions", SOME_PERMISSIONS),
+            ("options", OPTIONS),
+        ),
+    ),
+    142: Operation(
+        "update_user", (*_USER, ("username", optional(NAME)), ("status", optional(U8)), ("options", OPTIONS))
+    ),
     143: Operation("delete_user", _USER),
     144: Operation("change_password", (*_USER, ("current", SECRET), ("new", SECRET))),
-    145: Operation("update_permissions", (*_USER, ("rest", REST))),
+    145: Operation("update_permissions", (*_USER, ("permissions", SOME_PERMISSIONS))),
     146: Operation("create_personal_access_token", (*_NAMED, ("expiry_us", U64))),
     147: Operation("delete_personal_access_token", _NAMED),
     148: Operation("join_consumer_group", _GROUP),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..iggy_classic.permissions import SOME_PERMISSIONS, Permissions
 from .operations import NAME
 from .options import DESCRIBED_OPTIONS, TOPIC_OPTIONS, UNLIMITED, Option, OptionSpec, encode_options
 
@@ -33,7 +34,6 @@ OK: Final = U32.pack(0)
 
 LEADER, HEALTHY = 0, 0
 TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
-ACTIVE: Final = 1
 
 
 def rejection(code: int) -> bytes:
@@ -137,15 +137,19 @@ def client_block(ident: int, user_id: int, transport: int, address: str, groups_
     return U32.pack(ident) + U32.pack(user_id) + bytes((transport,)) + text(address) + U32.pack(groups_count)
 
 
-def user_block(ident: int, created_us: int, name: str) -> bytes:
-    """A user who is active."""
-    return U32.pack(ident) + U64.pack(created_us) + bytes((ACTIVE,)) + NAME.write(name) + prefix_size(b"")
+def user_block(ident: int, created_us: int, status: int, name: str) -> bytes:
+    """A user."""
+    return U32.pack(ident) + U64.pack(created_us) + bytes((status,)) + NAME.write(name) + prefix_size(b"")
 
 
-def all_permissions() -> bytes:
-    """The permissions of who may do everything."""
-    block = bytes([1] * 10) + b"\x00"
-    return b"\x01" + prefix_size(block)
+def permissions_block(permissions: Permissions | None) -> bytes:
+    """What stands behind a user: four zero bytes for none."""
+    return U32.pack(0) if permissions is None else SOME_PERMISSIONS.write(permissions)
+
+
+def token_block(name: str, ends_us: int) -> bytes:
+    """A personal access token in a list; 0 is no end."""
+    return NAME.write(name) + U64.pack(ends_us)
 
 
 def cluster_block(name: str, host: str, tcp: int, quic: int, http: int, websocket: int) -> bytes:

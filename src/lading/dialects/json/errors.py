@@ -56,7 +56,7 @@ def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int
 
 
 _MISSING: Final = frozenset({20, 100, 1009, 1010, 2010, 2011, 3007, 3021, 4000, 5000, 5003, 5006})
-_UNAUTHENTICATED: Final = frozenset({40, 53, 54, 77, 78})
+_UNAUTHENTICATED: Final = frozenset({40, 42, 47, 53, 54, 77, 78})
 _UNAUTHORIZED: Final = 41
 _LATER_STATUS: Final[Mapping[int, HTTPStatus]] = {
     **dict.fromkeys(_MISSING, HTTPStatus.NOT_FOUND),

@@ -34,6 +34,7 @@ from .commands import (
     single,
 )
 from .documents import IDENTIFIER, TEXT, U32, U64, YES_OR_NO, Form, convert_form, optional, word
+from .users import STATUS_WORDS, permissions_document, user_bodies
 
 _MICROSECONDS: Final = 1_000_000
 UNLIMITED: Final = (1 << 64) - 1
@@ -132,11 +133,12 @@ _BODIES_FROM_0, _QUERIES_FROM_0 = _positions(0)
 _BODIES_0_1: Final[Parts] = {
     **BODIES,
     **_BODIES_FROM_1,
+    **user_bodies(_EXPIRY_S),
     c.CreateStream: (Part("stream_id", ("stream_id",), _OPTIONAL_ID, None), _NAME),
     c.CreateTopic: _new_topic(_EXPIRY_S),
     c.CreateGroup: (Part("group_id", ("group_id", "consumer_group_id"), _OPTIONAL_ID, None), _NAME),
 }
-_BODIES_0_5: Final[Parts] = {**_BODIES_0_1, c.CreateTopic: _new_topic(_EXPIRY_US)}
+_BODIES_0_5: Final[Parts] = {**_BODIES_0_1, **user_bodies(_EXPIRY_US), c.CreateTopic: _new_topic(_EXPIRY_US)}
 
 
 # -- answers
@@ -149,7 +151,6 @@ def _shift(name: str, by: int, take: Callable[[Any], int] | None = None) -> tupl
 
 
 _CREATED: Final = ("created_at", attrgetter("created_us"))
-_STATUS: Final = {1: "active", 2: "inactive"}
 
 
 def _expiry_s(topic: r.TopicInfo) -> int | None:
@@ -287,15 +288,21 @@ _KEPT_0_11: Final[Members] = [
 _KEPT_0_5: Final[Members] = [*_KEPT_0_11, _REPLICATION]
 
 
-def _users(id_shift: int = 0, behind: Members = ()) -> Answers:
+def _users(expiry: str, id_shift: int = 0, behind: Members = ()) -> Answers:
+    """Users and tokens; ``expiry`` is what the end of a token is called."""
     user: Members = [
         _shift("id", id_shift),
         _CREATED,
-        ("status", lambda user: _STATUS[user.status]),
+        ("status", lambda user: STATUS_WORDS[user.status]),
         ("username", attrgetter("name")),
         *behind,
     ]
-    return {r.UserInfo: user}
+    return {
+        r.UserInfo: user,
+        r.UserDetails: [*inside("user", user), ("permissions", lambda found: permissions_document(found.permissions))],
+        r.TokenInfo: [*same("name"), (expiry, lambda token: token.ends_us or None)],
+        r.RawToken: same("token"),
+    }
 
 
 _NO_OPTIONS: Final[Members] = [("options", lambda value: {})]
@@ -317,7 +324,7 @@ _0_1: Final = JsonRelease(
         **ANSWERS,
         **_entities(_SIZE_0_1, _KEPT_0_1),
         **_connections("consumer_group_id"),
-        **_users(),
+        **_users("expiry"),
     },
     messages=MessagesForm.PLACED,
     has_users=True,
@@ -334,7 +341,12 @@ _0_5: Final = replace(
     name="0.5",
     release=BY_NAME["0.5"],
     bodies=_BODIES_0_5,
-    answers={**_0_4.answers, **_entities(_SIZE_0_4, _KEPT_0_5), **_stats(_MICROSECONDS)},
+    answers={
+        **_0_4.answers,
+        **_entities(_SIZE_0_4, _KEPT_0_5),
+        **_stats(_MICROSECONDS),
+        **_users("expiry_at"),
+    },
     has_refresh_tokens=False,
     tells_created=True,
 )
@@ -363,7 +375,7 @@ _0_11: Final = replace(
         **_entities(_SIZE_0_4, _KEPT_0_11, _NO_OPTIONS, id_shift=1, part_shift=1),
         **_connections("group_id", id_shift=1),
         **_stats(_MICROSECONDS, _DISK_0_11),
-        **_users(1, _NO_OPTIONS),
+        **_users("expiry_at", 1, _NO_OPTIONS),
     },
     messages=MessagesForm.BATCHED,
     first_id=0,

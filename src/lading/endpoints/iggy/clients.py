@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal
 from ...settings import Address
 from ..base.services import Services
+
+if TYPE_CHECKING:
+    from ...broker.core.principal import Principal
 
 
 @dataclass(slots=True, eq=False)
@@ -23,10 +27,37 @@ class Client:
     release: Release = UNTOLD
     user: str | None = None
     """The name it has logged in with."""
+    principal: Principal | None = None
+    """Who it is for the rights of all protocols; None has to log in first."""
+    secret: str | None = field(default=None, repr=False)
+    """The password it has logged in with, while no users are set up: who creates the first one becomes a user by it."""
+    abort: Callable[[], None] | None = None
+    """What ends the connection when its user is deleted, made inactive, or loses the token."""
+    _cancel: Callable[[], None] | None = None
     id: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.id = zlib.crc32(self.address.encode())
+
+    def log_in(self, principal: Principal | None, name: str | None, secret: str | None = None) -> None:
+        """It is somebody now: until it logs out, or the login counts no longer."""
+        self.forget_login()
+        self.principal, self.user, self.secret = principal, name, secret
+        if principal is not None and self.abort is not None:
+            self._cancel = principal.add_revoked_callback(self.abort)
+
+    def forget_login(self) -> None:
+        """What becomes of its login is nothing to it any more."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    @property
+    def user_id(self) -> int:
+        """What others are told, counted from 1; 0 if it has not logged in."""
+        if self.user is None:
+            return 0
+        return self.principal.user_id if self.principal is not None and self.principal.user_id else 1
 
 
 class Clients:

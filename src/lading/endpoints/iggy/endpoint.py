@@ -58,7 +58,8 @@ def _choose_session(services: Services, name: str, settings: IggyListener, trans
     if IggyHandlers not in services.shared:
         # told once: what holds for the first listener holds for the others
         services.shared[IggyHandlers] = name
-        log.info("%s: no users are set up; a login succeeds with any name and password", endpoint_key(name))
+        if not services.broker.access.is_enabled:
+            log.info("%s: no users are set up; a login succeeds with any name and password", endpoint_key(name))
     return partial(IggySession, IggyHandlers(services, name, settings, transport))
 
 

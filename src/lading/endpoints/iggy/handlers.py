@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
-from ...dialects.iggy_classic.later_commands import LoginUser
+from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy_classic.releases import (
     BY_NAME,
     CREATE_TOPIC,
@@ -19,21 +20,21 @@ from ...dialects.iggy_classic.releases import (
     release_of_login,
     release_of_topic,
 )
-from ...dialects.iggy_classic.responses import IdentityInfo
 from ..base.services import Services
 from .clients import Client
 from .current.endpoint import create_current
 from .headers_only import HeadersOnlyPoller
 from .logins import Logins
 from .poll import Poller
-from .send import Sender
-from .service import CHANGES, SURVEYS, USER_ID, IggyService
+from .rights import require_command, requirement_of
+from .send import Require, Sender, allow_all
+from .service import CHANGES, SURVEYS, IggyService
 from .states import SETTING_STATES, StateSetter
 from .zero_copy import ZeroCopyPoller, ZeroCopyPoller07, ZeroCopyPoller08, ZeroCopySender, ZeroCopySender08
 
 if TYPE_CHECKING:
+    from ...broker.core.principal import Principal
     from ...endpoint_settings import IggyListener
-    from ..base.session import Peer
 
 
 class FormHandlers(NamedTuple):
@@ -73,24 +74,36 @@ class IggyHandlers:
         self.services: Final = services
         self.service: Final = IggyService(services)
         self._states = StateSetter(services)
-        self._logins = Logins(is_open=settings.secured)
-        self.current: Final = create_current(services, name, settings, self._logins)
+        self._settings = settings
+        self.logins: Final = Logins(services, is_open=settings.secured, admits_strangers=settings.allow_unauthenticated)
+        self.current: Final = create_current(services, name, settings, self.logins)
         """For clients of the current generation."""
         self._is_told = settings.release is not None
-        self._of_release = {
-            release: ReleaseHandlers(
-                release,
-                FORMS[release.form].sender(services, name, release),
-                FORMS[release.form].poller(services, name, settings, release),
-            )
-            for release in (*RELEASES, SILENT)
-        }
-        self.first: Final = self.of_release(BY_NAME[settings.release] if settings.release else UNTOLD)
-        """For a client that has not said yet what it is."""
+        self._of_release = {release: self._make(release, allow_all) for release in (*RELEASES, SILENT)}
+        self._of_user: WeakKeyDictionary[Principal, dict[Release, ReleaseHandlers]] = WeakKeyDictionary()
+        self._of_nobody: dict[Release, ReleaseHandlers] = {}
+        self.release: Final = BY_NAME[settings.release] if settings.release else UNTOLD
+        """That of a client that has not said yet what it is."""
+        self.first: Final = self._of_release[self.release]
 
-    def of_release(self, release: Release) -> ReleaseHandlers:
-        """Return what serves clients of a release."""
-        return self._of_release[release]
+    def of(self, client: Client) -> ReleaseHandlers:
+        """Return what serves a client, by its release and its user."""
+        principal, release = client.principal, client.release
+        require = requirement_of(self.services.broker, principal)
+        if require is None:
+            return self._of_release[release]
+        made = self._of_nobody if principal is None else self._of_user.setdefault(principal, {})
+        if release not in made:
+            made[release] = self._make(release, require)
+        return made[release]
+
+    def _make(self, release: Release, require: Require) -> ReleaseHandlers:
+        form = FORMS[release.form]
+        return ReleaseHandlers(
+            release,
+            form.sender(self.services, self.name, release, require),
+            form.poller(self.services, self.name, self._settings, release, require),
+        )
 
     def parse(self, code: int, payload: memoryview, client: Client) -> Any:
         """Return the command of a request by the release of the client; a request may tell which one that is."""
@@ -98,24 +111,29 @@ class IggyHandlers:
             client.release = release_of_topic(payload) or client.release
         return client.release.commands.parse_request(code, payload)
 
-    def log_in(self, command: LoginUser, client: Client, peer: Peer) -> IdentityInfo:
-        """Take a client at its word, as no users are set up; its release is known from then on.
+    def log_in(self, command: LoginUser | LoginWithToken, client: Client) -> Awaitable[None] | None:
+        """Log a client in; None if that is done, as no users are set up. Its release is known from then on.
 
-        Refusal where it comes from another machine, unless the listener is open to all.
+        Refusal, now or later, for a wrong password, and for a client of another machine while there are no users.
         """
-        self._logins.check(peer.here)
+        is_done = isinstance(command, LoginUser) and self.logins.try_at_once(client, command.name, command.password)
         if not self._is_told:
-            client.release = release_of_login(command.version)
-        client.user = command.name
-        return IdentityInfo(USER_ID)
+            # a token comes without a version
+            client.release = release_of_login(command.version if isinstance(command, LoginUser) else None)
+        if is_done:
+            return None
+        if isinstance(command, LoginWithToken):
+            return self.logins.log_in_with_token(client, command.token)
+        return self.logins.log_in(client, command.name, command.password)
 
     def begin(self, command: Any, client: Client) -> Awaitable[bytes] | None:
         """Begin a command that waits for the disk or takes turns, and return its body to be; None for any other."""
         if isinstance(command, SETTING_STATES):
+            require_command(self.services.broker, client.principal, command)
             return self._states.set(command)
         encode = partial(client.release.commands.encode_response, command)
         if type(command) in SURVEYS:
             return self.service.survey(command, client, encode)
         if isinstance(command, CHANGES):
-            return self.service.change(command, encode)
+            return self.service.change(command, client, encode)
         return None

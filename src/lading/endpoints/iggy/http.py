@@ -6,7 +6,7 @@ Beside what the real server has: message states, listed and set (docs/reference/
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -15,11 +15,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from ...broker.core.rights import Right
 from ...broker.core.states import list_states
 from ...broker.core.topology import Partition
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.records import validate
+from ...dialects.iggy_classic.releases import RELEASES
 from ...dialects.json.commands import encode_answer, identifier, parse_body, parse_query, require_known, states_of
 from ...dialects.json.documents import U32
 from ...dialects.json.errors import BODY_TOO_LARGE, BodyError
@@ -30,16 +32,20 @@ from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
-from ..http_shared.http_guard import guard_administration
+from ..http_shared.http_guard import HttpGuard
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
 from .http_callers import HttpCaller, HttpCallers
 from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
-from .http_logins import HttpLogins
+from .http_logins import HttpLogins, Route
 from .http_messages import HttpMessages
+from .rights import requirement_of
 from .service import CHANGES, SURVEYS, IggyService
+from .users import users_of
 
+_NAMES: Final = RELEASES[-1].commands.row_by_request
+"""What metrics call commands."""
 _TOPIC: Final = "/streams/{stream}/topics/{topic}"
 
 
@@ -60,6 +66,16 @@ class _Row:
 
 _ROWS: Final = (
     _Row("GET", "/stats", c.Stats),
+    _Row("GET", "/users", later.GetUsers),
+    _Row("POST", "/users", later.CreateUser, 201, "body"),
+    _Row("GET", "/users/{user}", later.GetUser),
+    _Row("PUT", "/users/{user}", later.UpdateUser, 204, "body"),
+    _Row("DELETE", "/users/{user}", later.DeleteUser, 204),
+    _Row("PUT", "/users/{user}/permissions", later.UpdatePermissions, 204, "body"),
+    _Row("PUT", "/users/{user}/password", later.ChangePassword, 204, "body"),
+    _Row("GET", "/personal-access-tokens", later.GetTokens),
+    _Row("POST", "/personal-access-tokens", later.CreateToken, 200, "body"),
+    _Row("DELETE", "/personal-access-tokens/{name}", later.DeleteToken, 204),
     _Row("GET", "/clients", c.GetClients),
     _Row("GET", "/clients/{client_id}", c.GetClient),
     _Row("GET", "/streams", c.GetStreams),
@@ -101,9 +117,11 @@ _PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
     "group_id": _number,
     "client_id": _number,
     "partition_id": _number,
+    "user": identifier,
+    "name": str,
 }
 """What parts of a path are where nobody logs in."""
-_NAMING: Final = frozenset({"stream", "topic", "group_id"})
+_NAMING: Final = frozenset({"stream", "topic", "group_id", "user"})
 
 CallerHandler = Callable[[HttpCaller, Request, Parameters], Awaitable[Response]]
 
@@ -116,6 +134,7 @@ class IggyHttp:
         self._name = name
         self._service = IggyService(services)
         self._callers = HttpCallers(services, settings)
+        self._users = users_of(services)
         self._logins = HttpLogins(self._callers, self._body)
         self._operations = HttpOperations(services)
         self._states_requests = StateRequests(services)
@@ -124,22 +143,22 @@ class IggyHttp:
     def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
+            # before the routes whose last part may be any word
+            *self._plain_routes(self._logins.routes()),
             HttpRoute("GET", "/", "root", self._root),
             HttpRoute("GET", "/ping", "ping", self._ping),
             *(
                 HttpRoute(
                     row.method,
                     row.pattern,
-                    row.operation if row.command is None else c.ROW_BY_REQUEST[row.command].name,
+                    row.operation if row.command is None else _NAMES[row.command].name,
                     self._for_caller(partial(self._command, row)),
                     Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
                 )
                 for row in _ROWS
             ),
-            *(
-                HttpRoute(method, pattern, name, self._for_caller(handler))
-                for method, pattern, name, handler in (
-                    *self._logins.routes(),
+            *self._plain_routes(
+                (
                     ("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
                     ("POST", f"{_TOPIC}/messages", "message.send", self._send),
                     ("GET", f"{_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
@@ -156,6 +175,9 @@ class IggyHttp:
                 Access.ADMINISTRATE,
             ),
         ]
+
+    def _plain_routes(self, routes: Iterable[Route]) -> list[HttpRoute]:
+        return [HttpRoute(method, path, name, self._for_caller(handler)) for method, path, name, handler in routes]
 
     def _for_caller(self, handler: CallerHandler) -> Callable[[Request, Parameters], Awaitable[Response]]:
         """A handler that is told who asks, and whose errors are told as that release has them."""
@@ -186,8 +208,10 @@ class IggyHttp:
         command = await self._parse(row, row.command, caller, request, _fields(path, caller))
         try:
             if isinstance(command, CHANGES):
-                created = await self._service.change(command, lambda created: created)
-                if created is None or not caller.release.tells_created:
+                release = caller.release
+                created = await self._service.change(command, caller.client, lambda created: created, release.first_id)
+                is_told = release.tells_created or row.command is later.CreateToken
+                if created is None or not is_told:
                     return Response(status_code=row.status)
                 return self._document(created, caller)
             return await self._answer(command, caller, row.status)
@@ -195,7 +219,6 @@ class IggyHttp:
             return refuse_caller(error, caller, partial(self._service.facts, command))
 
     async def _operate(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        assert caller.client is not None, "a client of this release has logged in, or the listener says so"
         body = await self._body(request)
         found = await self._operations.change(row.operation, caller.client, request, body, path)
         if found is not None:
@@ -221,6 +244,8 @@ class IggyHttp:
             encode = partial(encode_answer, answers=caller.release.answers)
             document = await self._service.survey(command, caller.client, encode)
             return InPieces(document, media_type="application/json")
+        if isinstance(command, later.GetUser):
+            return self._document(self._users.get(command.user, caller.client, caller.release.first_id), caller)
         answer = self._service.answer(command, caller.client)
         if status != HTTPStatus.OK:
             return Response(status_code=status)
@@ -235,7 +260,7 @@ class IggyHttp:
         fields = _fields(path, caller)
         body = await self._body(request)
         try:
-            sent = await self._messages[caller.release].send(fields["stream"], fields["topic"], body)
+            sent = await self._messages[caller.release].send(caller.client, fields["stream"], fields["topic"], body)
         except BodyError:
             raise
         except LadingError as error:
@@ -250,7 +275,7 @@ class IggyHttp:
         states = states_of(query.pop("state")) if "state" in query else None
         command = parse_query(c.PollMessages, query, caller.release.queries, **_fields(path, caller))
         try:
-            document = await self._messages[caller.release].poll(command, states)
+            document = await self._messages[caller.release].poll(caller.client, command, states)
         except LadingError as error:
             return refuse_caller(error, caller, partial(self._service.facts, command))
         return Response(document, media_type="application/json")
@@ -258,19 +283,19 @@ class IggyHttp:
     async def _flush(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         fields = _fields({name: text for name, text in path.items() if name != "fsync"}, caller)
         number = fields.pop("partition_id") + 1 - caller.release.release.first_partition
-        self._service.answer(later.FlushMessages(**fields, partition_id=number, fsync=True))
+        self._service.answer(later.FlushMessages(**fields, partition_id=number, fsync=True), caller.client)
         return Response()
 
     async def _options(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         return Response(dump(describe_options(path["scope"])), media_type="application/json")
 
     async def _cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        if caller.client is None or not caller.release.is_current:
+        if not caller.release.is_current:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone")
         return Response(dump(describe_cluster(caller.client)), media_type="application/json")
 
     async def _states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        partition = self._partition(path, caller)
+        partition = self._partition(path, caller, Right.READ)
         query = request.query_params
         require_known(query, ("first", "end"))
         first, end = (_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
@@ -278,16 +303,18 @@ class IggyHttp:
         return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
 
     async def _set_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        self._partition(path, caller)
+        self._partition(path, caller, Right.ADMINISTRATE)
         wanted = parse_states(await self._body(request))
-        progress = await self._states_requests.set(lambda: self._partition(path, caller), wanted)
+        progress = await self._states_requests.set(lambda: self._partition(path, caller, Right.ADMINISTRATE), wanted)
         if wanted.where is None:
             return Response(status_code=204)
         return Response(json.dumps(progress.document(), separators=(",", ":")), media_type="application/json")
 
-    def _partition(self, path: Parameters, caller: HttpCaller) -> Partition:
+    def _partition(self, path: Parameters, caller: HttpCaller, right: Right) -> Partition:
         fields = _fields(path, caller)
         topic = self._services.broker.topology.topic(fields["stream"], fields["topic"])
+        if (require := requirement_of(self._services.broker, caller.client.principal)) is not None:
+            require(topic, right)
         return topic.partition(fields["partition_id"] - caller.release.release.first_partition)
 
     async def _body(self, request: Request) -> bytes:
@@ -316,12 +343,25 @@ def _offset(text: str) -> int:
     return offset
 
 
+class IggyHttpGuard(HttpGuard):
+    """The guard while no users are set up; then the face itself asks for its own tokens, which only it knows."""
+
+    def __init__(self, services: Services, name: str) -> None:
+        super().__init__(services, name, [name, "admin"], frozenset({Access.ADMINISTRATE}))
+        self._users = services.broker.access
+
+    def __call__(
+        self, request: Request, route: HttpRoute | None, path: Parameters
+    ) -> Response | Awaitable[Response | None] | None:
+        return None if self._users.is_enabled else super().__call__(request, route, path)
+
+
 def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint, or a listener of it; called by ``serve``."""
     settings = services.settings.endpoints.section(name)
     assert isinstance(settings, IggyHttpListener)
     face = IggyHttp(services, name, settings)
-    guard = guard_administration(services, name)
+    guard = IggyHttpGuard(services, name)
     router = Router(name, face.routes(), refuse, services.metrics, guard)
     return HttpEndpoint(
         name, router, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"})

@@ -13,13 +13,14 @@ from ...settings import Address
 from ..base.services import Services, now_us
 from .clients import Client
 from .http_tokens import ACCESS, REFRESH, HttpTokens, TokenClaims, refuse_token
-from .logins import Logins
-from .service import USER_ID
+from .logins import Logins, user_id_of
 
 if TYPE_CHECKING:
+    from ...broker.core.principal import Principal
     from ...endpoint_settings import IggyHttpListener
 
 TRANSPORT_HTTP: Final = 3
+_NEWEST: Final = "0.11"
 _BEARER: Final = "bearer "
 _PUBLIC: Final = frozenset({"/users/login", "/users/refresh-token", "/personal-access-tokens/login"})
 """What is asked for without a token, or with one that does not count any more."""
@@ -27,10 +28,10 @@ _PUBLIC: Final = frozenset({"/users/login", "/users/refresh-token", "/personal-a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HttpCaller:
-    """Who sends a request; ``client`` stands for a connection of its own, None for who has not logged in."""
+    """Who sends a request; ``client`` stands for a connection of its own, which nobody else is told of."""
 
     release: JsonRelease
-    client: Client | None = None
+    client: Client
     claims: TokenClaims | None = None
 
 
@@ -40,7 +41,8 @@ class HttpCallers:
     def __init__(self, services: Services, settings: IggyHttpListener) -> None:
         self._services = services
         self._tokens = tokens_of(services)
-        self._logins = Logins(is_open=settings.secured)
+        self._access = services.broker.access
+        self._logins = Logins(services, is_open=settings.secured, admits_strangers=settings.allow_unauthenticated)
         self._told = None if settings.release is None else JSON_RELEASES[settings.release]
         admin = services.settings.endpoints.admin
         self._secrets = [one.token.get_secret_value() for one in (settings, admin) if one.token is not None]
@@ -58,22 +60,50 @@ class HttpCallers:
         if shown[: len(_BEARER)].lower() != _BEARER or not token or request.scope["path"] in _PUBLIC:
             return self._stranger(request)
         if any(hmac.compare_digest(token.encode("latin-1"), one.encode()) for one in self._secrets):
-            return self._stranger(request)
+            return self._stranger(request, self._access.trust())
         claims = self._tokens.read(token, now_us() // 1_000_000)
         release = self._told or BY_TOKEN[claims.release]
-        client = Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release, claims.name)
+        client = self._client(request, release)
+        client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
         return HttpCaller(release, client, claims)
 
-    def _stranger(self, request: Request) -> HttpCaller:
-        """Who shows no token, or the operator's; such a client counts as one where the listener says its release."""
-        release = self.first
-        client = Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release)
-        return HttpCaller(release, client if release.has_users else None)
+    def _principal_of(self, claims: TokenClaims) -> Principal | None:
+        """Return whom a token counts for; Refusal if the user or the access token behind it is gone."""
+        if not self._access.is_enabled:
+            return self._access.admit(is_open=False)
+        self._tokens.forget_passwords()
+        user = self._access.table.users.get(claims.name)
+        has_token = claims.pat is None or (claims.name, claims.pat) in self._access.table.tokens
+        # 0 is a login of before: whoever it was said any name
+        if user is None or user.id != claims.user_id or not has_token:
+            raise refuse_token()
+        return self._access.accept(claims.name)
 
-    def log_in(self, name: str, password: str, version: str | None, request: Request) -> dict[str, Any]:
+    def _stranger(self, request: Request, principal: Principal | None = None) -> HttpCaller:
+        """Who shows no token, or the operator's."""
+        client = self._client(request, self.first)
+        client.log_in(self._logins.admit() if principal is None else principal, None)
+        return HttpCaller(self.first, client)
+
+    def _client(self, request: Request, release: JsonRelease) -> Client:
+        return Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release)
+
+    async def log_in(self, name: str, password: str, version: str | None, request: Request) -> dict[str, Any]:
         """Return the answer to a login; Refusal where it is none, or comes from another machine."""
-        self._logins.check(_here_of(request))
-        return self._answer(name, USER_ID, self._told or release_of_http_login(version))
+        release = self._told or release_of_http_login(version)
+        client = self._client(request, release)
+        await self._logins.log_in(client, name, password)
+        return self._answer(client, release)
+
+    async def log_in_with_token(self, token: str, caller: HttpCaller, request: Request) -> dict[str, Any]:
+        """Return the answer to a login by a personal access token; Refusal.
+
+        Such a login says no version: its client counts as one of the current generation, unless the listener knows.
+        """
+        release = self._told or JSON_RELEASES[_NEWEST]
+        client = self._client(request, release)
+        await self._logins.log_in_with_token(client, token)
+        return self._answer(client, release)
 
     def refresh(self, token: str, request: Request) -> dict[str, Any]:
         """Return the answer that a login gave, with new tokens; Refusal for a token that is not valid for this."""
@@ -82,20 +112,24 @@ class HttpCallers:
         release = BY_TOKEN[claims.release]
         if release.has_refresh_tokens != (claims.use == REFRESH):
             raise refuse_token()
-        return self._answer(claims.name, claims.user_id, self._told or release)
+        client = self._client(request, release)
+        client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
+        return self._answer(client, self._told or release)
 
     def log_out(self, caller: HttpCaller) -> None:
         """Have the token of the caller count no longer."""
         if caller.claims is not None:
             self._tokens.log_out(caller.claims, now_us() // 1_000_000)
 
-    def _answer(self, name: str, user_id: int, release: JsonRelease) -> dict[str, Any]:
-        now_s = now_us() // 1_000_000
-        access = self._tokens.issue(name, user_id, release.name, now_s)._asdict()
-        told = {"user_id": user_id - 1 + release.first_id}
+    def _answer(self, client: Client, release: JsonRelease) -> dict[str, Any]:
+        now_s, principal, name = now_us() // 1_000_000, client.principal, client.user
+        assert principal is not None and name is not None, "logged in"
+        who = (name, principal.user_id, release.name, now_s)
+        access = self._tokens.issue(*who, ACCESS, principal.token, client.secret)._asdict()
+        told = {"user_id": user_id_of(client) - 1 + release.first_id}
         if not release.has_refresh_tokens:
             return {**told, "access_token": access}
-        refresh = self._tokens.issue(name, user_id, release.name, now_s, REFRESH)._asdict()
+        refresh = self._tokens.issue(*who, REFRESH, principal.token, client.secret)._asdict()
         return {**told, "tokens": {"access_token": access, "refresh_token": refresh}}
 
 

@@ -68,7 +68,7 @@ class HttpOperations:
         except ValueError as error:
             raise Refusal(Reason.MALFORMED, f"the path has {error}") from None
         values = parse_operation(name, body, dict(request.query_params), **fields)
-        outcome = self._service.find_handler(name)(CurrentCaller(client), **values)
+        outcome = self._service.begin(name, CurrentCaller(client), values)
         if not isinstance(outcome, bytes):
             await outcome
         return _CREATED[name](values) if name in _CREATED else None

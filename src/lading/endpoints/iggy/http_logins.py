@@ -21,6 +21,7 @@ _LOGIN: Final = (
     Part("password", ("password",), TEXT),
     Part("version", ("version",), optional(TEXT), None),
 )
+_TOKEN: Final = (Part("token", ("token",), TEXT),)
 _REFRESH: Final = (Part("token", ("token", "refresh_token"), TEXT),)
 
 ReadBody = Callable[[Request], Awaitable[bytes]]
@@ -38,6 +39,7 @@ class HttpLogins:
         """Method, pattern, name and handler of each."""
         return [
             ("POST", "/users/login", "user.login", self._log_in),
+            ("POST", "/personal-access-tokens/login", "personal_access_token.login", self._log_in_with_token),
             ("POST", "/users/refresh-token", "user.refresh", self._refresh),
             # before 0.3
             ("POST", "/users/logout", "user.logout", self._log_out),
@@ -46,7 +48,12 @@ class HttpLogins:
 
     async def _log_in(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         login = read_body(_LOGIN, await self._read(request))
-        answer = self._callers.log_in(login["name"], login["password"], login["version"], request)
+        answer = await self._callers.log_in(login["name"], login["password"], login["version"], request)
+        return Response(dump(answer), media_type="application/json")
+
+    async def _log_in_with_token(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        token = read_body(_TOKEN, await self._read(request))["token"]
+        answer = await self._callers.log_in_with_token(token, caller, request)
         return Response(dump(answer), media_type="application/json")
 
     async def _refresh(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...broker.core.read import ReadResult
+from ...broker.core.rights import Right
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.encode import encode_sent
 from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, Identifier
@@ -28,11 +29,13 @@ from ..base.append_wait import wait_acknowledged
 from ..base.carrying import Carrying, Fit
 from ..base.services import Services, now_us
 from .answers import PolledPlace, batch_of
+from .clients import Client
 from .current.caller import to_wire
 from .current.poll import encode_polled as encode_batches
 from .current.send import CurrentSender
 from .handlers import FORMS
 from .poll import Poller
+from .rights import requirement_of
 from .send import Sender, choice_of
 from .zero_copy import ZeroCopyPoller, ZeroCopySender
 
@@ -75,11 +78,12 @@ class HttpMessages:
         self._poller: Poller = handlers.poller(services, name, settings, release.release)
         self._carrying = Carrying(services, name, CURRENT_POLLED, default=settings.carrier)
 
-    async def send(self, stream: Identifier, topic: Identifier, body: bytes) -> SentMessages | None:
+    async def send(self, client: Client, stream: Identifier, topic: Identifier, body: bytes) -> SentMessages | None:
         """Append the messages of a body and wait until they last; what is given the current generation is told.
 
         ``stream`` and ``topic`` are counted as the broker does. BodyError, Refusal and MalformedMessage append nothing.
         """
+        self._require(client, stream, topic, Right.WRITE)
         encode = _ENCODERS[self._release.messages]
         document, sent = await self._services.run_in_worker(
             len(body), INLINE_BYTES_MAX, partial(_parse_and_encode, self._release, encode), body
@@ -106,8 +110,15 @@ class HttpMessages:
         await wait_acknowledged(append)
         return None
 
-    async def poll(self, command: c.PollMessages, states: frozenset[State] | None) -> bytes:
+    def _require(self, client: Client, stream: Identifier, topic: Identifier, right: Right) -> None:
+        """Refusal unless the client has a right on the topic; nobody is told more without one."""
+        require = requirement_of(self._broker, client.principal)
+        if require is not None:
+            require(self._broker.topology.topic(stream, topic), right)
+
+    async def poll(self, client: Client, command: c.PollMessages, states: frozenset[State] | None) -> bytes:
         """Return the document that answers a poll; Refusal."""
+        self._require(client, command.stream, command.topic, Right.READ)
         found = self._poller.read(command, None, now_us(), states)
         topic = self._broker.topology.topic(command.stream, command.topic)
         partition = topic.partition(command.partition_id - 1)

@@ -20,6 +20,8 @@ ACCESS_S: Final = 3600
 REFRESH_S: Final = 86_400
 LOGOUTS_MAX: Final = 100_000
 """Tokens that were logged out before their end and are remembered; with more, the key changes and all log in again."""
+PASSWORDS_MAX: Final = 1000
+"""Of the newest logins while no users are set up."""
 _REQUIRED: Final = ["sub", "name", "exp", "jti", "use", "release"]
 ACCESS, REFRESH = "access", "refresh"
 
@@ -28,7 +30,7 @@ class TokenClaims(NamedTuple):
     """What a valid token says."""
 
     user_id: int
-    """As ``Principal`` has it."""
+    """As ``Principal`` has it: 0 while no users are set up."""
     name: str
     release: str
     """That of the client, which its login told."""
@@ -53,11 +55,19 @@ class HttpTokens:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(KEY_BYTES)
         self._logged_out: dict[str, int] = {}
+        self._passwords: dict[str, str] = {}
 
     def issue(
-        self, name: str, user_id: int, release: str, now_s: int, use: str = ACCESS, pat: str | None = None
+        self,
+        name: str,
+        user_id: int,
+        release: str,
+        now_s: int,
+        use: str = ACCESS,
+        pat: str | None = None,
+        password: str | None = None,
     ) -> IssuedToken:
-        """Return a new token of a user whose client is of ``release``."""
+        """Return a new token of a user whose client is of ``release``; ``password`` is kept for ``password_of``."""
         ends_s = now_s + (ACCESS_S if use == ACCESS else REFRESH_S)
         claims: dict[str, Any] = {
             "sub": str(user_id), "name": name, "iat": now_s, "exp": ends_s, "jti": secrets.token_hex(16), "use": use,
@@ -65,7 +75,19 @@ class HttpTokens:
         }  # fmt: skip
         if pat is not None:
             claims["pat"] = pat
+        if password is not None:
+            if len(self._passwords) >= PASSWORDS_MAX:
+                self._passwords.pop(next(iter(self._passwords)))
+            self._passwords[claims["jti"]] = password
         return IssuedToken(jwt.encode(claims, self._key, ALGORITHM), ends_s)
+
+    def password_of(self, claims: TokenClaims) -> str | None:
+        """Return what the user of a token has logged in with, while no users are set up."""
+        return self._passwords.get(claims.ident)
+
+    def forget_passwords(self) -> None:
+        """Users are set up: nobody becomes one any more by what it has logged in with."""
+        self._passwords.clear()
 
     def read(self, token: str, now_s: int, *uses: str) -> TokenClaims:
         """Return what a token for one of ``uses``, by default ACCESS, says.

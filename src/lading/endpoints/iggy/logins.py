@@ -1,23 +1,63 @@
-"""Who may log in to Iggy's endpoints: while no users are set up, whoever is on this machine."""
+"""Logins to Iggy's endpoints: while no users are set up, whoever is on this machine; then users and tokens alone."""
 
 from __future__ import annotations
 
-from typing import Final
-
+from ...broker.core.principal import Principal
 from ...model.errors import Reason, Refusal
-from ...settings import Address
-
-ROOT_NAME: Final = "iggy"
-"""The user whom Iggy's servers begin with."""
+from ..base.services import Services
+from .clients import Client
+from .users import ROOT_ID, ROOT_NAME
 
 
 class Logins:
-    """Checks logins of one listener; ``is_open`` says that it takes clients of other machines as they are."""
+    """Checks logins of one listener.
 
-    def __init__(self, *, is_open: bool) -> None:
+    ``is_open`` says that it takes clients of other machines while no users are set up, ``admits_strangers`` that it
+    takes who has not logged in when there are some.
+    """
+
+    def __init__(self, services: Services, *, is_open: bool, admits_strangers: bool) -> None:
+        self._access = services.broker.access
+        self._authenticator = services.authenticator
         self._is_open = is_open
+        self._admits_strangers = admits_strangers
 
-    def check(self, here: Address) -> None:
-        """Take a client at its word that reached this broker at ``here``; Refusal where it may come from elsewhere."""
-        if not (self._is_open or here.loopback):
+    def admit(self) -> Principal | None:
+        """Return who a client is that has not logged in; None if it has to."""
+        return self._access.admit(is_open=self._admits_strangers)
+
+    def try_at_once(self, client: Client, name: str, password: str) -> bool:
+        """Log a client in at its word, if no users are set up; False if its password has to be checked.
+
+        Refusal if it comes from another machine, unless the listener is open to all.
+        """
+        if self._access.is_enabled:
+            return False
+        if not (self._is_open or client.here.loopback):
             raise Refusal(Reason.UNAUTHENTICATED, "no users are set up: only clients on this machine may log in")
+        client.log_in(self._access.admit(is_open=False), name or ROOT_NAME, password)
+        return True
+
+    async def log_in(self, client: Client, name: str, password: str) -> None:
+        """Log a client in by name and password; Refusal."""
+        if self.try_at_once(client, name, password):
+            return
+        principal = await self._authenticator.log_in(name, password, _host_of(client))
+        client.log_in(principal, principal.name)
+
+    async def log_in_with_token(self, client: Client, token: str) -> None:
+        """Log a client in by a personal access token; Refusal. While no users are set up there is none."""
+        if not self._access.is_enabled and self.try_at_once(client, ROOT_NAME, ""):
+            client.secret = None
+            return
+        principal = await self._authenticator.log_in_with_token(token, _host_of(client))
+        client.log_in(principal, principal.name)
+
+
+def user_id_of(client: Client) -> int:
+    """Return what a login is answered, counted from 1."""
+    return client.user_id or ROOT_ID
+
+
+def _host_of(client: Client) -> str:
+    return client.address.rpartition(":")[0]

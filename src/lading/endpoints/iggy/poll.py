@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from ...broker.core.read import ReadResult
+from ...broker.core.rights import Right
 from ...broker.iggy import poll as polling
 from ...broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ...broker.iggy.poll import PollResult
@@ -31,6 +32,7 @@ from ..base.route_cache import RouteCache
 from ..base.services import Services
 from .answers import NOWHERE, Answer, PolledPlace, answer_of
 from .clients import Client
+from .send import Require, allow_all
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
@@ -64,7 +66,10 @@ class Poller:
         name: str,
         settings: IggyListener | IggyHttpListener,
         release: Release = UNTOLD,
+        require: Require = allow_all,
     ) -> None:
+        """``require`` is as for ``Sender``."""
+        self._require = require
         self._commands = release.commands
         self._head = release.poll_head
         self._tells_partition = release.tells_partition
@@ -180,6 +185,7 @@ class Poller:
 
     def _routed(self, command: PollMessages) -> Route:
         topic = self._broker.topology.topic(command.stream, command.topic)
+        self._require(topic, Right.READ)
         return topic, consumer_of(command.consumer, topic, self._broker.groups), command.partition_id - 1
 
 

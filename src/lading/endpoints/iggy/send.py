@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ...broker.core.pending_append import Append
+from ...broker.core.rights import Right
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages
@@ -29,10 +30,20 @@ SEND: Final = 101
 Route = tuple["Topic", PartitionChoice]
 
 
+Require = Callable[["Topic", Right], None]
+"""Raises Refusal unless a user has a right on a topic."""
+
+
+def allow_all(topic: Topic, right: Right) -> None:
+    """Everybody may do everything: no users are set up."""
+
+
 class Sender:
     """Takes send requests of one release; one for all its connections of a face."""
 
-    def __init__(self, services: Services, name: str, release: Release = UNTOLD) -> None:
+    def __init__(self, services: Services, name: str, release: Release = UNTOLD, require: Require = allow_all) -> None:
+        """``require`` is asked for the topic of each new route, which counts as long as rights stay."""
+        self._require = require
         self._release = release
         self._broker = services.broker
         self._random = messages.random_state()
@@ -82,10 +93,9 @@ class Sender:
         """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
         command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
-        route = (
-            self._broker.topology.topic(command.stream, command.topic),
-            choice_of(command.partitioning, self._release),
-        )
+        topic = self._broker.topology.topic(command.stream, command.topic)
+        self._require(topic, Right.WRITE)
+        route = topic, choice_of(command.partitioning, self._release)
         self._routes.add(head, route)
         return route
 

@@ -36,6 +36,8 @@ from .entities import (
     settings_of,
 )
 from .poll import consumer_of
+from .rights import require_command
+from .users import users_of
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -43,10 +45,6 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-ROOT: Final = "iggy"
-ACTIVE: Final = 1
-USER_ID: Final = 1
-"""Of everybody who logs in, while no users are set up: Iggy's root."""
 ROWS_INLINE: Final = 100
 """Answers of more rows are encoded in a worker."""
 
@@ -59,24 +57,35 @@ class IggyService:
         self._connected = clients_of(services)
         self._broker = services.broker
         self._machine = machine()
+        self._users = users_of(services)
 
     def answer(self, command: Any, client: Client | None = None) -> Any:
         """The result that ``commands.encode_response`` and the JSON dialect take; Refusal where it is refused.
 
         ``client`` is the connection that asks; HTTP has none, and none of the commands that need one.
         """
+        self._require(command, client)
         return _HANDLERS[type(command)](self, command, client)
+
+    def _require(self, command: Any, client: Client | None) -> None:
+        """Refusal unless the client may give the command."""
+        require_command(self._broker, None if client is None else client.principal, command)
 
     async def survey(self, command: c.Command, client: Client | None, encode: Callable[[Any], R]) -> R:
         """Answer one of ``SURVEYS`` in turns, as ``answer``; ``encode`` is called in a worker if it is long."""
+        self._require(command, client)
         answer = await finish_in_turns(SURVEYS[type(command)](self, command, client))
         return await self._services.run_in_worker(_count_rows(answer), ROWS_INLINE, encode, answer)
 
-    async def change(self, command: c.Command, encode: Callable[[Any], R]) -> R:
+    async def change(self, command: Any, client: Client | None, encode: Callable[[Any], R], first_id: int = 1) -> R:
         """Carry out one of ``CHANGES``, which wait for the disk, beside everything else; Refusal as ``answer``.
 
-        ``encode`` is given what was created, None where nothing was.
+        ``encode`` is given what was created, None where nothing was; ``first_id`` is how the client counts.
         """
+        if isinstance(command, later.USER_COMMANDS):
+            # the first user is a case of its own
+            return encode(await self._users.change(command, client, first_id))
+        self._require(command, client)
         return encode(await self._make(command))
 
     async def _make(self, command: c.Command) -> Any:
@@ -188,8 +197,7 @@ class IggyService:
 
     def _client_info(self, client: Client) -> r.ClientInfo:
         groups_count = len(self._broker.groups.memberships(client.id))
-        user_id = 0 if client.user is None else USER_ID
-        return r.ClientInfo(client.id, client.transport, client.address, groups_count, user_id)
+        return r.ClientInfo(client.id, client.transport, client.address, groups_count, client.user_id)
 
     def _client_details(self, client: Client) -> r.ClientDetails:
         groups = [
@@ -200,21 +208,16 @@ class IggyService:
 
     def _log_out(self, command: later.LogoutUser, client: Client | None) -> None:
         if client is not None:
-            client.user = None
+            client.log_in(self._broker.access.admit(is_open=False), None)
 
-    def _users(self, command: later.GetUsers, client: Client | None) -> list[r.UserInfo]:
-        return [self._user_info(client)]
+    def _list_users(self, command: later.GetUsers, client: Client | None) -> list[r.UserInfo]:
+        return self._users.list_users(client)
 
     def _user(self, command: later.GetUser, client: Client | None) -> r.UserDetails:
-        user = self._user_info(client)
-        if command.user not in (user.id, user.name):
-            raise Refusal(Reason.USER_NOT_FOUND, f"there is no user {command.user!r}: no users are set up")
-        return r.UserDetails(user)
+        return self._users.get(command.user, client, 1)
 
-    def _user_info(self, client: Client | None) -> r.UserInfo:
-        """The only user there is, called as the client calls itself."""
-        name = ROOT if client is None or client.user is None else client.user
-        return r.UserInfo(USER_ID, int(self._services.process.figures().start_time_s * 1_000_000), ACTIVE, name)
+    def _tokens(self, command: later.GetTokens, client: Client | None) -> list[r.TokenInfo]:
+        return self._users.tokens(client)
 
     def _cluster(self, command: later.GetClusterMetadata, client: Client | None) -> None:
         return None
@@ -369,8 +372,9 @@ CHANGES: Final = (
     c.DeletePartitions,
     c.CreateGroup,
     c.DeleteGroup,
+    *later.USER_COMMANDS,
 )
-"""Commands that change the topology or the catalog: ``change`` carries them out."""
+"""Commands that change the topology, the catalog or users: ``change`` carries them out."""
 
 _HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], Any]]] = {
     c.Kill: IggyService._kill,
@@ -386,7 +390,8 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], 
     GetStates: IggyService._states,
     later.LogoutUser: IggyService._log_out,
     later.GetUser: IggyService._user,
-    later.GetUsers: IggyService._users,
+    later.GetUsers: IggyService._list_users,
+    later.GetTokens: IggyService._tokens,
     later.GetClusterMetadata: IggyService._cluster,
     later.FlushMessages: IggyService._flush,
 }

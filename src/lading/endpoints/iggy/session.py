@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ...dialects.iggy_classic.command_table import error_frame, ok_frame
 from ...dialects.iggy_classic.commands import ROW_BY_CODE
 from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
-from ...dialects.iggy_classic.later_commands import LoginUser
+from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy_classic.releases import Release
+from ...dialects.iggy_classic.responses import IdentityInfo
 from ...model.errors import LadingError, Reason
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
@@ -107,13 +108,16 @@ class IggySession(ProtocolSession):
     # -- what the connection calls
 
     def begin(self, peer: Peer, now_us: int) -> bool:
-        client = Client(str(peer), self._handlers.transport, peer.here, self._handling.release)
-        self._peer = peer
+        handlers = self._handlers
+        client = Client(str(peer), handlers.transport, peer.here, handlers.release)
         if not self._clients.add(client):
             # its id is that of another address
             self.connection.count_dropped("client_id_taken")
             return False
         self._client = client
+        client.abort = self.connection.abort
+        client.log_in(handlers.logins.admit(), None)
+        self._handling = handlers.of(client)
         return True
 
     def receive(self, now_us: int) -> ReceiveResult:
@@ -175,6 +179,7 @@ class IggySession(ProtocolSession):
             self.connection.count_dropped("truncated")
         if self._client is not None:
             self._clients.remove(self._client)
+            self._client.forget_login()
             self._broker.groups.leave_all(self._client.id)
 
     def stage(self) -> Stage:
@@ -217,17 +222,34 @@ class IggySession(ProtocolSession):
         handlers, client = self._handlers, self._client
         assert client is not None
         command = handlers.parse(code, payload, client)
-        if isinstance(command, LoginUser):
-            result: Any = handlers.log_in(command, client, self._peer)
+        result: Any = None
+        if isinstance(command, LoginUser | LoginWithToken):
+            login = handlers.log_in(command, client)
+            if login is not None:
+                self.connection.run(login, self._hold_place(code, partial(self._finish_login, code, command)))
+                return
+            result = IdentityInfo(client.user_id)
         elif (work := handlers.begin(command, client)) is not None:
-            self.connection.run(work, self._hold_place(code, partial(self._to_frame, code)))
+            self.connection.run(work, self._hold_place(code, partial(self._finish_command, code)))
             return
         else:
             result = handlers.service.answer(command, client)
-        if client.release is not self._handling.release:
-            self._handling = handlers.of_release(client.release)
+        self._handling = handlers.of(client)
         self.responses.add(self._to_frame(code, client.release.commands.encode_response(command, result)))
         self._commands_in_turn += 1
+
+    def _finish_login(self, code: int, command: LoginUser | LoginWithToken, _none: None) -> Parts:
+        client = self._client
+        assert client is not None
+        self._handling = self._handlers.of(client)
+        answer = client.release.commands.encode_response(command, IdentityInfo(client.user_id))
+        return self._to_frame(code, answer)
+
+    def _finish_command(self, code: int, body: bytes) -> Parts:
+        # who has created the first user is its administrator now
+        assert self._client is not None
+        self._handling = self._handlers.of(self._client)
+        return self._to_frame(code, body)
 
     def _send(self, payload: memoryview, start: int, end: int, now_us: int) -> None:
         inbox = self.inbox

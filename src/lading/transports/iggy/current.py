@@ -18,8 +18,8 @@ import numpy as np
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.command_table import REQUEST_HEAD, CommandSpec
+from ...dialects.iggy_classic.expiries import EXPIRY_US
 from ...dialects.iggy_classic.later_layouts import (
-    EXPIRY_US,
     FLAGGED_PARTITION,
     FROM_ZERO,
     SIZE_MAX_OR_DEFAULT,

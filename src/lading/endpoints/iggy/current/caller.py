@@ -9,8 +9,6 @@ from ..clients import Client
 
 FIRST_ID: Final = 0
 """Streams, topics and groups are counted from here by clients of this generation, and from 1 inside."""
-ROOT_ID: Final = 0
-"""The user who may do everything, the only one."""
 _SHIFT: Final = 1 - FIRST_ID
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....endpoint_settings import IggyListener
 from ...base.services import Services
 from ..logins import Logins
+from ..send import Require, allow_all
 from .framing import CurrentHandlers
 from .poll import CurrentPoller
 from .send import CurrentSender
@@ -13,12 +14,18 @@ from .service import CurrentService
 
 def create_current(services: Services, name: str, settings: IggyListener, logins: Logins) -> CurrentHandlers:
     """Create the handlers for the endpoint of this name."""
+
+    def make_messages(require: Require) -> tuple[CurrentSender, CurrentPoller]:
+        bound = settings.answer_bytes_max
+        poller = CurrentPoller(services, name, require, carrier=settings.carrier, answer_bytes_max=bound)
+        return CurrentSender(services, name, require), poller
+
     return CurrentHandlers(
         name,
         services.broker,
         services.metrics.requests.values,
         CurrentService(services),
-        CurrentSender(services, name),
-        CurrentPoller(services, name, carrier=settings.carrier, answer_bytes_max=settings.answer_bytes_max),
+        *make_messages(allow_all),
         logins,
+        make_messages,
     )

@@ -11,7 +11,7 @@ import logging
 import struct
 from asyncio import Future
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -27,8 +27,10 @@ from ...base.inbox import no_progress_error
 from ...base.responses import Parts, Slot
 from ...base.session import ProtocolSession, ReceiveResult
 from ..clients import Client
-from ..logins import ROOT_NAME, Logins
-from .caller import ROOT_ID, CurrentCaller
+from ..logins import Logins
+from ..rights import requirement_of
+from ..send import Require
+from .caller import CurrentCaller
 from .poll import CurrentPoller, PolledBatches
 from .send import CurrentSender, encode_place
 from .service import CurrentService
@@ -68,6 +70,16 @@ class CurrentHandlers:
     sender: CurrentSender
     poller: CurrentPoller
     logins: Logins
+    make_messages: Callable[[Require], tuple[CurrentSender, CurrentPoller]]
+    """Makes what takes and gives messages of one user."""
+
+    def of(self, client: Client) -> CurrentHandlers:
+        """Return what answers the requests of a client that is logged in."""
+        require = requirement_of(self.broker, client.principal)
+        if require is None:
+            return self
+        sender, poller = self.make_messages(require)
+        return replace(self, sender=sender, poller=poller)
 
 
 class EvictionError(LadingError):
@@ -78,13 +90,27 @@ class EvictionError(LadingError):
         self.reason = reason
 
 
+_EVICTIONS: Final = {
+    Reason.INVALID_TOKEN: Eviction.INVALID_TOKEN,
+    Reason.TOKEN_EXPIRED: Eviction.INVALID_TOKEN,
+    Reason.USER_INACTIVE: Eviction.USER_INACTIVE,
+}
+
+
+def _to_eviction(refusal: Refusal) -> EvictionError:
+    """Return how a login that is refused ends."""
+    return EvictionError(_EVICTIONS.get(refusal.reason, Eviction.INVALID_CREDENTIALS), str(refusal))
+
+
 class CurrentFraming:
     """What a session of one client receives and answers, once its first bytes have told its generation."""
 
     def __init__(self, session: ProtocolSession, handlers: CurrentHandlers, client: Client) -> None:
         self._session = session
         self._connection = session.connection
+        self._first = handlers
         self._handlers = handlers
+        """Those of the user, who is nobody before the login."""
         self._caller = CurrentCaller(client)
         self._is_pending = False
         """A request is answered later; what comes behind it waits."""
@@ -176,40 +202,57 @@ class CurrentFraming:
 
     def _command(self, header: FrameHeader, operation: Operation, body: memoryview) -> None:
         values = operations.parse_body(operation, body)
+        outcome: bytes | Awaitable[bytes]
         if header.operation == REGISTER:
-            outcome: bytes | Awaitable[bytes] = self._register(**values)
+            outcome = self._register(**values)
         elif header.operation == operations.LOGOUT:
             outcome = self._logout()
         else:
-            outcome = self._handlers.service.find_handler(operation.name)(self._caller, **values)
+            outcome = self._handlers.service.begin(operation.name, self._caller, values)
         if isinstance(outcome, bytes):
             self._add(header, self._to_frame(header, outcome))
         else:
             self._connection.run(outcome, self._hold_place(header, partial(self._to_frame, header)))
 
-    def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes:
+    def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes | Awaitable[bytes]:
         if not is_spoken(version):
             raise EvictionError(
                 Eviction.INCOMPATIBLE_PROTOCOL, f"{sdk_name} {sdk_version} speaks version {version:#x} of the protocol"
             )
         try:
-            name, _ = operations.parse_login(rest)
+            name, secret = operations.parse_login(rest)
         except MalformedMessage as error:
             raise EvictionError(Eviction.MALFORMED_LOGIN, str(error)) from None
-        caller = self._caller
+        logins, client = self._first.logins, self._caller.client
         try:
-            self._handlers.logins.check(caller.client.here)
+            if name is not None and logins.try_at_once(client, name, secret):
+                return self._begin_session()
         except Refusal as refusal:
-            reason = Eviction.INVALID_TOKEN if name is None else Eviction.INVALID_CREDENTIALS
-            raise EvictionError(reason, str(refusal)) from None
-        caller.client.user = name or ROOT_NAME
+            raise _to_eviction(refusal) from None
+        return self._log_in(
+            logins.log_in_with_token(client, secret) if name is None else logins.log_in(client, name, secret)
+        )
+
+    async def _log_in(self, login: Awaitable[None]) -> bytes:
+        try:
+            await login
+        except Refusal as refusal:
+            raise _to_eviction(refusal) from None
+        return self._begin_session()
+
+    def _begin_session(self) -> bytes:
+        caller = self._caller
         caller.session = next(_sessions)
-        return responses.login_block(ROOT_ID, caller.session, PROTOCOL_VERSION, SERVER_VERSION)
+        self._handlers = self._first.of(caller.client)
+        user_id = max(caller.client.user_id - 1, 0)
+        return responses.login_block(user_id, caller.session, PROTOCOL_VERSION, SERVER_VERSION)
 
     def _logout(self) -> bytes:
-        self._caller.client.user = None
+        client = self._caller.client
+        client.log_in(self._first.logins.admit(), None)
         self._caller.session = 0
-        self._handlers.broker.groups.leave_all(self._caller.client.id)
+        self._handlers = self._first
+        self._first.broker.groups.leave_all(client.id)
         return b""
 
     def _send(self, header: FrameHeader, body: memoryview, start: int, end: int, now_us: int) -> None:
@@ -244,6 +287,11 @@ class CurrentFraming:
             self._is_pending = False
             try:
                 slot.fill(encode(done.result()))
+            except EvictionError as eviction:
+                log.info("evicting a client: %s", eviction, extra=self._connection.origin())
+                self._count_eviction(eviction.reason)
+                self._session.end()
+                slot.fill(self._to_eviction(header, eviction.reason))
             except LadingError as error:
                 slot.fill(self._to_error(header, error))
             except Exception:
@@ -291,12 +339,18 @@ class CurrentFraming:
 
     def _evict(self, header: FrameHeader, reason: Eviction) -> None:
         """Say why the client has to go, when what came before is answered, and close."""
+        self._count_eviction(reason)
+        self._session.responses.add(self._to_eviction(header, reason))
+        self._session.end()
+
+    def _count_eviction(self, reason: Eviction) -> None:
         session = self._session
         self._connection.count_dropped(f"evicted_{reason.name.lower()}")
         session.inbox.at = session.inbox.have = 0
         session.lingers = True
-        session.responses.add((headers.eviction_header(header.client, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, reason),))
-        session.end()
+
+    def _to_eviction(self, header: FrameHeader, reason: Eviction) -> Parts:
+        return (headers.eviction_header(header.client, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, reason),)
 
 
 def _has_result(operation: int) -> bool:

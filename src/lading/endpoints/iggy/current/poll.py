@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ....broker.core.read import ReadResult
+from ....broker.core.rights import Right
 from ....broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ....dialects import registry
 from ....dialects.codes import IGGY_CURRENT
@@ -30,6 +31,7 @@ from ...base.carrying import Carrying, Fit
 from ...base.route_cache import RouteCache
 from ...base.services import Services
 from ..poll import STRATEGIES
+from ..send import Require, allow_all
 from .caller import CurrentCaller, from_wire
 
 if TYPE_CHECKING:
@@ -60,7 +62,10 @@ class PolledBatches:
 class CurrentPoller:
     """Answers poll requests; one for all connections of an endpoint."""
 
-    def __init__(self, services: Services, name: str, *, carrier: bool, answer_bytes_max: int) -> None:
+    def __init__(
+        self, services: Services, name: str, require: Require = allow_all, *, carrier: bool, answer_bytes_max: int
+    ) -> None:
+        self._require = require
         self._carrying = Carrying(services, name, POLLED, default=carrier)
         self._broker = services.broker
         self._answer_bytes_max = answer_bytes_max
@@ -78,6 +83,7 @@ class CurrentPoller:
         if route is None:
             values = parse_body(READS[POLL], body)
             topic = self._broker.topology.topic(from_wire(values["stream"]), from_wire(values["topic"]))
+            self._require(topic, Right.READ)
             consumer = consumer_of(self._broker, topic, values["consumer"])
             number = values["partition"]
             if number is None and consumer.kind is IggyConsumerKind.CONSUMER:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ....broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ....broker.core.pending_append import Append
+from ....broker.core.rights import Right
 from ....dialects.codes import IGGY_CURRENT
 from ....dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, PartitioningKind
 from ....dialects.iggy_current import messages
@@ -21,6 +22,7 @@ from ....dialects.iggy_current.responses import place_block
 from ....model.errors import MalformedMessage, Reason, Refusal
 from ...base.route_cache import RouteCache
 from ...base.services import Services
+from ..send import Require, allow_all
 from .caller import from_wire, to_wire
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ Route = tuple["Topic", PartitionChoice]
 class CurrentSender:
     """Takes send requests; one for all connections of an endpoint."""
 
-    def __init__(self, services: Services, name: str) -> None:
+    def __init__(self, services: Services, name: str, require: Require = allow_all) -> None:
+        self._require = require
         self._broker = services.broker
         self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
         self._labels = (name,)
@@ -107,6 +110,7 @@ class CurrentSender:
         if at != len(data):
             raise MalformedMessage(f"{len(data) - at} bytes are left behind where the messages go", at=at)
         found = self._broker.topology.topic(from_wire(stream), from_wire(topic))
+        self._require(found, Right.WRITE)
         route = found, _CHOICES[partitioning.kind](partitioning.value)
         self._routes.add(head, route)
         return route

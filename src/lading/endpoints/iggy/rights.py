@@ -1,0 +1,214 @@
+"""What a user of Iggy needs for each command, as the permissions of its servers have it (``broker.core.rights``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, topic_resource
+from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic import later_commands as later
+from ...dialects.iggy_classic.state_commands import GetStates, SetStates, SetStatesWhere
+from ...model.errors import Reason, Refusal
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+    from ...broker.core.principal import Principal
+    from ...broker.core.topology import Topic
+    from .send import Require
+
+Fields = Mapping[str, Any]
+"""What a command names, with the ids of the broker."""
+_ALL: Final = "*"
+"""As a name that only rules on all names fit."""
+
+
+def _server(broker: Broker, fields: Fields) -> Resource:
+    return CLUSTER
+
+
+def _users(broker: Broker, fields: Fields) -> Resource:
+    return Resource(ResourceKind.USER, _ALL)
+
+
+def _streams(broker: Broker, fields: Fields) -> Resource:
+    return Resource(ResourceKind.STREAM, _ALL)
+
+
+def _new_stream(broker: Broker, fields: Fields) -> Resource:
+    return Resource(ResourceKind.STREAM, fields["name"])
+
+
+def _stream(broker: Broker, fields: Fields) -> Resource:
+    return Resource(ResourceKind.STREAM, broker.topology.stream(fields["stream"]).name)
+
+
+def _topics(broker: Broker, fields: Fields) -> Resource:
+    return topic_resource(broker.topology.stream(fields["stream"]).name, _ALL)
+
+
+def _new_topic(broker: Broker, fields: Fields) -> Resource:
+    return topic_resource(broker.topology.stream(fields["stream"]).name, fields["name"])
+
+
+def _topic(broker: Broker, fields: Fields) -> Resource:
+    return resource_of(broker.topology.topic(fields["stream"], fields["topic"]))
+
+
+def resource_of(topic: Topic) -> Resource:
+    """Return a topic as rules name it."""
+    return topic_resource(topic.stream.name, topic.name)
+
+
+class NeededRight(NamedTuple):
+    """What is needed, and on what."""
+
+    right: Right
+    find: Callable[[Broker, Fields], Resource]
+
+
+_SEE_SERVER: Final = NeededRight(Right.DESCRIBE, _server)
+_CHANGE_USERS: Final = NeededRight(Right.ADMINISTRATE, _users)
+_CHANGE_STREAM: Final = NeededRight(Right.ADMINISTRATE, _stream)
+_SEE_TOPIC: Final = NeededRight(Right.DESCRIBE, _topic)
+_CHANGE_TOPIC: Final = NeededRight(Right.ADMINISTRATE, _topic)
+_READ: Final = NeededRight(Right.READ, _topic)
+_WRITE: Final = NeededRight(Right.WRITE, _topic)
+_NEW_STREAM: Final = NeededRight(Right.CREATE, _new_stream)
+_NEW_TOPIC: Final = NeededRight(Right.CREATE, _new_topic)
+_SEE_STREAMS: Final = NeededRight(Right.DESCRIBE, _streams)
+_SEE_STREAM: Final = NeededRight(Right.DESCRIBE, _stream)
+_SEE_TOPICS: Final = NeededRight(Right.DESCRIBE, _topics)
+
+COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
+    c.Kill: NeededRight(Right.ADMINISTRATE, _server),
+    c.Ping: None,
+    c.Stats: _SEE_SERVER,
+    c.Me: None,
+    c.GetClient: _SEE_SERVER,
+    c.GetClients: _SEE_SERVER,
+    c.PollMessages: _READ,
+    c.SendMessages: _WRITE,
+    c.GetOffset: _READ,
+    c.StoreOffset: _READ,
+    c.GetStream: _SEE_STREAM,
+    c.GetStreams: _SEE_STREAMS,
+    c.CreateStream: _NEW_STREAM,
+    c.DeleteStream: _CHANGE_STREAM,
+    c.GetTopic: _SEE_TOPIC,
+    c.GetTopics: _SEE_TOPICS,
+    c.CreateTopic: _NEW_TOPIC,
+    c.DeleteTopic: _CHANGE_TOPIC,
+    c.CreatePartitions: _CHANGE_TOPIC,
+    c.DeletePartitions: _CHANGE_TOPIC,
+    c.GetGroup: _SEE_TOPIC,
+    c.GetGroups: _SEE_TOPIC,
+    c.CreateGroup: _READ,
+    c.DeleteGroup: _READ,
+    c.JoinGroup: _READ,
+    c.LeaveGroup: _READ,
+    GetStates: _READ,
+    SetStates: _CHANGE_TOPIC,
+    SetStatesWhere: _CHANGE_TOPIC,
+    later.LogoutUser: None,
+    # of oneself everybody may know
+    later.GetUser: None,
+    later.GetUsers: NeededRight(Right.DESCRIBE, _users),
+    later.CreateUser: _CHANGE_USERS,
+    later.DeleteUser: _CHANGE_USERS,
+    later.UpdateUser: _CHANGE_USERS,
+    later.UpdatePermissions: _CHANGE_USERS,
+    # of oneself everybody may change it
+    later.ChangePassword: None,
+    later.GetTokens: None,
+    later.CreateToken: None,
+    later.DeleteToken: None,
+    later.GetClusterMetadata: None,
+    later.FlushMessages: _WRITE,
+}
+"""By command of the classic releases; None needs a login alone. What is missing here needs ADMINISTRATE on all."""
+
+OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
+    "ping": None,
+    "get_stats": _SEE_SERVER,
+    "get_cluster_metadata": None,
+    "describe_options": None,
+    "get_me": None,
+    "get_client": _SEE_SERVER,
+    "get_clients": _SEE_SERVER,
+    "get_user": None,
+    "get_users": NeededRight(Right.DESCRIBE, _users),
+    "get_personal_access_tokens": None,
+    "get_stream": _SEE_STREAM,
+    "get_streams": _SEE_STREAMS,
+    "create_stream": _NEW_STREAM,
+    "update_stream": _CHANGE_STREAM,
+    "delete_stream": _CHANGE_STREAM,
+    "purge_stream": _CHANGE_STREAM,
+    "get_topic": _SEE_TOPIC,
+    "get_topics": _SEE_TOPICS,
+    "create_topic": _NEW_TOPIC,
+    "update_topic": _CHANGE_TOPIC,
+    "delete_topic": _CHANGE_TOPIC,
+    "purge_topic": _CHANGE_TOPIC,
+    "create_partitions": _CHANGE_TOPIC,
+    "delete_partitions": _CHANGE_TOPIC,
+    "flush_unsaved_buffer": _WRITE,
+    "get_consumer_offset": _READ,
+    "store_consumer_offset": _READ,
+    "delete_consumer_offset": _READ,
+    "get_consumer_group": _SEE_TOPIC,
+    "get_consumer_groups": _SEE_TOPIC,
+    "create_consumer_group": _READ,
+    "delete_consumer_group": _READ,
+    "join_consumer_group": _READ,
+    "leave_consumer_group": _READ,
+    "sync_consumer_group": _READ,
+    "create_user": _CHANGE_USERS,
+    "update_user": _CHANGE_USERS,
+    "delete_user": _CHANGE_USERS,
+    "change_password": None,
+    "update_permissions": _CHANGE_USERS,
+    "create_personal_access_token": None,
+    "delete_personal_access_token": None,
+}
+"""The same by operation of the current generation."""
+_EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server)
+
+
+def require_command(broker: Broker, principal: Principal | None, command: Any) -> None:
+    """Raise Refusal unless a user may give a command of the classic releases."""
+    if broker.access.is_enabled and not isinstance(command, c.Ping):
+        fields = {name: getattr(command, name) for name in ("stream", "topic", "name") if hasattr(command, name)}
+        _require(broker, principal, COMMAND_RIGHTS.get(type(command), _EVERYTHING), fields)
+
+
+def require_operation(broker: Broker, principal: Principal | None, name: str, fields: Fields) -> None:
+    """Raise Refusal unless a user may do an operation of the current generation; ``fields`` have the broker's ids."""
+    if broker.access.is_enabled and name != "ping":
+        _require(broker, principal, OPERATION_RIGHTS.get(name, _EVERYTHING), fields)
+
+
+def _require(broker: Broker, principal: Principal | None, needed: NeededRight | None, fields: Fields) -> None:
+    if principal is None:
+        raise login_refusal()
+    if needed is not None:
+        broker.access.require(principal, needed.right, needed.find(broker, fields))
+
+
+def login_refusal() -> Refusal:
+    """Return what a request without a login is answered."""
+    return Refusal(Reason.UNAUTHENTICATED, "this request needs a login; log in before")
+
+
+def requirement_of(broker: Broker, principal: Principal | None) -> Require | None:
+    """Return what a sender or a poller asks about each topic; None for who may have all, as no users are set up."""
+    if principal is not None and not principal.name:
+        return None
+
+    def require(topic: Topic, right: Right) -> None:
+        if principal is None:
+            raise login_refusal()
+        broker.access.require(principal, right, resource_of(topic))
+
+    return require

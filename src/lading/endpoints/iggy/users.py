@@ -1,0 +1,209 @@
+"""Users, personal access tokens and permissions as Iggy's clients have them: a view of ``broker.core.access``.
+
+While no users are set up there is one who may do everything, called as the client calls itself. Who creates the first
+user becomes the administrator, with the name and the password of the own login: Iggy's clients count on a root, and
+nobody else could change users then. From then on everybody has to log in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ...broker.core.rights import Resource, ResourceKind, Right
+from ...dialects.iggy_classic import later_commands as later
+from ...dialects.iggy_classic import responses as r
+from ...dialects.iggy_classic.permissions import ALL, Permissions
+from ...dialects.iggy_classic.primitives import Identifier
+from ...model.errors import Reason, Refusal
+from ..base.services import Services, now_us
+from .permissions import to_permissions, to_rules
+
+if TYPE_CHECKING:
+    from ...broker.core.users import User
+    from .clients import Client
+
+ROOT_NAME: Final = "iggy"
+ROOT_ID: Final = 1
+"""Of the first user, and of everybody while there is none; the current generation counts from 0."""
+ACTIVE, INACTIVE = 1, 2
+NAME_BYTES_MIN, NAME_BYTES_MAX = 3, 50
+PASSWORD_BYTES_MIN, PASSWORD_BYTES_MAX = 3, 100
+TOKEN_NAME_BYTES_MIN, TOKEN_NAME_BYTES_MAX = 3, 30
+"""What Iggy's servers take (iggy-current.md B6)."""
+_USERS: Final = Resource(ResourceKind.USER, "*")
+
+
+class IggyUsers:
+    """Answers what is asked of users; one for all listeners. Ids are counted from 1, those in permissions as given."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._topology = services.broker.topology
+        self._access = services.broker.access
+        self._change = services.authenticator.change
+
+    # -- who there is
+
+    def list_users(self, client: Client | None) -> list[r.UserInfo]:
+        """Return all users."""
+        users = self._access.table.users.values()
+        return [_info(user) for user in users] if users else [self._only(client)]
+
+    def get(self, ident: Identifier, client: Client | None, first_id: int) -> r.UserDetails:
+        """Return one user, who may be the caller whatever its rights; Refusal if there is none."""
+        if not self._access.is_enabled:
+            only = self._only(client)
+            if ident not in (only.id, only.name, ROOT_NAME):
+                raise Refusal(Reason.USER_NOT_FOUND, f"there is no user {ident!r}: no users are set up")
+            return r.UserDetails(only, ALL)
+        user = self._find(ident, client, Right.DESCRIBE)
+        return self._details(user, first_id)
+
+    def _only(self, client: Client | None) -> r.UserInfo:
+        name = ROOT_NAME if client is None or client.user is None else client.user
+        started_us = int(self._services.process.figures().start_time_s * 1_000_000)
+        return r.UserInfo(ROOT_ID, started_us, ACTIVE, name)
+
+    def _details(self, user: User, first_id: int) -> r.UserDetails:
+        if user.is_administrator:
+            return r.UserDetails(_info(user), ALL)
+        rules = self._access.table.rules.get(user.name, ())
+        return r.UserDetails(_info(user), to_permissions(rules, self._topology, first_id))
+
+    def _find(self, ident: Identifier, client: Client | None, right: Right) -> User:
+        """Return a user; what is not the caller itself needs ``right`` on users."""
+        principal = None if client is None else client.principal
+        found = next((one for one in self._access.table.users.values() if ident in (one.id, one.name)), None)
+        if principal is None or found is None or principal.user_id != found.id:
+            self._access.require(principal, right, _USERS)
+        if found is None:
+            raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist")
+        return found
+
+    # -- changes
+
+    async def change(self, command: Any, client: Client | None, first_id: int) -> Any:
+        """Carry out one of ``USER_COMMANDS``; returns what it answers, None for nothing. Refusal."""
+        match command:
+            case later.CreateUser():
+                return await self._create(command, client, first_id)
+            case later.DeleteUser():
+                await self._change(self._access.delete_user(self._find(command.user, client, Right.ADMINISTRATE).name))
+            case later.UpdateUser():
+                await self._update(command, client)
+            case later.UpdatePermissions():
+                user = self._find(command.user, client, Right.ADMINISTRATE)
+                await self._permit(user, command.permissions, first_id)
+            case later.ChangePassword():
+                await self._change_password(command, client)
+            case later.CreateToken():
+                return await self._create_token(command, client)
+            case _:
+                await self._change(self._access.delete_token(self._require_login(client), command.name))
+        return None
+
+    async def _create(self, command: later.CreateUser, client: Client | None, first_id: int) -> r.UserDetails:
+        _require_size(command.name, NAME_BYTES_MIN, NAME_BYTES_MAX, Reason.INVALID_USER_NAME, "user name")
+        _require_password(command.password)
+        if not self._access.is_enabled:
+            await self._create_root(command.name, client)
+        principal = None if client is None else client.principal
+        self._access.require(principal, Right.ADMINISTRATE, _USERS)
+        user = await self._change(
+            self._access.add_user(command.name, command.password, now_us=now_us(), is_active=command.status == ACTIVE)
+        )
+        await self._permit(user, command.permissions, first_id)
+        return self._details(user, first_id)
+
+    async def _create_root(self, name: str, client: Client | None) -> None:
+        """Make the caller the administrator, by what it has logged in with."""
+        if client is None or client.user is None or client.secret is None:
+            raise Refusal(
+                Reason.LAST_ADMINISTRATOR,
+                f"user {name!r}: the first user has to be an administrator; log in with the name and password that it "
+                "is to have, then create others",
+            )
+        if client.user == name:
+            raise Refusal(Reason.USER_EXISTS, f"user {name!r} is the one that is logged in")
+        # this connection goes on as the administrator; all others end, and have to log in
+        client.forget_login()
+        try:
+            change = self._access.add_user(client.user, client.secret, now_us=now_us(), is_administrator=True)
+            user = await self._change(change)
+        except BaseException:
+            client.log_in(self._access.admit(is_open=False), client.user, client.secret)
+            raise
+        client.log_in(self._access.accept(user.name), user.name)
+
+    async def _permit(self, user: User, permissions: Permissions | None, first_id: int) -> None:
+        if user.is_administrator:
+            raise Refusal(Reason.ADMINISTRATOR_RIGHTS, f"user {user.name!r} is an administrator: it may do everything")
+        wanted = to_rules(user.name, permissions, self._topology, first_id)
+        held = self._access.table.rules.get(user.name, frozenset())
+        if wanted != held:
+            # in one change: no moment has neither the old rights nor the new ones
+            await self._change(self._access.change_rules(wanted - held, held - wanted))
+
+    async def _update(self, command: later.UpdateUser, client: Client | None) -> None:
+        user = self._find(command.user, client, Right.ADMINISTRATE)
+        self._access.require(None if client is None else client.principal, Right.ADMINISTRATE, _USERS)
+        if command.name is not None:
+            _require_size(command.name, NAME_BYTES_MIN, NAME_BYTES_MAX, Reason.INVALID_USER_NAME, "user name")
+        is_active = None if command.status is None else command.status == ACTIVE
+        await self._change(self._access.change_user(user.name, new_name=command.name, is_active=is_active))
+
+    async def _change_password(self, command: later.ChangePassword, client: Client | None) -> None:
+        user = self._find(command.user, client, Right.ADMINISTRATE)
+        _require_password(command.new)
+        # the old one too, whoever asks, as Iggy has it
+        host = "" if client is None else client.address.rpartition(":")[0]
+        await self._services.authenticator.log_in(user.name, command.current, host)
+        await self._change(self._access.set_password(user.name, command.new))
+
+    async def _create_token(self, command: later.CreateToken, client: Client | None) -> r.RawToken:
+        _require_size(command.name, TOKEN_NAME_BYTES_MIN, TOKEN_NAME_BYTES_MAX, Reason.INVALID_TOKEN_NAME, "token name")
+        owner = self._require_login(client)
+        ends_us = None if command.expiry_us is None else now_us() + command.expiry_us
+        _, secret = await self._change(self._access.add_token(owner, command.name, ends_us, now_us=now_us()))
+        return r.RawToken(secret)
+
+    def tokens(self, client: Client | None) -> list[r.TokenInfo]:
+        """Return the personal access tokens of the caller."""
+        if not self._access.is_enabled:
+            return []
+        owner = self._require_login(client)
+        return [
+            r.TokenInfo(token.name, token.ends_us or 0)
+            for token in self._access.table.tokens.values()
+            if token.owner == owner
+        ]
+
+    def _require_login(self, client: Client | None) -> str:
+        """Return the name of the caller, who has to be a user."""
+        principal = None if client is None else client.principal
+        if principal is None or not principal.user_id:
+            raise Refusal(
+                Reason.FEATURE_UNAVAILABLE if not self._access.is_enabled else Reason.UNAUTHENTICATED,
+                "an access token needs a user: create one, then log in",
+            )
+        return principal.name
+
+
+def users_of(services: Services) -> IggyUsers:
+    """Return what answers for users; the same for all listeners."""
+    users: IggyUsers = services.shared.setdefault(IggyUsers, IggyUsers(services))
+    return users
+
+
+def _info(user: User) -> r.UserInfo:
+    return r.UserInfo(user.id, user.created_us, ACTIVE if user.is_active else INACTIVE, user.name)
+
+
+def _require_password(password: str) -> None:
+    _require_size(password, PASSWORD_BYTES_MIN, PASSWORD_BYTES_MAX, Reason.INVALID_PASSWORD, "password")
+
+
+def _require_size(text: str, least: int, most: int, reason: Reason, what: str) -> None:
+    size_bytes = len(text.encode(errors="replace"))
+    if not least <= size_bytes <= most:
+        raise Refusal(reason, f"{what}: {size_bytes} bytes; Iggy takes {least} to {most}")

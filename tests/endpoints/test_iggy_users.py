@@ -1,0 +1,239 @@
+"""Users, permissions and tokens of Iggy, over TCP of both generations and over HTTP: one set, and its rights."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lading import testing
+from lading.broker.core.rights import ResourceKind, Right
+from lading.testing import Running
+from tests.endpoints.current_frames import request
+from tests.endpoints.frames import Frames
+from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
+from tests.endpoints.test_iggy_current import Talk
+from tests.endpoints.test_iggy_releases import named, short
+
+LOGIN, TOKEN_LOGIN, USERS, USER, STREAM, SEND, POLL, PING, ME = 38, 44, 32, 31, 200, 101, 100, 1, 20
+MESSAGES: dict[str, Any] = {
+    "partitioning": {"kind": "partition_id", "value": "AAAAAA=="},
+    "messages": [{"id": 0, "payload": base64.b64encode(b"hello").decode()}],
+}
+FLAGS = (
+    "manage_servers", "read_servers", "manage_users", "read_users", "manage_streams", "read_streams", "manage_topics",
+    "read_topics", "poll_messages", "send_messages",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, str]]]:
+    """A broker with root, who made a topic, ``ann``, who may read it, and ``bob``, who may see servers."""
+    rules = [rule("ann", Right.READ, "s.t"), rule("bob", Right.DESCRIBE, "cluster", kind=ResourceKind.CLUSTER)]
+    with broker_with_users(tmp_path_factory.mktemp("users"), rules) as (running, tokens):
+        http = log_in(running, "root")
+        assert http.post("/streams", json={"name": "s"}).status_code == 200
+        topic = {"name": "t", "partitions_count": 1, "compression_algorithm": "none", "message_expiry": 0}
+        assert http.post("/streams/s/topics", json={**topic, "max_topic_size": 0}).status_code == 200
+        yield running, tokens
+
+
+def client_of(running: Running) -> httpx.Client:
+    return httpx.Client(base_url=f"http://{running.endpoints['iggy_http']}", timeout=20)
+
+
+def log_in(running: Running, name: str, password: str | None = None) -> httpx.Client:
+    http = client_of(running)
+    login = {"username": name, "password": password or PASSWORDS[name], "version": "0.11.0"}
+    answer = http.post("/users/login", json=login)
+    assert answer.status_code == 200, answer.text
+    http.headers["authorization"] = f"Bearer {answer.json()['access_token']['token']}"
+    return http
+
+
+@pytest.fixture
+def connect(users: tuple[Running, dict[str, str]]) -> Iterator[Callable[[], Frames]]:
+    address = users[0].endpoints["iggy_tcp"]
+    with ExitStack() as stack:
+
+        def open_() -> Frames:
+            frames = Frames(address)
+            stack.callback(frames.socket.close)
+            return frames
+
+        yield open_
+
+
+def classic_login(name: str, password: str) -> bytes:
+    return short(name) + short(password) + struct.pack("<I", 7) + b"0.6.202" + struct.pack("<I", 0)
+
+
+def test_before_a_login_only_ping_is_answered(connect: Callable[[], Frames]) -> None:
+    frames = connect()
+    topic = named("s") + named("t")
+    assert frames.ask(PING) == (0, b"")
+    assert frames.ask(STREAM, named("s"))[0] == 40
+    assert frames.ask(SEND, topic + b"\1\0" + bytes(20) + struct.pack("<I", 1) + b"x")[0] == 40
+    assert frames.ask(POLL, struct.pack("<BI", 1, 1) + topic + struct.pack("<IBQIB", 1, 1, 0, 10, 0))[0] == 40
+    for name, password in (("root", "wrong"), ("nobody", "wrong"), ("ann", "")):
+        assert frames.ask(LOGIN, classic_login(name, password))[0] == 42
+    assert frames.ask(STREAM, named("s"))[0] == 40
+
+
+def test_a_login_gives_rights_and_a_logout_takes_them(connect: Callable[[], Frames]) -> None:
+    frames = connect()
+    assert frames.ask(LOGIN, classic_login("ann", PASSWORDS["ann"])) == (0, struct.pack("<I", 2))
+    topic = named("s") + named("t")
+    poll = b"\1" + b"\1\4" + struct.pack("<I", 1) + topic + struct.pack("<IBQIB", 1, 1, 0, 10, 0)
+    assert frames.ask(POLL, poll)[0] == 0
+    sent = topic + struct.pack("<BBI", 2, 4, 1) + bytes(20) + struct.pack("<I", 1) + b"x"
+    assert frames.ask(SEND, sent)[0] == 41
+    assert frames.ask(USERS)[0] == 41
+    assert frames.ask(202, struct.pack("<I", 0) + short("new"))[0] == 41
+    # of oneself everybody may know
+    assert frames.ask(USER, named("ann"))[1][:4] == struct.pack("<I", 2)
+    assert frames.ask(USER, named("root"))[0] == 41
+    assert frames.ask(ME)[1][4:8] == struct.pack("<I", 2)
+    assert frames.ask(39) == (0, b"")
+    assert frames.ask(POLL, poll)[0] == 40
+    # another user finds no route that the one before was allowed
+    assert frames.ask(LOGIN, classic_login("bob", PASSWORDS["bob"])) == (0, struct.pack("<I", 3))
+    assert frames.ask(POLL, poll)[0] == 41
+    assert frames.ask(10)[0] == 0
+
+
+def test_tokens_log_in(connect: Callable[[], Frames], users: tuple[Running, dict[str, str]]) -> None:
+    frames = connect()
+    assert frames.ask(TOKEN_LOGIN, short("lading_wrong"))[0] == 53
+    assert frames.ask(TOKEN_LOGIN, short(users[1]["bob"])) == (0, struct.pack("<I", 3))
+    assert frames.ask(10)[0] == 0
+    http = client_of(users[0])
+    assert http.post("/personal-access-tokens/login", json={"token": "x"}).status_code == 401
+    told = http.post("/personal-access-tokens/login", json={"token": users[1]["ann"]}).json()
+    assert told["user_id"] == 1
+    http.headers["authorization"] = f"Bearer {told['access_token']['token']}"
+    assert [row["name"] for row in http.get("/personal-access-tokens").json()] == ["test"]
+
+
+def test_who_may_not_log_in_to_the_current_generation_is_told_why(users: tuple[Running, dict[str, str]]) -> None:
+    def register(talk: Talk, rest: bytes) -> None:
+        version = struct.pack("<I", 11 << 10) + short("sdk") + short("1")
+        talk.socket.sendall(request(1, version + rest + bytes(4)))
+
+    for rest, reason in ((short("root") + short("wrong"), 9), (short("lading_wrong"), 10)):
+        talk = Talk(users[0].endpoints["iggy_tcp"])
+        register(talk, rest)
+        assert talk.evicted() == reason
+    for rest, user in ((short("ann") + short(PASSWORDS["ann"]), 1), (short(users[1]["bob"]), 2)):
+        talk = Talk(users[0].endpoints["iggy_tcp"])
+        register(talk, rest)
+        reply = talk.read()
+        assert (reply[60], struct.unpack_from("<I", reply, 216)[0]) == (8, 0)
+        assert struct.unpack_from("<I", reply, 256 + 4)[0] == user
+
+
+def test_rights_hold_over_http(users: tuple[Running, dict[str, str]]) -> None:
+    running = users[0]
+    stranger = client_of(running)
+    assert stranger.get("/streams").json()["id"] == 40
+    assert stranger.get("/streams").status_code == 401
+    wrong = stranger.post("/users/login", json={"username": "ann", "password": "wrong"})
+    assert (wrong.status_code, wrong.json()["id"]) == (401, 42)
+    ann, bob, root = (log_in(running, name) for name in ("ann", "bob", "root"))
+    messages = "/streams/s/topics/t/messages"
+    assert root.post(messages, json=MESSAGES).status_code == 201
+    assert ann.get(messages).json()["count"] >= 1
+    refused = ann.post(messages, json=MESSAGES)
+    assert (refused.status_code, refused.json()["id"], refused.json()["code"]) == (403, 41, "unauthorized")
+    assert bob.get(messages).status_code == 403
+    assert bob.get("/stats").is_success
+    assert ann.get("/stats").status_code == 403
+    assert ann.delete("/streams/s").status_code == 403
+    assert (
+        ann.put("/streams/s/topics/t/partitions/0/states", json={"state": "poisoned", "first": 0, "end": 1}).status_code
+        == 403
+    )
+    assert root.get("/users").json()[0]["username"] == "root"
+    assert ann.get("/users").status_code == 403
+    assert ann.get("/users/ann").json()["permissions"]["streams"]["0"]["topics"]["0"]["poll_messages"] is True
+    assert root.get("/users/root").json()["permissions"]["global"] == dict.fromkeys(FLAGS, True)
+
+
+def test_a_user_is_made_changed_and_deleted(
+    users: tuple[Running, dict[str, str]], connect: Callable[[], Frames]
+) -> None:
+    running = users[0]
+    root = log_in(running, "root")
+    permissions: dict[str, Any] = {
+        "global": {**dict.fromkeys(FLAGS, False), "read_servers": True},
+        "streams": {"0": {"manage_stream": False, "read_stream": False, "manage_topics": False, "read_topics": True,
+                          "poll_messages": False, "send_messages": False, "topics": None}},
+    }  # fmt: skip
+    for field, value, code in (("username", "xy", 43), ("password", "x" * 101, 44), ("username", "ann", 46)):
+        document = {"username": "carl", "password": "carls", "status": "active", "permissions": None, field: value}
+        assert root.post("/users", json=document).json()["id"] == code
+    made = root.post("/users", json={"username": "carl", "password": "carls", "permissions": permissions}).json()
+    told = made["permissions"]
+    assert told["global"] == permissions["global"]
+    # who may read topics may poll, as Iggy has it
+    assert told["streams"]["0"] == {**permissions["streams"]["0"], "poll_messages": True}
+    carl, frames = log_in(running, "carl", "carls"), connect()
+    assert frames.ask(LOGIN, classic_login("carl", "carls")) == (0, struct.pack("<I", made["id"] + 1))
+    assert carl.get("/streams/s/topics/t/messages").is_success
+    assert carl.get("/stats").is_success
+    # rights change at once
+    assert root.put("/users/carl/permissions", json={"permissions": None}).status_code == 204
+    assert carl.get("/streams/s/topics/t/messages").status_code == 403
+    assert (
+        carl.put("/users/carl/password", json={"current_password": "wrong", "new_password": "other"}).json()["id"] == 42
+    )
+    assert (
+        carl.put("/users/carl/password", json={"current_password": "carls", "new_password": "other"}).status_code == 204
+    )
+    secret = log_in(running, "carl", "other").post("/personal-access-tokens", json={"name": "own", "expiry": 0}).json()
+    assert secret["token"].startswith("lading_")
+    assert carl.post("/personal-access-tokens", json={"name": "own", "expiry": 0}).json()["id"] == 51
+    assert carl.delete("/personal-access-tokens/own").status_code == 204
+    # one that is not active, or gone, loses its connections and tokens
+    assert root.put("/users/carl", json={"status": "inactive"}).status_code == 204
+    with pytest.raises(ConnectionError):
+        frames.ask(PING)
+    assert client_of(running).post("/users/login", json={"username": "carl", "password": "other"}).json()["id"] == 47
+    assert carl.get("/streams").status_code == 401 or carl.get("/streams").status_code == 403
+    assert root.delete("/users/carl").status_code == 204
+    assert carl.get("/users/carl").status_code == 401
+    assert root.get("/users/carl").status_code == 404
+    assert root.delete("/users/root").json()["id"] == 48
+    assert root.put("/users/root/permissions", json={"permissions": None}).json()["id"] == 49
+
+
+def test_who_creates_the_first_user_is_the_administrator(tmp_path: Path) -> None:
+    with testing.broker(tmp_path) as running:
+        address = running.endpoints["iggy_tcp"]
+        other, frames = Frames(address), Frames(address)
+        before = log_in(running, "root", "anything")
+        assert other.ask(LOGIN, classic_login("iggy", "of no use"))[0] == 0
+        new = short("dora") + short("doras") + b"\1\0"
+        # nobody who has not logged in becomes one
+        assert frames.ask(33, new)[0] != 0
+        assert frames.ask(LOGIN, classic_login("iggy", "iggy"))[0] == 0
+        assert frames.ask(USERS)[1][:4] == struct.pack("<I", 1)
+        status, body = frames.ask(33, new)
+        assert (status, body[:4]) == (0, struct.pack("<I", 2))
+        # the connection that did it goes on, all others have to log in
+        assert frames.ask(USERS)[0] == 0
+        with pytest.raises(ConnectionError):
+            other.ask(PING)
+        assert before.get("/streams").status_code == 401
+        assert log_in(running, "iggy", "iggy").get("/users/0").json()["username"] == "iggy"
+        assert log_in(running, "dora", "doras").get("/users").status_code == 403
+        again = Frames(address)
+        assert again.ask(LOGIN, classic_login("iggy", "of no use"))[0] == 42
+        for each in (other, frames, again):
+            each.socket.close()
