@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -113,3 +115,11 @@ def test_rights_and_users_that_go_while_connected(started: Started) -> None:
     assert eve.frame()[1].startswith(b"E_UNAUTHORIZED")
     assert root.delete("/users/eve").status_code == 204
     assert other.closed()
+
+
+def test_nodes_have_no_login_and_are_not_let_in(started: Started) -> None:
+    host, _, port = started[0].endpoints["nsqlookupd_tcp"].rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as node:
+        node.sendall(b"  V1PING\n")
+        with suppress(ConnectionResetError):
+            assert node.recv(100) == b""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from ...broker.core.callbacks import ignore
+from ...broker.core.principal import Principal
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import NsqProtocolError
@@ -49,6 +51,8 @@ class LookupHandlers:
     lookup: lookups.Lookup
     node: Node
     registrations_max: int
+    is_open: bool = False
+    """Whether nodes are let in though users are set up: their protocol has no login."""
 
     def describe_own(self) -> dict[str, Any]:
         """Return what a node is told of this one."""
@@ -71,6 +75,8 @@ class LookupSession(ProtocolSession):
         super().__init__(connection)
         self._handlers = handlers
         self._host, self._port = "", 0
+        self._principal: Principal | None = None
+        self._cancel_revoked: Callable[[], None] = ignore
         self._has_greeted = False
         """The magic has come."""
         self._producer: NsqdProducer | None = None
@@ -83,6 +89,11 @@ class LookupSession(ProtocolSession):
     def begin(self, peer: Peer, now_us: int) -> bool:
         self._host, self._port = peer.host, peer.port
         self._wait_until(now_us + MAGIC_TIMEOUT_US)
+        self._principal = self._handlers.node.broker.access.admit(is_open=self._handlers.is_open)
+        if self._principal is None:
+            self.connection.count_dropped("login_needed")
+            return False
+        self._cancel_revoked = self._principal.add_revoked_callback(self.connection.abort)
         return True
 
     def receive(self, now_us: int) -> ReceiveResult:
@@ -134,6 +145,7 @@ class LookupSession(ProtocolSession):
         super().end()
 
     def lose(self) -> None:
+        self._cancel_revoked()
         if self._producer is not None:
             self._handlers.lookup.others.discard(self._producer)
 
@@ -300,6 +312,6 @@ _COMMANDS: Final[Mapping[bytes, Callable[[LookupSession, list[bytes], bytes], by
 def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     settings = services.settings.endpoints.nsqlookupd_tcp
-    handlers = LookupHandlers(lookups.of(services), node_of(services), settings.registrations_max)
+    handlers = LookupHandlers(lookups.of(services), node_of(services), settings.registrations_max, settings.secured)
     gate = Gate(services, NAME, settings.connections_max)
     return TcpServer(services, NAME, gate, encrypt(services, NAME, settings, partial(LookupSession, handlers)))
