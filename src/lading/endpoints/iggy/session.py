@@ -181,6 +181,9 @@ class IggySession(ProtocolSession):
             self._clients.remove(self._client)
             self._client.forget_login()
             self._broker.groups.leave_all(self._client.id)
+        if "receive" in self.__dict__:
+            # the framing of the current generation refers to this session: neither would be freed before a collection
+            del self.receive, self.refuse_memory
 
     def stage(self) -> Stage:
         if self.is_ended or self.is_congested or self.is_resting or self.responses.waiting:
