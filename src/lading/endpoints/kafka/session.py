@@ -169,6 +169,9 @@ class KafkaSession(ProtocolSession):
             callbacks, self._client.on_lost = self._client.on_lost, []
             for callback in callbacks:
                 callback()
+            # a login that ends later is nobody's; and both would wait for a collection, as they refer to each other
+            self._client.log_in, self._client.end = lambda principal: None, lambda: None
+        self._cancel_revoked = ignore
 
     def stage(self) -> Stage:
         unanswered = self.responses.waiting
