@@ -169,6 +169,8 @@ def test_tables_and_states_of_others(place: Place) -> None:
     (late / "theirs.parquet").unlink()
     Driver(file).run()
     assert checked(file) == []
+    (problem,) = checked(place.write(lambda text: text.replace("parquet:./tables/late", "delta:./tables/late")))
+    assert "is of the form parquet, not delta" in problem.sentence
     other = place.write(lambda text: text.replace('id = "flights"', 'id = "other"\nstate = "./elsewhere"'))
     assert "is written by pipeline 'flights-" in checked(other)[0].sentence
     with pytest.raises(LocalError, match="is written by pipeline 'flights-"):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
 from ..tables.files import OWN, check_directory, read_document
-from ..tables.formats.directory import visible_names
+from ..tables.formats.directory import DEFAULT_FORM
+from ..tables.formats.registry import FORMATS
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
 from ..tables.state import PipelineStateDirectory as PipelineState
@@ -94,13 +95,7 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     last = None if state is None else state.manifests.last()
     for table, schema in plan.schemas.items():
         try:
-            owner = read_document(table / OWN / "owner.json")
-            if owner is None and (strangers := visible_names(table)):
-                yield Problem("table", f"{table} holds {strangers[0]!r}, which Lading did not write; name another one")
-            if owner is not None and (state is None or owner["pipeline"] != state.pipeline):
-                yield Problem(
-                    "table", f"the table {table} is written by pipeline {owner['pipeline']!r}, which is not this one"
-                )
+            FORMATS[plan.forms.get(table, DEFAULT_FORM)](table).check_claim(None if state is None else state.pipeline)
             if state is not None and last is not None:
                 check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
         except LadingError as error:

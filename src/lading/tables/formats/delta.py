@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -44,18 +45,15 @@ class DeltaTable(ParquetTable):
     form = "delta"
     suffix = "parquet"
 
-    def claim(self, owner: str) -> None:
-        """Claim the table for ``owner``.
-
-        Raises LocalError as those of directories do, for a Delta table of somebody else, and without ``deltalake``.
-        """
+    def check_claim(self, owner: str | None) -> bool:
+        """Raise LocalError as directories do, for a Delta table of somebody else, and without ``deltalake``."""
         _require_library(str(self.directory))
         if read_document(self._own / OWNER) is None and (self.directory / LOG).exists():
             raise LocalError(
                 f"{self.directory} holds a Delta table that Lading did not make, and a table that it writes is its own "
                 "from the first row; name another directory, and read both"
             )
-        super().claim(owner)
+        return super().check_claim(owner)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Make the table if there is none, and add the columns that it does not have, in a transaction of their own.
@@ -69,7 +67,7 @@ class DeltaTable(ParquetTable):
                 if visible_names(self.directory):
                     raise self._missing_log_error()
                 deltalake.DeltaTable.create(str(self.directory), self._delta_schema(schema))
-                self._sync_log(0, 0)
+                self._sync_log(0)
                 return
             self._add_columns(self._load(), schema)
 
@@ -86,14 +84,16 @@ class DeltaTable(ParquetTable):
         Raises CorruptLog as those of directories do; LocalError if the log has this manifest with other files.
         """
         pipeline, number = key
-        if self.find_last_commit(pipeline) >= number:
-            self._require_same(key, files)
-            return
+        with self._translate_errors():
+            table = self._load()
+            if (table.transaction_version(pipeline) or 0) >= number:
+                self._require_same(table, key, files)
+                return
         super().commit(key, files, rename)
         with self._translate_errors():
-            self._commit_log(key, files)
+            self._commit_log(table, key, files)
 
-    def _commit_log(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+    def _commit_log(self, table: deltalake.DeltaTable, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
@@ -105,7 +105,6 @@ class DeltaTable(ParquetTable):
             app_transactions=[Transaction(pipeline, number)],
         )
         for left in reversed(range(COMMIT_ATTEMPTS)):
-            table = self._load()
             for held in metadata:
                 table = self._add_columns(table, held.schema.to_arrow_schema())
             before = table.version()
@@ -113,13 +112,14 @@ class DeltaTable(ParquetTable):
                 table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
             except CommitFailedError:
                 # the columns were changed meanwhile, or a second run of this pipeline was faster
-                if self.find_last_commit(pipeline) >= number:
-                    self._require_same(key, files)
+                table = self._load()
+                if (table.transaction_version(pipeline) or 0) >= number:
+                    self._require_same(table, key, files)
                     return
                 if not left:
                     raise
             else:
-                self._sync_log(before + 1, self._load().version())
+                self._sync_log(before + 1)
                 return
 
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
@@ -156,17 +156,16 @@ class DeltaTable(ParquetTable):
             "it, or name another table"
         )
 
-    def _require_same(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+    def _require_same(self, table: deltalake.DeltaTable, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the log has another batch under this number; logs that were cleaned up cannot tell."""
         pipeline, number = key
-        with self._translate_errors():
-            for commit in self._load().history():
-                if (commit.get(PIPELINE), commit.get(MANIFEST)) == (pipeline, number):
-                    if commit.get(FILES) != _hash_files(files):
-                        break
+        for commit in table.history():
+            if (commit.get(PIPELINE), commit.get(MANIFEST)) == (pipeline, number):
+                if commit.get(FILES) == _hash_files(files):
                     return
-            else:
-                return
+                break
+        else:
+            return
         raise LocalError(
             f"the table {self.directory} has manifest {number} of pipeline {pipeline!r} with other files than this "
             "one's: a second run with a copy of its state wrote it; continue with the state of that run"
@@ -204,9 +203,8 @@ class DeltaTable(ParquetTable):
             return table
         before = table.version()
         table.alter.add_columns(new)
-        table = self._load()
-        self._sync_log(before + 1, table.version())
-        return table
+        self._sync_log(before + 1)
+        return self._load()
 
     def _delta_schema(self, schema: pa.Schema) -> deltalake.Schema:
         from deltalake import Schema
@@ -227,13 +225,14 @@ class DeltaTable(ParquetTable):
         changed_ms = (self.directory / file.name).stat().st_mtime_ns // 1_000_000
         return AddAction(file.name, file.size_bytes, {}, changed_ms, True, file_statistics(metadata))
 
-    def _sync_log(self, first: int, last: int) -> None:
-        """Bring these versions of the log to disk: ``deltalake`` leaves that to the system's own time."""
-        for version in range(first, last + 1):
+    def _sync_log(self, first: int) -> None:
+        """Bring the log from this version on to disk: ``deltalake`` leaves that to the system's own time."""
+        for version in count(first):
             path = self.directory / LOG / f"{version:020d}.json"
-            if path.exists():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
+            if not path.exists():
+                break
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
         sync_directory(self.directory / LOG)
         sync_directory(self.directory)
 

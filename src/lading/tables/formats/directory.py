@@ -44,13 +44,9 @@ class DirectoryTable:
     def _own(self) -> Path:
         return self.directory / OWN
 
-    def claim(self, owner: str) -> None:
-        """Claim the table for ``owner``.
-
-        Raises LocalError if it holds data of another writer or form, or cannot be written to.
-        """
-        path = self._own / OWNER
-        known = read_document(path)
+    def check_claim(self, owner: str | None) -> bool:
+        """Raise LocalError if the table holds data of another writer or form; returns whether it is ``owner``'s."""
+        known = read_document(self._own / OWNER)
         if known is not None:
             if known["pipeline"] != owner:
                 raise LocalError(
@@ -61,17 +57,26 @@ class DirectoryTable:
                 raise LocalError(
                     f"the table {self.directory} is of the form {form}, not {self.form}; name that, or another table"
                 )
-            return
+            return True
         strangers = visible_names(self.directory)
         if strangers:
             raise LocalError(
                 f"{self.directory} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with "
                 "other files; name another directory"
             )
+        return False
+
+    def claim(self, owner: str) -> None:
+        """Claim the table for ``owner``.
+
+        Raises LocalError if it holds data of another writer or form, or cannot be written to.
+        """
+        if self.check_claim(owner):
+            return
         make_directory("the table", self.directory)
         (self._own / STAGED).mkdir(parents=True, exist_ok=True)
         written = {} if self.form == DEFAULT_FORM else {FORM: self.form}
-        write_document(path, {"version": 1, "pipeline": owner, **written})
+        write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **written})
 
     def prepare(self, schema: pa.Schema) -> None:
         """Do nothing: every file has its own columns, and readers put them together."""

@@ -61,6 +61,12 @@ class Table(Protocol):
     def open_file(self, sink: RawIOBase, layout: FileLayout) -> TableFile:
         """Begin a file that a task stages."""
 
+    def check_claim(self, owner: str | None) -> bool:
+        """Raise what ``claim`` would raise, without changing anything; None is an owner who has no table yet.
+
+        Returns whether ``owner`` has claimed the table before.
+        """
+
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``. Raises LocalError if it holds data of another writer or form."""
 
