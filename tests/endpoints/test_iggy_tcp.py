@@ -6,6 +6,7 @@ import contextlib
 import socket
 import struct
 import time
+import zlib
 from collections.abc import Callable
 
 import httpx
@@ -14,7 +15,7 @@ from lading import testing
 from lading.testing import Running
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 
-SEND, POLL = 101, 100
+ME, SEND, POLL = 20, 101, 100
 GROUP_CREATE, GROUP_GET, JOIN, LEAVE = 602, 600, 604, 605
 ONE = struct.pack("<I", 1)
 
@@ -50,6 +51,25 @@ def test_a_refused_send_does_not_overtake_those_before_it(frames: Frames, topic:
     for partition in (1, 9, 1, 9, 1):
         frames.send(SEND, topic + to_partition(partition) + message(b"x"))
     assert [frames.answer()[0] for _ in range(5)] == [0, 3007, 0, 3007, 0]
+
+
+def test_a_port_may_be_used_towards_several_endpoints() -> None:
+    with testing.broker(settings={"endpoints.iggy_tcp.listeners.other.address": "127.0.0.1:0"}) as broker:
+        first = Frames(broker.endpoints["iggy_tcp"])
+        host, port = broker.endpoints["iggy_tcp.other"].rsplit(":", 1)
+        second = Frames(broker.endpoints["iggy_tcp"])
+        second.close()
+        second.socket = socket.socket()
+        # the kernel does the same where a process has many connections
+        first.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        second.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        second.socket.settimeout(10)
+        second.socket.bind(first.socket.getsockname())
+        second.socket.connect((host, int(port)))
+        with contextlib.closing(first), contextlib.closing(second):
+            ids = [struct.unpack_from("<I", one.ask(ME)[1])[0] for one in (first, second)]
+            address = "{}:{}".format(*first.socket.getsockname()).encode()
+            assert ids == [zlib.crc32(address), zlib.crc32(address) + 1]
 
 
 def test_a_cached_route_does_not_outlive_its_topic(frames: Frames, topic: bytes) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A connection; ``id`` is the CRC-32 of ``address``, the peer's ``ip:port`` (iggy.md A1)."""
+    """A connection; ``id`` is the CRC-32 of ``address``, the peer's ``ip:port`` (iggy.md A1), or the next free one."""
 
     address: str
     transport: int
@@ -66,9 +66,15 @@ class Clients:
     def __init__(self) -> None:
         self._clients: dict[int, Client] = {}
 
-    def add(self, client: Client) -> bool:
-        """Whether it is in now; False where another address with the same CRC-32 is connected."""
-        return self._clients.setdefault(client.id, client) is client
+    def add(self, client: Client) -> None:
+        """Add a connection; one whose id is taken gets the next that is free.
+
+        A peer may use one port for connections to several endpoints, or again before its last connection has ended.
+        """
+        # nobody is client 0: requests may not name it
+        while client.id in self._clients or not client.id:
+            client.id = (client.id + 1) & 0xFFFF_FFFF
+        self._clients[client.id] = client
 
     def remove(self, client: Client) -> None:
         """It has disconnected."""

@@ -110,10 +110,7 @@ class IggySession(ProtocolSession):
     def begin(self, peer: Peer, now_us: int) -> bool:
         handlers = self._handlers
         client = Client(str(peer), handlers.transport, peer.here, handlers.release)
-        if not self._clients.add(client):
-            # its id is that of another address
-            self.connection.count_dropped("client_id_taken")
-            return False
+        self._clients.add(client)
         self._client = client
         client.abort = self.connection.abort
         client.log_in(handlers.logins.admit(), None)
