@@ -124,7 +124,7 @@ class Writers:
         return min((one[0][0] for one in ranges), default=None)
 
     def add(self, numbered: SequencedBatch, high_watermark: int) -> None:
-        """A block or control record is in the log now."""
+        """Note that a block or control record is in the log now."""
         writer_id, epoch, sequence, numbers, base_offset, end_offset, transaction_id, transactional, outcome = numbered
         if transaction_id:
             self.transactions.add(transaction_id, base_offset, end_offset)
@@ -141,7 +141,7 @@ class Writers:
             )
 
     def expect(self, writer_id: bytes, epoch: int, sequence: int) -> None:
-        """A writer that is not known goes on here: its first block could not be written, a later one is no first."""
+        """Let an unknown writer go on here: its first block could not be written, so that a later one comes first."""
         if writer_id not in self._writers:
             self._writer(writer_id, epoch).next_sequence = sequence
 
@@ -173,7 +173,7 @@ class Writers:
         self.open_by_writer.cut(offset)
 
     def dump(self) -> bytes:
-        """As JSON for a snapshot."""
+        """Return all as JSON for a snapshot."""
         return json.dumps(
             {
                 "version": WRITERS.written,
@@ -187,7 +187,7 @@ class Writers:
         ).encode()
 
     def load(self, data: bytes, source: str) -> None:
-        """The inverse of ``dump``; CorruptLog, which names ``source``, for anything else."""
+        """Load what ``dump`` returned. Raises CorruptLog, which names ``source``, for anything else."""
         try:
             document = json.loads(data)
             GATE.require_known(WRITERS, document["version"], source)

@@ -122,7 +122,7 @@ class IggyGroups(Component):
         return group
 
     def delete(self, topic: Topic, ident: int | str) -> None:
-        """The group goes with its positions, its members stay connected.
+        """Delete the group with its positions; its members stay connected.
 
         One of the same id that comes later starts at the first message.
         """
@@ -132,7 +132,7 @@ class IggyGroups(Component):
         self._positions.remove(topic, ConsumerRef(IggyConsumerKind.GROUP, group.id).key)
 
     def get(self, topic: Topic, ident: int | str) -> IggyGroup:
-        """By id or name."""
+        """Return a group by id or name."""
         of_topic = self._groups.get(topic, {})
         if isinstance(ident, int):
             group = of_topic.get(ident)
@@ -163,7 +163,7 @@ class IggyGroups(Component):
         self._drop(self.get(topic, ident), member)
 
     def leave_all(self, member: int) -> None:
-        """A client is gone: its partitions go to the others in every group."""
+        """Give a client's partitions to the others in every group: it is gone."""
         for group in self._all():
             self._drop(group, member)
 
@@ -176,16 +176,16 @@ class IggyGroups(Component):
         ]
 
     def on_topic_resized(self, topic: Topic) -> None:
-        """The topic has other partitions now: all its groups rebalance."""
+        """Rebalance all groups of the topic: it has other partitions now."""
         for group in self.of_topic(topic):
             group.rebalance()
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """The topic is deleted, and its groups with it."""
+        """Delete the groups of a topic that is deleted."""
         self._groups.pop(topic, None)
 
     def partition_of(self, topic: Topic, ident: int, member: int) -> Partition:
-        """Where a member's stored offsets go: the partition it polled last."""
+        """Return where a member's stored offsets go: the partition it polled last."""
         current = self.get(topic, ident).member(member).current
         if current is None:
             raise Refusal(

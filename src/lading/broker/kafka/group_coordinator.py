@@ -194,7 +194,7 @@ class KafkaGroupCoordinator(Component):
     # -- positions
 
     def admit(self, call: MemberCall, *, in_transaction: bool = False, now_us: int) -> None:
-        """Whether the caller may store positions: a member of this generation, or one alone where there are none."""
+        """Check whether the caller may store positions: a member of this generation, or one alone if there are none."""
         group = self._groups.get(call.group)
         if call.generation < 0 and not (group and group.members and not in_transaction) and not call.member:
             self._keep(self._found(call.group))

@@ -45,7 +45,7 @@ class AdminStatus:
             services.metrics.add(gauge)
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router."""
+        """Return the table for the router."""
         return [
             HttpRoute("GET", HEALTH, "health", self._health, Access.HEALTH),
             HttpRoute("GET", LIVE, "live", self._live, Access.HEALTH),
@@ -69,11 +69,11 @@ class AdminStatus:
         )
 
     async def _live(self, request: Request, path: Parameters) -> Response:
-        """That this is answered says it: the event loop runs."""
+        """Answer, which is all: the event loop runs."""
         return json_response({"status": "live"})
 
     async def _ready(self, request: Request, path: Parameters) -> Response:
-        """Whether clients should be sent here. A partition that refuses appends keeps no others away."""
+        """Answer whether clients should be sent here. A partition that refuses appends keeps no others away."""
         reasons = dict(self._services.health.problems())
         if self._services.stopping:
             reasons["stopping"] = "the broker is stopping; clients find it again after its restart"

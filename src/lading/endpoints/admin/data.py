@@ -53,7 +53,7 @@ class AdminData:
         self._received_bytes = services.metrics.received_bytes.values
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router."""
+        """Return the table for the router."""
         return [
             HttpRoute("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks, right=Right.READ),
             HttpRoute("POST", f"{_PARTITION}/chunks", "chunks.append", self._append, right=Right.WRITE),
@@ -140,7 +140,7 @@ class AdminData:
 
 
 def _facts(partition: Partition) -> dict[str, str]:
-    """What a reader needs to tell a loss from an end."""
+    """Return what a reader needs to tell a loss from an end."""
     log = partition.log
     return {
         "lading-topic-id": partition.topic.uuid.hex(),

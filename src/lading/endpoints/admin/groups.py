@@ -48,7 +48,7 @@ class AdminGroups:
             services.metrics.add(gauge)
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router."""
+        """Return the table for the router."""
         return [
             HttpRoute("GET", "/groups", "group.list", self._list, right=None),
             HttpRoute(

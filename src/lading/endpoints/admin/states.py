@@ -47,7 +47,7 @@ class AdminStates:
         self._requests = StateRequests(services)
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router."""
+        """Return the table for the router."""
         return [
             HttpRoute("GET", f"{_TOPIC}/states", "topic.states.get", self._counts, right=Right.READ),
             HttpRoute("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic, right=Right.ADMINISTRATE),

@@ -34,7 +34,7 @@ class AdminTopics:
         self._broker = services.broker
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router."""
+        """Return the table for the router."""
         return [
             HttpRoute("GET", "/streams", "streams.list", self._streams, right=None),
             HttpRoute("POST", "/streams/{stream}", "stream.create", self._create_stream, right=Right.CREATE),

@@ -26,7 +26,7 @@ class AdmittedConnection(Protocol):
     """A connection that holds a place."""
 
     def is_evictable(self) -> bool:
-        """Whether the connection may be closed for another one, after its first request."""
+        """Return whether the connection may be closed for another one, after its first request."""
 
     def evict(self) -> None:
         """Close the connection at once: another one needs its place."""

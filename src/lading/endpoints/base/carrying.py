@@ -36,12 +36,12 @@ class Carrying:
         self._lock = threading.Lock()
 
     def is_on(self, topic: Topic) -> bool:
-        """Whether messages of a topic get carriers: as it says itself, else as the endpoint does."""
+        """Return whether messages of a topic get carriers: as it says itself, else as the endpoint does."""
         chosen = topic.settings.carrier
         return self._default if chosen is None else chosen == CARRIER_ON
 
     def fit(self, topic: Topic) -> Fit:
-        """What brings messages of a topic into the form of the endpoint's readers, as settings are now."""
+        """Return what brings messages of a topic into the form of the endpoint's readers, as settings are now."""
         return self._with if self.is_on(topic) else self._without
 
     def _with(self, batch: pa.RecordBatch) -> Carried:

@@ -48,7 +48,7 @@ class Process:
         self._cpu_percent = 0.0
 
     def figures(self) -> ProcessFigures:
-        """What the process uses now; 0 where the system does not say."""
+        """Return what the process uses now; 0 if the system does not say."""
         wall_s, cpu_s = time.monotonic(), time.process_time()
         if wall_s - self._last[0] >= CPU_WINDOW_S:
             self._cpu_percent = 100.0 * (cpu_s - self._last[1]) / (wall_s - self._last[0])

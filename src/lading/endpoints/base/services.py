@@ -100,7 +100,7 @@ class Endpoint(Protocol):
 
 
 def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    """A socket bound to the address of endpoint ``name``; LocalError in one sentence that names the setting."""
+    """Return a socket bound to the address of endpoint ``name``. Raises LocalError, which names the setting."""
     key = f"{endpoint_key(name)}.address"
     try:
         family, _, protocol, _, place = socket.getaddrinfo(

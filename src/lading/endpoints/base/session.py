@@ -211,7 +211,7 @@ class ProtocolSession(ABC):
 
     @abstractmethod
     def lose(self) -> None:
-        """The connection is gone: leave groups, cancel what waits. Called once, also if the client may not stay."""
+        """Leave groups and cancel what waits: the connection is gone. Called once, also if the client may not stay."""
 
     # -- what deadlines and the end of the connection depend on
 

@@ -44,7 +44,7 @@ class HostNames:
             self._names.add(socket.gethostname().lower())
 
     def has_host(self, host: str) -> bool:
-        """Whether a Host header names this listener. Its port does not count: a tunnel has another one."""
+        """Return whether a Host header names this listener. Its port does not count: a tunnel has another one."""
         name = _name_of(host)
         if name in self._names:
             return True
@@ -58,7 +58,7 @@ class HostNames:
         return self._is_everywhere or (self._is_loopback and address.is_loopback)
 
     def has_origin(self, origin: str, scheme: str, host: str) -> bool:
-        """Whether a page of ``origin`` may ask: a page of this listener, or one named in the settings."""
+        """Return whether a page of ``origin`` may ask: a page of this listener, or one named in the settings."""
         return origin.lower() in self._origins or origin.lower() == f"{scheme}://{host}".lower()
 
 

@@ -132,7 +132,7 @@ D = TypeVar("D", bound=RequestModel)
 
 
 async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> D:
-    """The document of a body, an empty one being ``{}``; Refusal where it is none."""
+    """Return the document of a body, an empty one being ``{}``. Raises Refusal if it is none."""
     body = await read_body(request, DOCUMENT_BYTES_MAX, budget)
     try:
         return kind.model_validate_json(body or b"{}", strict=True)
@@ -141,7 +141,7 @@ async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> 
 
 
 def parse_query(kind: type[D], query: Mapping[str, str]) -> D:
-    """What a query says; Refusal where a parameter is unknown or wrong."""
+    """Return what a query says. Raises Refusal if a parameter is unknown or wrong."""
     try:
         return kind.model_validate(dict(query))
     except ValidationError as error:
@@ -149,19 +149,19 @@ def parse_query(kind: type[D], query: Mapping[str, str]) -> D:
 
 
 def sentence(error: ValidationError, whole: str) -> str:
-    """What is wrong with a document, in words; ``whole`` is what it is called."""
+    """Return what is wrong with a document, in words; ``whole`` is what it is called."""
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"])) or whole
     return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
 
 
 def json_response(document: Any, status: int = 200) -> Response:
-    """A JSON answer."""
+    """Return a JSON response."""
     return Response(json.dumps(document, separators=(",", ":")), status, media_type="application/json")
 
 
 async def answer_document(document: Any) -> Response:
-    """A JSON document of any size; others have their turn while it is built and while it is sent."""
+    """Return a JSON response of any size; others have their turn while it is built and while it is sent."""
     return InPieces(await finish_in_turns(encode_in_turns(document)), media_type="application/json")
 
 
@@ -194,7 +194,7 @@ def _is_nested(value: Any) -> bool:
 
 
 async def answer_rows(documents: Iterable[Any]) -> Response:
-    """A JSON list; others have their turn while thousands of rows are built and while they are sent."""
+    """Return a JSON list; others have their turn while thousands of rows are built and while they are sent."""
     rows: list[str] = []
     turn_bytes = 0
     for document in documents:

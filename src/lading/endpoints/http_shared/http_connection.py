@@ -176,7 +176,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def is_evictable(self) -> bool:
-        """Whether nothing is lost for a client that may ask again: HTTP allows for that between two requests."""
+        """Return whether nothing is lost for a client that may ask again: HTTP allows for that between two requests."""
         return self.stage() is not Stage.BUSY
 
     def evict(self) -> None:
@@ -237,7 +237,7 @@ class HttpConnection(HttpToolsProtocol):
         return len(data) if found < 0 else found + len(_HEAD_END)
 
     def _may_grow(self) -> bool:
-        """Whether a part of a request that goes on and on is within its limit, and memory for it is left."""
+        """Return whether a part of a request that goes on and on is within its limit, and memory for it is left."""
         limit = self._context.head_bytes_max
         if self._loose_bytes + self._head_bytes > limit:
             self._refuse(_TOO_LARGE, f"a head has at most {limit} bytes; send less", "head_too_large")
@@ -261,7 +261,7 @@ class HttpConnection(HttpToolsProtocol):
     # -- what the parser finds
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Begin a head."""
         super().on_message_begin()
         if len(self.pipeline) >= PIPELINED_MAX:
             raise RequestTooLarge(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for responses")
@@ -270,12 +270,12 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = self._head_lines = self._body_left_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the URL."""
+        """Take a part of the URL."""
         self._count_head(len(url))
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header line, or a trailer, which is counted and dropped: it must not change a request under way."""
+        """Take a header line; a trailer is counted and dropped: it must not change a request under way."""
         self._head_lines += 1
         self._events += 1
         self._count_head(len(name) + len(value))
@@ -296,7 +296,7 @@ class HttpConnection(HttpToolsProtocol):
             raise RequestTooLarge(_TOO_LARGE, f"a head has at most {LINES_MAX} lines; send fewer headers")
 
     def on_headers_complete(self) -> None:
-        """The head is whole: its work begins, or waits for that of the request before."""
+        """Begin the request's work, or let it wait for that of the request before: the head is whole."""
         self._events += 1
         self._is_in_head = False
         self._give_back()
@@ -310,17 +310,17 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_chunk_header(self) -> None:
-        """A chunk of a body begins."""
+        """Count the beginning of a chunk of a body."""
         self._events += 1
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Take a part of the body."""
         self._events += 1
         self._body_left_bytes = max(0, self._body_left_bytes - len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """Note that the request is whole."""
         self._events += 1
         self._is_in_message = False
         self._give_back()

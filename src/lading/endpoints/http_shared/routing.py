@@ -122,7 +122,7 @@ class Router:
         await response(scope, receive, send)
 
     def _match(self, method: str, parts: Sequence[str]) -> tuple[HttpRoute | None, Parameters, set[str]]:
-        """The route, what its path names, and the methods that the path allows where this one does not."""
+        """Return the route, what its path names, and the methods that the path allows if this one is not among them."""
         allowed: set[str] = set()
         for pattern, route in self._routes:
             parameters = _matched(pattern, parts)

@@ -66,7 +66,7 @@ class StateChangeProgress:
     end: int = 0
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "seen": self.seen, "matched": self.matched, "changed": self.changed,
             "first": self.first, "end": self.end, "done": self.first >= self.end,
@@ -136,7 +136,7 @@ class StateRequests:
         return count
 
     async def query(self, where: str) -> Query:
-        """A filter, ready; FilterError where it is none."""
+        """Return a filter, ready. Raises FilterError if it is invalid."""
         return await self._services.run_in_worker(1, 0, selecting, where)
 
     async def by_filter(
@@ -222,7 +222,7 @@ def parse_states(body: bytes) -> StatesDocument:
 
 
 def state_of(word: object) -> State:
-    """The state of a word; Refusal where it is none."""
+    """Return the state of a word. Raises Refusal if there is none."""
     if not isinstance(word, str) or word not in STATE_BY_WORD:
         raise Refusal(Reason.INVALID_STATE, f"state is one of {', '.join(STATE_BY_WORD)}, not {word!r}")
     return STATE_BY_WORD[word]
@@ -271,7 +271,7 @@ def states_document(states: Sequence[tuple[int, int, int]]) -> list[dict[str, An
 
 
 def counts(partition: Partition, states: Sequence[tuple[int, int, int]]) -> dict[str, int]:
-    """How many offsets of a partition are in which state."""
+    """Return how many offsets of a partition are in which state."""
     found = dict.fromkeys((state.word for state in State), 0)
     for first, end, state in states:
         found[State(state).word] += end - first
