@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .model.version import __version__
 
 if TYPE_CHECKING:
+    from .client.admin import Admin
     from .client.bulk import read_arrow, write_arrow
     from .client.consumer import Consumer
     from .client.producer import Producer
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
 
 _HOMES = {
+    "client.admin": ("Admin",),
     "client.bulk": ("read_arrow", "write_arrow"),
     "client.consumer": ("Consumer",),
     "client.producer": ("Producer",),
@@ -51,6 +53,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Admin",
     "Consumer",
     "Header",
     "HeaderValue",

@@ -129,9 +129,15 @@ class Consumer:
 
     def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
         """Return up to ``max_messages`` as soon as there is one, or an empty list after ``timeout_s`` without any."""
+        return self.take(max_messages) if self.prefetch(timeout_s) else []
+
+    def prefetch(self, timeout_s: float | None) -> bool:
+        """Wait for messages as ``poll`` does, without returning them; return whether ``take`` has any."""
         self._mark_delivered_done()
-        if not self._ready and not self._load(timeout_s):
-            return []
+        return bool(self._ready) or self._load(timeout_s)
+
+    def take(self, max_messages: int) -> list[Message]:
+        """Return up to ``max_messages`` of those that were prefetched, without waiting."""
         return [self._hand() for _ in range(min(max_messages, len(self._ready)))]
 
     def batches(self, columns: str | Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

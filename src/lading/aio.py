@@ -1,0 +1,233 @@
+"""The client for asyncio: Producer, Consumer and Admin with the names and settings of those in ``lading``.
+
+Each runs the blocking client in one thread of its own, one call after the other, so that both have the same promises.
+Tasks of one event loop may share an object; other loops, threads and forked processes must create their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from .client import admin, consumer, producer
+from .client.interceptors import LOG
+from .model.errors import LocalError
+from .model.message import Message
+from .transports.interface import TopicMeta
+
+__all__ = ["Admin", "Consumer", "Producer"]
+
+C = TypeVar("C", bound=producer.Producer | consumer.Consumer | admin.Admin)
+R = TypeVar("R")
+
+
+class _ReadInterrupted(Exception):
+    """The task that waited for messages was cancelled, or the consumer was closed."""
+
+
+class _InterruptibleConsumer(consumer.Consumer):
+    """A consumer whose wait for messages ends, at the next round, when its task does."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self.interrupted = threading.Event()
+        super().__init__(*arguments, **settings)
+
+    def _maintain_membership(self) -> None:
+        if self.interrupted.is_set():
+            raise _ReadInterrupted
+        super()._maintain_membership()
+
+
+class _Threaded(Generic[C]):
+    """One blocking client in a thread of its own; the ``async with`` block opens and closes it."""
+
+    def __init__(self, create: Callable[[], C], noun: str) -> None:
+        self._create = create
+        self._noun = noun
+        self._client: C | None = None
+        self._is_closed = False
+        self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, f"lading-{noun}")
+
+    async def __aenter__(self) -> Self:
+        self._usable()
+
+        def open_() -> None:
+            self._client = self._create()
+
+        try:
+            await self._run_to_end(open_)
+        except BaseException:
+            # what a cancelled task leaves behind is closed by the thread as soon as it is open
+            self._is_closed = True
+            self._thread.submit(self._close_client, True)
+            self._thread.shutdown(wait=False)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(error)
+
+    async def close(self) -> None:
+        """End it as the ``async with`` block does. Further calls do nothing."""
+        await self._close(None)
+
+    async def _close(self, error: BaseException | None) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._interrupt()
+        future = self._thread.submit(self._close_client, error is not None)
+        self._thread.shutdown(wait=False)
+        try:
+            # a second cancellation lets the thread finish alone
+            await asyncio.shield(asyncio.wrap_future(future))
+        except Exception:
+            if error is None:
+                raise
+            LOG.warning("closing the %s failed", self._noun, exc_info=True)
+
+    def _close_client(self, failed: bool) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _interrupt(self) -> None:
+        """Make the thread end a wait that may be long."""
+
+    def _usable(self) -> C | None:
+        if self._is_closed:
+            raise LocalError(f"this {self._noun} is closed")
+        return self._client
+
+    def _opened(self) -> C:
+        client = self._usable()
+        if client is None:
+            raise LocalError(f"this {self._noun} is not open; use it within 'async with'")
+        return client
+
+    async def _run(self, call: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        """Run a call in the thread, after those before it. Cancelling drops it, if it has not begun."""
+        return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
+
+    async def _run_to_end(self, call: Callable[..., R], *arguments: Any) -> R:
+        """Run a call in the thread to its end, whatever happens to the task that waits."""
+        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(call, *arguments)))
+
+
+class AsyncProducer(_Threaded[producer.Producer]):
+    """``lading.Producer`` for ``async with``; the arguments are the same.
+
+    ``send`` waits while a full batch leaves, so that a program cannot accept more than it can send. When a ``send`` is
+    cancelled its message may have been accepted; accepted messages are sent all the same, at the end of the block too.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(lambda: producer.Producer(*arguments, **settings), "producer")
+
+    async def send(self, topic: str, payload: Any, **named: Any) -> None:
+        """Accept one message; see ``lading.Producer.send`` for ``key``, ``headers`` and the others."""
+        await self._run(self._opened().send, topic, payload, **named)
+
+    async def send_batch(self, topic: str, batch: Any, *, partition: int | None = None) -> None:
+        """Send messages that are in Arrow form; all are acknowledged when this returns."""
+        await self._run(self._opened().send_batch, topic, batch, partition=partition)
+
+    async def flush(self) -> None:
+        """Send all waiting messages; every message accepted so far is acknowledged when this returns."""
+        await self._run_to_end(self._opened().flush)
+
+    @property
+    def unsent(self) -> int:
+        """How many messages wait: collected, or kept after a failure."""
+        return self._opened().unsent
+
+
+class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
+    """``lading.Consumer`` for ``async with`` and ``async for``; the arguments are the same.
+
+    What a cancelled ``poll`` or iteration had read is not lost: the next one returns it, and it does not count as done.
+    If an exception, cancellation included, ends the block, the last message returned does not count as done either.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(lambda: _InterruptibleConsumer(*arguments, **settings), "consumer")
+        self._timeout_s = settings.get("timeout_s")
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        found = await self._take(1, self._timeout_s)
+        if not found:
+            raise StopAsyncIteration
+        return found[0]
+
+    async def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
+        """Return up to ``max_messages`` as soon as there is one, or an empty list after ``timeout_s`` without any."""
+        return await self._take(max_messages, timeout_s)
+
+    async def commit(self) -> None:
+        """Store the group's positions after all messages returned so far."""
+        async with self._lock:
+            await self._run_to_end(self._opened().commit)
+
+    async def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
+        """Continue at ``offset`` of a partition; ``topic`` may be omitted if there is only one."""
+        async with self._lock:
+            await self._run_to_end(self._opened().seek, partition, offset, topic)
+
+    async def _take(self, max_messages: int, timeout_s: float | None) -> list[Message]:
+        async with self._lock:
+            client = self._opened()
+
+            def prefetch() -> bool:
+                client.interrupted.clear()
+                if self._is_closed:
+                    raise _ReadInterrupted
+                return client.prefetch(timeout_s)
+
+            try:
+                await self._run(prefetch)
+            except asyncio.CancelledError:
+                self._interrupt()
+                raise
+            except _ReadInterrupted:
+                raise LocalError("this consumer is closed") from None
+            # here and not in the thread: whom a cancelled task has not got, the next one gets
+            return client.take(max_messages)
+
+    def _close_client(self, failed: bool) -> None:
+        if self._client is not None:
+            self._client.close(failed=failed)
+
+    def _interrupt(self) -> None:
+        if self._client is not None:
+            self._client.interrupted.set()
+
+
+class AsyncAdmin(_Threaded[admin.Admin]):
+    """``lading.Admin`` for ``async with``; the arguments are the same."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(lambda: admin.Admin(*arguments, **options), "admin")
+
+    async def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create a topic; Refusal TOPIC_NAME_EXISTS if it exists."""
+        return await self._run(self._opened().create_topic, name, partitions)
+
+    async def list_topics(self) -> list[TopicMeta]:
+        """Return all topics with their partitions."""
+        return await self._run(self._opened().list_topics)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages."""
+        await self._run(self._opened().delete_topic, name)
+
+
+Producer, Consumer, Admin = AsyncProducer, AsyncConsumer, AsyncAdmin

@@ -1,0 +1,47 @@
+"""Admin: creates, lists and deletes topics of any server."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from ..model.errors import SettingError
+from ..transports.interface import TopicMeta, Transport
+from .arguments import open_for
+
+
+class Admin:
+    """Topics of the server at ``url`` (any scheme), or of an open transport (which it closes).
+
+    ``options`` go to the transport. One thread may use it at a time, and only the process that created it.
+    """
+
+    def __init__(self, url: str | Transport | None = None, **options: Any) -> None:
+        self.transport: Transport = open_for(Admin, url, options)
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create a topic; Refusal TOPIC_NAME_EXISTS if it exists."""
+        return self.transport.create_topic(name, partitions)
+
+    def list_topics(self) -> list[TopicMeta]:
+        """Return all topics with their partitions."""
+        return self.transport.topics()
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages; SettingError for a protocol over which Lading's client deletes none."""
+        delete = getattr(self.transport, "delete_topic", None)
+        if delete is None:
+            raise SettingError(f"topic {name!r} cannot be deleted at {self.transport.url}; use the server's own tools")
+        delete(name)
+
+    def close(self) -> None:
+        """Close the connection. Further calls do nothing."""
+        self.transport.close()
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
