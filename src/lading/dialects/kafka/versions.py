@@ -46,7 +46,7 @@ SERVED: Final[dict[int, Served]] = {
     SYNC_GROUP: Served("SyncGroup", 0, 5, 4, "consumer"),
     DESCRIBE_GROUPS: Served("DescribeGroups", 0, 6, 5, "admin"),
     LIST_GROUPS: Served("ListGroups", 0, 5, 3, "admin"),
-    SASL_HANDSHAKE: Served("SaslHandshake", 1, 1, NEVER, "sasl"),
+    SASL_HANDSHAKE: Served("SaslHandshake", 0, 1, NEVER, "sasl"),
     API_VERSIONS: Served("ApiVersions", 0, 4, 3, "metadata"),
     CREATE_TOPICS: Served("CreateTopics", 2, 7, 5, "admin"),
     DELETE_TOPICS: Served("DeleteTopics", 1, 6, 4, "admin"),

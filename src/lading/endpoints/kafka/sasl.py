@@ -11,7 +11,12 @@ from typing import Final
 
 from ...broker.core.credentials import TOKEN_PREFIX
 from ...broker.core.principal import Principal
-from ...dialects.kafka.errors import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM
+from ...dialects.kafka.errors import (
+    ILLEGAL_SASL_STATE,
+    SASL_AUTHENTICATION_FAILED,
+    UNSUPPORTED_SASL_MECHANISM,
+    UNSUPPORTED_VERSION,
+)
 from ...dialects.kafka.scram import HASHES, ScramExchange
 from ...dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
@@ -36,6 +41,11 @@ class SaslLogins:
         self._takes_plain = context.settings.tls.enabled or context.settings.sasl_plain_without_tls
 
     def shake_hands(self, session: Session, request: Request) -> Fields:
+        if request.version == 0:
+            # told for old librdkafka, which takes the whole API for missing without it, and then asks in version 1;
+            # what follows version 0 are no requests
+            session.end()
+            return {"error_code": UNSUPPORTED_VERSION, "mechanisms": []}
         offered = self._offered(session)
         if request.body.mechanism not in offered:
             return {"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}
