@@ -83,7 +83,11 @@ class HttpGuard:
         try:
             principal = self._access.trust() if has_token else await self._log_in(request, header)
             if principal is None:
-                raise Refusal(Reason.UNAUTHENTICATED, "this request needs a login: Authorization: Bearer … or Basic …")
+                raise Refusal(
+                    Reason.UNAUTHENTICATED,
+                    "this request needs a login: Authorization: Bearer … or Basic …; "
+                    "the command line takes a token from LADING_TOKEN",
+                )
             request.scope[PRINCIPAL] = principal
             if route is not None and route.right is not None:
                 find = route.resource or resource_in_path

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ...chunk.runs import runs
 from ...dialects.native.protocol import SENT
 from ...model.errors import MalformedMessage, Reason, Refusal
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
 from ..client_tls import parse_tls
-from ..fetched import FetchResult, States, missing
-from ..interface import PartitionMeta, Queried, SendResult, TopicMeta
+from ..fetched import FetchResult, States
+from ..interface import Queried, SendResult, TopicMeta
 from ..open import address
 from ..secrets import read_secret
 from ..topics import split_new_name, unknown_topic_error
+from .answers import read_facts, read_fetched, read_pairs, read_topic
 from .blocks import BlockWriter, Compression
 from .group import LadingMembership
 from .http import AdminHttp, HttpResponse
@@ -65,14 +62,14 @@ class LadingTransport:
 
     def topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions."""
-        return [_topic(row) for row in self._http.get("topics").json()]
+        return [read_topic(row) for row in self._http.get("topics").json()]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if there is none."""
         tried = [self._places[name]] if name in self._places else []
         for stream, topic in [*tried, *spellings(name)]:
             try:
-                meta = _topic(self._http.get("topics", stream, topic).json())
+                meta = read_topic(self._http.get("topics", stream, topic).json())
             except Refusal as error:
                 if error.reason not in _NOT_FOUND:
                     raise
@@ -127,9 +124,9 @@ class LadingTransport:
             self._partition_get, topic, partition, "chunks", wait_ms=wait_ms, offset=offset, max_bytes=max_bytes
         )
         try:
-            return _fetched(topic, partition, offset, ask())
+            return read_fetched(topic, partition, offset, ask())
         except MalformedMessage:
-            return _fetched(topic, partition, offset, ask())
+            return read_fetched(topic, partition, offset, ask())
 
     def query(
         self,
@@ -160,7 +157,7 @@ class LadingTransport:
             max_rows=max_rows,
         )
         with pa.ipc.open_stream(answer.content) as reader:
-            facts = _facts(answer)
+            facts = read_facts(answer)
             return Queried(
                 list(reader),
                 facts.end_offset,
@@ -168,7 +165,7 @@ class LadingTransport:
                 facts.topic_id,
                 facts.epoch,
                 facts.epochs,
-                _pairs(answer, "lading-damaged"),
+                read_pairs(answer, "lading-damaged"),
             )
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
@@ -237,7 +234,7 @@ class LadingTransport:
     def alter_topic(self, name: str, settings: dict[str, Any]) -> TopicMeta:
         """Change the settings of a topic that are named; None takes one back."""
         path = ("topics", *self._place(name), "settings")
-        return _topic(self._http.request("PUT", *path, again=True, document=settings).json())
+        return read_topic(self._http.request("PUT", *path, again=True, document=settings).json())
 
     def begin(self, scope: str = "") -> int:
         """Open a transaction; blocks that name its id stay unread until it is committed.
@@ -361,65 +358,3 @@ _NOT_FOUND = (
     Reason.STREAM_ID_NOT_FOUND,
     Reason.TOPIC_ID_NOT_FOUND,
 )
-
-
-def _topic(row: dict[str, Any]) -> TopicMeta:
-    return TopicMeta(
-        row["stream"], row["topic"], row["name"], bytes.fromhex(row["id"]),
-        tuple(
-            PartitionMeta(
-                part["partition"], part["first_offset"], part["stable_end"], part["epoch"],
-                tuple((epoch, first) for epoch, first in part["epochs"]), part["size_bytes"],
-            )
-            for part in row["partitions"]
-        ),
-        row["settings"],
-    )  # fmt: skip
-
-
-class _Facts(NamedTuple):
-    """What the headers of an answer with messages say of their partition."""
-
-    end_offset: int
-    first_offset: int
-    last_stable_offset: int
-    topic_id: bytes
-    epoch: int
-    epochs: tuple[tuple[int, int], ...]
-
-
-def _facts(answer: HttpResponse) -> _Facts:
-    headers = answer.headers
-    return _Facts(
-        int(headers["lading-end-offset"]),
-        int(headers["lading-first-offset"]),
-        int(headers["lading-stable-end"]),
-        bytes.fromhex(headers["lading-topic-id"]),
-        int(headers["lading-epoch"]),
-        tuple(_pairs(answer, "lading-epochs")),
-    )
-
-
-def _pairs(answer: HttpResponse, header: str) -> list[tuple[int, int]]:
-    return [(one, other) for one, other in json.loads(answer.headers[header])]
-
-
-def _fetched(topic: str, partition: int, offset: int, answer: HttpResponse) -> FetchResult:
-    facts = _facts(answer)
-    region = np.frombuffer(answer.content, np.uint8)
-    chunks = runs(region, 0, region.size) if region.size else []
-    end = max(offset, facts.end_offset)
-    return FetchResult(
-        topic,
-        partition,
-        chunks,
-        end_offset=end,
-        first_offset=facts.first_offset,
-        last_stable_offset=facts.last_stable_offset,
-        topic_id=facts.topic_id,
-        epoch=facts.epoch,
-        epochs=facts.epochs,
-        hidden=[(first, end, state) for first, end, state in json.loads(answer.headers["lading-hidden"])],
-        aborted=_pairs(answer, "lading-aborted"),
-        damaged=missing(chunks, max(offset, facts.first_offset), end),
-    )
