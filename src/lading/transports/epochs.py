@@ -14,17 +14,18 @@ class EpochQueryTransport(Protocol):
     """A transport whose servers are asked for the end of an epoch."""
 
     def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
-        """By partition where the log written under this epoch, or those before it, ends now; what servers tell of it.
+        """Ask the servers where the log ends now that was written under an epoch or those before it, by partition.
 
-        0 where the log knows nothing of the epoch: it is another one.
+        0 if the log does not know the epoch: it is another log. Partitions that no server answers for are left out.
         """
         ...  # fmt: skip
 
 
 def fill_epochs(transport: Transport, meta: TopicMeta, epochs: Mapping[int, int]) -> TopicMeta:
-    """The topic, with ``PartitionMeta.epochs`` for a reader that saw a partition under one of ``epochs`` (0: unknown).
+    """Return the topic with ``PartitionMeta.epochs`` for a reader that read partitions under ``epochs`` (0: unknown).
 
-    Nothing is asked where the epoch is still the same, or where the transport told epochs by itself.
+    Servers are asked only about partitions whose epoch has changed, and only if the transport does not know epochs by
+    itself.
     """
     if not isinstance(transport, EpochQueryTransport):
         return meta

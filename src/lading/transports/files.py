@@ -50,12 +50,12 @@ class FilesTransport:
         self._look()
 
     def topics(self) -> list[TopicMeta]:
-        """All topics with their partitions."""
+        """Return all topics with their partitions."""
         self._look()
         return [self._meta(topic) for topic in self._topics.values()]
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
         self._look()
         return self._meta(self._topic(name))
 
@@ -135,7 +135,7 @@ class FilesTransport:
         raise self._read_only()
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Refused: only a broker knows who else reads."""
+        """Raise LocalError: only a broker knows which other readers there are."""
         raise LocalError(
             f"{self.url} is a directory, and a directory keeps no consumer groups; read without a group, "
             "or from the broker that owns it"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
+    """Return the batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
     import numpy as np
     import pyarrow as pa
 
@@ -36,9 +36,10 @@ def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, strict: bool) -> pa.RecordBatch:
-    """The batch as ``system`` can hold it, with carriers where something would be lost.
+    """Return the batch as ``system`` can hold it, with carriers where something would be lost.
 
-    LimitExceeded for messages that no carrier brings across; with ``strict`` LocalError for those that need one.
+    Raises LimitExceeded for messages that even a carrier cannot bring across; with ``strict`` LocalError for messages
+    that need one.
     """
     from ..dialects.carrier import carry
     from ..dialects.carrier.targets import cuts_times

@@ -106,7 +106,7 @@ class Membership(Protocol):
         ...
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """The group's stored position, None when there is none."""
+        """Return the group's stored position, or None if it has none."""
         ...
 
     def store(self, topic: str, partition: int, position: Position) -> None:
@@ -185,7 +185,7 @@ class Transport(Protocol):
     def topics(self) -> list[TopicMeta]: ...
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
         ...
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -256,7 +256,7 @@ class TaskTransaction(Protocol):
         ...  # fmt: skip
 
     def prepare(self) -> PreparedTransaction | None:
-        """What another process needs to decide about it; None where nothing was sent."""
+        """Return what another process needs to decide about the transaction; None if no message was sent."""
         ...
 
     def abort(self) -> None:
@@ -268,11 +268,11 @@ class TransactionDecision(Protocol):
     """What was decided under one name for one topic; kept by the server, so that any process can go on with it."""
 
     def begin(self, task: int) -> TaskTransaction:
-        """A transaction for the task of this number; it ends what an earlier one left open."""
+        """Begin a transaction for the task of this number, and end what an earlier attempt of it left open."""
         ...
 
     def last_decided(self) -> str | None:
-        """The work decided last, after its commits are finished; None where nothing was decided yet."""
+        """Return the work decided last, after its commits are finished; None if nothing was decided yet."""
         ...
 
     def decide(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
@@ -289,7 +289,10 @@ class TransactionalTransport(Protocol):
     """A transport whose server hides what many tasks sent until one process decides."""
 
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
-        """What was decided under ``name``; a transaction may stay open for ``timeout_s``, None for the longest."""
+        """Return the decisions under ``name`` for a topic.
+
+        A transaction may stay open for ``timeout_s`` seconds; None is the longest time that the server allows.
+        """
         ...
 
 
@@ -313,7 +316,7 @@ class Marking(Protocol):
         ...
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
-        """One request that sets states, in a partition or in all, and its answer."""
+        """Set states in one partition, or in all, as ``document`` says, and return the server's response."""
         ...
 
     def state_counts(self, topic: str) -> list[dict[str, Any]]:
@@ -326,7 +329,7 @@ class HeaderAwareTransport(Protocol):
     """A transport whose server may not support message headers."""
 
     def takes_headers(self, topic: str) -> bool:
-        """Whether messages of this topic may have any."""
+        """Return whether messages of this topic may have headers."""
         ...  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
 
 
 def option_names(url: str | Path) -> list[str]:
-    """The options that the transport behind a URL takes; SettingError for an unknown scheme."""
+    """Return the options that the transport of a URL takes. Raises SettingError for an unknown scheme."""
     return list(signature(_transport_class(str(url))).parameters)[1:]
 
 
@@ -71,7 +71,7 @@ def _transport_class(text: str) -> Any:
 
 
 def is_queue(url: str | Path) -> bool:
-    """Whether a URL names a queue; SettingError for an unknown scheme."""
+    """Return whether a URL names a queue. Raises SettingError for an unknown scheme."""
     return "://" in str(url) and _scheme(str(url)).is_queue
 
 

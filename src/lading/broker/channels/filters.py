@@ -73,7 +73,7 @@ class HeaderFilter:
 
     @classmethod
     def any(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
-        """One of the exact tests holds."""
+        """Return a test that at least one of the exact tests holds."""
         return cls._checked("any", tuple(clauses), inverse, ())
 
     @classmethod

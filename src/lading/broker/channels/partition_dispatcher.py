@@ -78,7 +78,7 @@ class PartitionDispatcher(InFlightTracker):
     # -- subscribers
 
     def add(self, subscriber: Subscriber) -> None:
-        """One more reader."""
+        """Add a subscriber to this partition."""
         self._subscribers[subscriber.number] = subscriber
         self._filters += subscriber.header_filter is not None
         if self.points.add(subscriber):
@@ -139,14 +139,14 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _decodes(self) -> bool:
-        """Whether somebody asks for what only decoding tells."""
+        """Whether any subscriber asks for what only decoding shows: a tag or a header."""
         return bool(self.points.tags) or self._filters > 0
 
     def _bound(self, messages: int) -> int:
         return max(messages // DECODED_SHARE, 1) if self._decodes else messages
 
     def _work_in_order(self, now_us: int) -> Worked:
-        """One message at a time, the oldest first; the next one when it is done."""
+        """Deliver the oldest message, if none is in flight: an ordered lane has one message out at a time."""
         for _ in range(PASS_MESSAGES):
             if self.in_flight:
                 break
@@ -178,7 +178,7 @@ class PartitionDispatcher(InFlightTracker):
         return self.window.end < self.partition.log.last_stable_offset
 
     def _serve(self, point: TagSubscribers, now_us: int, eager: bool, left: int) -> int:
-        """Deliver from one queue until it is empty or nobody takes more; how many messages were looked at."""
+        """Deliver from one queue until it is empty or no subscriber takes more; return the messages examined."""
         queue = self._queues[point.tag]
         seen = 0
         while seen < left and has_front(queue) and (subscriber := point.next(eager)) is not None:

@@ -137,14 +137,14 @@ class SubscribersByTag:
         """The tags that are asked for; a message of any other goes to those who asked for none."""
 
     def add(self, subscriber: Subscriber) -> bool:
-        """One more; whether there is a tag more."""
+        """Add a subscriber. Return whether its tag is new."""
         fresh = subscriber.tag not in self._points
         point = self._points.setdefault(subscriber.tag, TagSubscribers(subscriber.tag))
         point.subscribers.append(subscriber)
         return self._changed(fresh)
 
     def remove(self, subscriber: Subscriber) -> bool:
-        """One less; whether there is a tag less."""
+        """Remove a subscriber. Return whether its tag has gone with it."""
         point = self._points.get(subscriber.tag)
         if point is None or subscriber not in point.subscribers:
             return False

@@ -31,7 +31,7 @@ class Damages(Component):
         self.watch(partitions_of(topics))
 
     def watch(self, partitions: Iterable[Partition]) -> None:
-        """Hear of damage in these; what opening found is told by whoever opened them."""
+        """Watch these partitions for damage found from now on; what opening found is reported by the opener."""
         for partition in partitions:
             if partition.log.recovery.damage:
                 self._places[partition] = {(one.first, one.end) for one in partition.log.recovery.damage}

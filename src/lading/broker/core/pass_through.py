@@ -57,10 +57,11 @@ def whole_chunks(
     ahead: Ahead,
     counters: Counters,
 ) -> Whole | None:
-    """The chunk that begins with ``offset`` and those behind it, at most ``max_bytes`` and ``max_chunks`` of them.
+    """Return the chunk that begins with ``offset`` and those behind it, to be passed on as they are stored.
 
-    None where that does not answer the question: no chunk of the dialect begins there, or it is too large, damaged, not
-    wholly to be seen, or lacks an offset. Counts as a read otherwise. Where a segment ends, fewer may be given.
+    There are at most ``max_chunks`` of them with at most ``max_bytes``, fewer at the end of a segment; this counts as
+    a read. None if no chunk of the dialect begins at ``offset``, or if it is too large, damaged, not wholly visible to
+    the reader, or lacks an offset: the caller then reads by ``read``.
     """
     log = partition.log
     limit = log.high_watermark if reader.open_transactions else log.last_stable_offset

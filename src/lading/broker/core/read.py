@@ -66,10 +66,10 @@ class ReadResult:
 def read(
     partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int, counters: Counters
 ) -> ReadResult:
-    """At most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
+    """Read at most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
 
     An offset before the first that is kept goes on there; one at or past the end of what the reader may see gives
-    an empty Reading that ends where it began.
+    an empty ReadResult that ends where it began.
     """
     log = partition.log
     limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
@@ -120,9 +120,10 @@ def read(
 def newest(
     partition: Partition, offset: int, reader: VisibilityRule, max_messages: int, counters: Counters
 ) -> ReadResult | None:
-    """The chunk that was written last, where ``read`` would give just that: for who waits for what comes next.
+    """Return the chunk that was written last, for a reader that waits for new messages and has read all others.
 
-    None where it does not begin at ``offset``, is not in memory, or not all of it may be seen: ``read`` tells then.
+    None if it does not begin at ``offset``, is not in memory, has more than ``max_messages``, or is not wholly visible
+    to the reader: call ``read`` then.
     """
     log = partition.log
     tail = log.tail
@@ -146,7 +147,7 @@ def newest(
 
 
 def read_chunk_range(log: ReadableLog, offset: int, max_bytes: int) -> ChunkRange | None:
-    """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
+    """Return the chunk that holds ``offset`` and those behind it, about ``max_bytes``; None if none is kept there."""
     tail = log.tail
     if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.high_watermark:
         part = _part(tail)

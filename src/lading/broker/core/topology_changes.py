@@ -288,7 +288,7 @@ class TopologyChanges:
     # -- partitions
 
     def add_partitions(self, topic: Topic, count: int) -> Change[None]:
-        """This many more, empty, with the next numbers."""
+        """Add ``count`` empty partitions, with the next numbers. Raises Refusal for fewer than 1, or for too many."""
         if count < 1:
             raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be added, not {count}")
         before = len(topic.partitions)

@@ -43,7 +43,7 @@ class Ranges(dict[K, list[tuple[int, int]]]):
     """Offset ranges of one partition by what they belong to, rising, joined where they touch."""
 
     def add(self, owner: K, first: int, end: int) -> None:
-        """One more block."""
+        """Add the block ``[first, end)`` of ``owner``, joined to the owner's last range if that ends at ``first``."""
         ranges = self.setdefault(owner, [])
         if ranges and ranges[-1][1] == first:
             ranges[-1] = (ranges[-1][0], end)

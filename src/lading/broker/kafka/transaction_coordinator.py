@@ -269,7 +269,7 @@ class TransactionCoordinator(Component):
             }
 
     def forget_before(self, before_us: int) -> None:
-        """Forget names that nobody has used since."""
+        """Forget the names that no producer has used since ``before_us``, microseconds since 1970."""
         idle = [one for one in self._names.values() if one.row.updated_us < before_us and one not in self._busy]
         if idle:
             self._table.remove(producer.row.name for producer in idle)
@@ -381,7 +381,10 @@ class TransactionCoordinator(Component):
         self._end_when_marked(producer)
 
     def _end_when_marked(self, producer: TransactionalProducer) -> None:
-        """What is decided stays so: callers are answered also where a partition's control record has to wait."""
+        """End a decided transaction when its control records are written.
+
+        Callers are answered even if the record of a partition has to wait: what is decided stays so.
+        """
         ended = ENDED.get(producer.state)
         if ended is None or producer.unacknowledged:
             return

@@ -113,7 +113,7 @@ def transaction_in_progress_error(producer: TransactionalProducer) -> Refusal:
 
 
 def fenced_error(name: str, theirs: ProducerIdAndEpoch, ours: ProducerIdAndEpoch) -> Refusal:
-    """Somebody else has its name now."""
+    """Return the Refusal of a producer whose name another one has taken over."""
     return Refusal(
         Reason.PRODUCER_FENCED,
         f"producer {name!r} is at id {ours.producer_id} epoch {ours.epoch}: id {theirs.producer_id} epoch "

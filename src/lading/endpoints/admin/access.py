@@ -73,7 +73,11 @@ class AdminAccess:
         self._change = services.authenticator.change
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router. Everybody may see themselves, give themselves a password, and have tokens."""
+        """Return the routes of users, tokens and rules.
+
+        Those without a ``right`` are open to every user, for what is their own: to see themselves, to change their
+        password, and to have tokens.
+        """
         return [
             HttpRoute("GET", "/users", "users.list", self._users, right=None),
             HttpRoute("POST", _USER, "user.create", self._add_user, right=Right.CREATE, resource=_user_in_path),
@@ -167,7 +171,7 @@ class AdminAccess:
         return user is not None and user.is_administrator
 
     def _require_administrator(self, request: Request) -> None:
-        """Whoever may change users may not make an administrator of anybody, and take none over."""
+        """Raise Refusal unless the caller is an administrator: only one may create, change or delete another."""
         principal = principal_of(request)
         if not self._access.is_administrator(principal):
             raise Refusal(Reason.UNAUTHORIZED, "only an administrator may do this with an administrator")

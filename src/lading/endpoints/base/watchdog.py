@@ -35,7 +35,10 @@ class Watchdog:
         self._answered = True
 
     def step(self) -> None:
-        """One step of the clock has gone by."""
+        """Take note that one step of the clock has passed, and ask for a sign or count a silent step.
+
+        ``on_stall`` is called once, at the silent step with the number ``STEPS``.
+        """
         if self._answered:
             self._answered = False
             self._silent_steps = 0

@@ -17,7 +17,7 @@ _VERIFY_MODES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTI
 
 
 def _ignore() -> None:
-    """Nobody listens."""
+    """Do nothing: the callback of a listener that wants no notice."""
 
 
 class ListenerTls:

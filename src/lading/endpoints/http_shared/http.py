@@ -185,7 +185,7 @@ class TextResponse(PlainTextResponse):
     """A sentence, which may quote text that UTF-8 does not allow: a lone surrogate is written as its escape."""
 
     def render(self, content: Any) -> bytes:
-        """As Starlette has it."""
+        """Encode the sentence as UTF-8. Starlette calls this."""
         return str(content).encode(errors="backslashreplace")
 
 
@@ -193,7 +193,7 @@ class InPieces(Response):
     """A large answer, after each piece of which others have their turn."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Send the body in pieces of ``PIECE_BYTES``. Starlette calls this, by the rules of ASGI."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         left = memoryview(self.body)
         while len(left) > PIECE_BYTES:

@@ -83,7 +83,7 @@ class EncryptedTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
-        """As asyncio has it."""
+        """Return whether the transport below can close its sending half (asyncio.WriteTransport)."""
         return self._transport.can_write_eof()
 
     def write_eof(self) -> None:
@@ -97,12 +97,12 @@ class EncryptedTransport(asyncio.Transport):
         self._transport.close()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As asyncio's own TLS has it."""
+        """Return a fact about the connection by its name, those of TLS included (asyncio.BaseTransport)."""
         own = {"sslcontext": self._context, "ssl_object": self._tls}
         return own[name] if name in own else self._transport.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """As asyncio has it."""
+        """Have the transport below pass what it receives to another protocol (asyncio.BaseTransport)."""
         self._transport.set_protocol(protocol)
 
     def _say_goodbye(self) -> None:

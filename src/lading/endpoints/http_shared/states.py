@@ -197,10 +197,10 @@ class StateRequests:
 
 
 def parse_states(body: bytes) -> StatesDocument:
-    """The request for one partition; Refusal that says what is wrong with it.
+    """Parse the body of a request that changes states in one partition.
 
-    ``{"first": 5, "end": 8, "state": "poisoned"}``, ``{"offsets": [5, 9], "state": "available"}`` or
-    ``{"where": "delay > 60", "state": "poisoned"}``.
+    It is ``{"first": 5, "end": 8, "state": "poisoned"}``, ``{"offsets": [5, 9], "state": "available"}`` or
+    ``{"where": "delay > 60", "state": "poisoned"}``. Raises Refusal that says what is wrong with the body.
     """
     try:
         document: Any = json.loads(body)

@@ -48,9 +48,9 @@ class Answer:
 
 
 def answer_of(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -> Answer:
-    """The messages of a reading as an Iggy client gets them; callable from any thread.
+    """Encode the messages of a reading in the form of this release. Callable from any thread.
 
-    ``fit`` is needed where messages of other dialects are among them.
+    ``fit`` is required if messages of other dialects are among them.
     """
     parts: list[bytes | bytearray | memoryview] = []
     count = stubs = 0
@@ -80,7 +80,10 @@ def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
 
 
 def batch_of(reading: ReadResult, fit: Fit) -> tuple[pa.RecordBatch, int]:
-    """The messages of a reading as one Batch with their states, and how many stubs are in it; from any thread."""
+    """Return the messages of a reading as one Batch with their states, and the number of stubs in it.
+
+    Callable from any thread.
+    """
     carried = [part for piece in reading.pieces for part in _carried(piece, fit)]
     table = pa.Table.from_batches([part.batch for part in carried], schema=SCHEMA).combine_chunks()
     batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=SCHEMA)

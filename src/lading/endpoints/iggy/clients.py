@@ -40,14 +40,14 @@ class Client:
         self.id = zlib.crc32(self.address.encode())
 
     def log_in(self, principal: Principal | None, name: str | None, secret: str | None = None) -> None:
-        """It is somebody now: until it logs out, or the login counts no longer."""
+        """Remember the user the client has logged in as, and have ``abort`` called if the login is revoked."""
         self.forget_login()
         self.principal, self.user, self.secret = principal, name, secret
         if principal is not None and self.abort is not None:
             self._cancel = principal.add_revoked_callback(self.abort)
 
     def forget_login(self) -> None:
-        """What becomes of its login is nothing to it any more."""
+        """Stop watching the login: its revocation does not end the connection any more."""
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
@@ -77,12 +77,12 @@ class Clients:
         self._clients[client.id] = client
 
     def remove(self, client: Client) -> None:
-        """It has disconnected."""
+        """Remove a connection that has ended."""
         if self._clients.get(client.id) is client:
             del self._clients[client.id]
 
     def get(self, client_id: int) -> Client:
-        """By id; Refusal where nobody has it."""
+        """Return the connection with this id. Raises Refusal if there is none."""
         client = self._clients.get(client_id)
         if client is None:
             raise Refusal(Reason.CLIENT_NOT_FOUND, f"no client with id {client_id} is connected")

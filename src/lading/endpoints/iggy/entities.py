@@ -17,14 +17,14 @@ _RETENTION_MAX: Final = (1 << 63) - 1
 
 
 def describe_stream(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
-    """What a list of streams tells."""
+    """Return the entry of a stream in a list of streams."""
     return r.StreamInfo(
         stream.id, len(size.topics), size.size_bytes, size.messages_count, stream.name, stream.created_us
     )
 
 
 def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
-    """What a list of topics tells; the bound is that of all partitions together."""
+    """Return the entry of a topic in a list of topics; its size bound is that of all partitions together."""
     topic = one.topic
     bound = topic.settings.retention_bytes
     return r.TopicInfo(
@@ -40,7 +40,7 @@ def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
 
 
 def describe_partition(partition: Partition) -> r.PartitionInfo:
-    """What a topic tells of a partition."""
+    """Return the entry of a partition in the details of its topic."""
     log = partition.log
     return r.PartitionInfo(
         partition.number + 1,
@@ -53,12 +53,12 @@ def describe_partition(partition: Partition) -> r.PartitionInfo:
 
 
 def describe_group(group: IggyGroup) -> r.GroupInfo:
-    """What a list of groups tells."""
+    """Return the entry of a group in a list of groups."""
     return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members), group.name)
 
 
 def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
-    """What a group tells when it is asked for."""
+    """Return the details of a group, with its members and their partitions."""
     members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
     return r.GroupDetails(describe_group(group), members)
 

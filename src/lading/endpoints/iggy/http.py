@@ -141,7 +141,7 @@ class IggyHttp:
         self._messages = {release: HttpMessages(services, name, settings, release) for release in BY_TOKEN.values()}
 
     def routes(self) -> list[HttpRoute]:
-        """The table for the router."""
+        """Return the routes of Iggy's HTTP API."""
         return [
             # before the routes whose last part may be any word
             *self._plain_routes(self._logins.routes()),
@@ -180,7 +180,7 @@ class IggyHttp:
         return [HttpRoute(method, path, name, self._for_caller(handler)) for method, path, name, handler in routes]
 
     def _for_caller(self, handler: CallerHandler) -> Callable[[Request, Parameters], Awaitable[Response]]:
-        """A handler that is told who asks, and whose errors are told as that release has them."""
+        """Return a handler that identifies the caller, and whose errors have the codes of the caller's release."""
 
         async def answer(request: Request, path: Parameters) -> Response:
             try:

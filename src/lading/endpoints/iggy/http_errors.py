@@ -32,7 +32,7 @@ _OF_LOGINS: Final = frozenset(
 
 
 def refuse(error: LadingError) -> Response:
-    """The answer to a request that was refused before anybody knew what it names."""
+    """Return the response to a request that is refused before its caller is identified."""
     if isinstance(error, BodyError):
         return TextResponse(str(error), error.status)
     status, document = error_document(error, {})
@@ -42,7 +42,10 @@ def refuse(error: LadingError) -> Response:
 def refuse_caller(
     error: LadingError, caller: HttpCaller | None, facts: Callable[[], Mapping[str, object]] | None = None
 ) -> Response:
-    """The answer to a request of a client that is known, or whose token is not valid; ``facts`` are what it named."""
+    """Return the response to a refused request, in the error codes of the caller's release.
+
+    ``caller`` is None if the token is not valid. ``facts`` returns what the request named.
+    """
     if isinstance(error, BodyError):
         return TextResponse(str(error), error.status)
     is_of_login = getattr(error, "reason", None) in _OF_LOGINS

@@ -107,15 +107,17 @@ class Poller:
         return self._answer(polled, route[0])
 
     def _poll_command(self, command: PollMessages, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
-        """The same for a parsed request."""
+        """Answer a poll whose request is parsed."""
         route = self._routed(command)
         return self._answer(self._poll_route(command, route, client, now_us), route[0])
 
     def read(
         self, command: PollMessages, client: Client | None, now_us: int, states: frozenset[State] | None = None
     ) -> tuple[ReadResult, Fit] | None:
-        """What a poll reads, as it lies in the log, and what brings messages of other dialects into the form of this
-        face; None where a group member has no partition."""
+        """Read for a poll, and return the reading and the function that makes its messages fit this dialect.
+
+        The messages are as the log has them. None if a group member has no partition.
+        """
         polled = self._poll_route(command, self._routed(command), client, now_us, states)
         if polled.reading is None or polled.partition is None:
             return None
@@ -175,7 +177,7 @@ class Poller:
         return partial(self.render, reading, place, self._fit(topic, partition))
 
     def _fit(self, topic: Topic, partition: Partition) -> Fit:
-        """What brings messages of other dialects into the form of this face, with ids that no other message has."""
+        """Return the function that fits messages of other dialects to this one, with ids that no other message has."""
         return partial(_fit_and_identify, self._carrying.fit(topic), topic.uuid, partition.number)
 
     def _parse(self, payload: memoryview) -> PollMessages:
@@ -220,17 +222,17 @@ _CONSUMERS: Final = {
 
 
 def strategy_of(strategy: Strategy) -> polling.PollStart:
-    """The broker's word for where a poll begins."""
+    """Return the broker's form of a polling strategy: where the poll begins."""
     return STRATEGIES[strategy.kind](strategy.value)
 
 
 def consumer_of(consumer: ConsumerIdentifier, topic: Topic, groups: IggyGroups) -> ConsumerRef:
-    """The broker's word for who polls; Refusal for the name of a group that is not there."""
+    """Return the broker's identity of a poller. Raises Refusal for the name of a group that does not exist."""
     if is_lasting(consumer):
         return ConsumerRef(_CONSUMERS[consumer.kind], number_of_consumer(consumer.id))
     return ConsumerRef(IggyConsumerKind.GROUP, groups.get(topic, consumer.id).id)
 
 
 def is_lasting(consumer: ConsumerIdentifier) -> bool:
-    """Whether it always means the same; the name of a group may be given to another one."""
+    """Return whether an identifier always means the same; the name of a group may be given to another one."""
     return consumer.kind is ConsumerKind.CONSUMER or isinstance(consumer.id, int)

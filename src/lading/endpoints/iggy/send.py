@@ -52,9 +52,9 @@ class Sender:
         self._messages_in = services.metrics.messages_in.values
 
     def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int) -> Append:
-        """The request ``payload``, which lies at ``source[start:]``; Refusal or MalformedMessage appends nothing.
+        """Append the messages of the request ``payload``, which lies at ``source[start:]``.
 
-        ``who`` is as in ``Appender.append``.
+        ``who`` is as in ``Appender.append``. Raises Refusal or MalformedMessage, and appends nothing then.
         """
         head = _head_size(payload)
         name = bytes(payload[:head])
@@ -71,7 +71,10 @@ class Sender:
         now_us: int,
         who: object = None,
     ) -> Append:
-        """The sent messages ``source[start:end]``."""
+        """Append the sent messages ``source[start:end]`` to the partition of ``choice``.
+
+        Raises MalformedMessage if there are none.
+        """
         if end == start:
             raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
         partition = choose_partition(topic, choice)
@@ -113,7 +116,7 @@ def _head_size(payload: memoryview) -> int:
 
 
 def choice_of(partitioning: Partitioning, release: Release = UNTOLD) -> PartitionChoice:
-    """What the broker is told of a partition choice by a client of ``release``."""
+    """Return the broker's form of the partition choice of a client of ``release``."""
     return _CHOICES[partitioning.kind](partitioning.value, release)
 
 

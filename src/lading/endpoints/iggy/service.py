@@ -60,9 +60,9 @@ class IggyService:
         self._users = users_of(services)
 
     def answer(self, command: Any, client: Client | None = None) -> Any:
-        """The result that ``commands.encode_response`` and the JSON dialect take; Refusal where it is refused.
+        """Carry out a command and return its result, as ``commands.encode_response`` and the JSON dialect take it.
 
-        ``client`` is the connection that asks; HTTP has none, and none of the commands that need one.
+        ``client`` is the connection that asks. HTTP has none, and sends no command that needs one. Raises Refusal.
         """
         self._require(command, client)
         return _HANDLERS[type(command)](self, command, client)
@@ -131,7 +131,7 @@ class IggyService:
                 return changes.delete_topic(topic)
 
     def topic(self, command: Any) -> Topic:
-        """The topic a command names."""
+        """Return the topic that a command names. Raises Refusal if it does not exist."""
         return self._broker.topology.topic(command.stream, command.topic)
 
     # -- the server
@@ -298,7 +298,10 @@ class IggyService:
     # -- the words of a refusal
 
     def send_facts(self, fields: Mapping[str, Any], body: bytes) -> dict[str, object]:
-        """The same for a send over HTTP, of which only path and body are known; a body that is none names nothing."""
+        """Return what a send over HTTP named, like ``facts``, from its path and body.
+
+        A body that cannot be parsed names nothing.
+        """
         try:
             document = parse_send(body)
         except LadingError:
@@ -306,7 +309,7 @@ class IggyService:
         return self.facts(c.SendMessages(fields["stream"], fields["topic"], document.partitioning, b""))
 
     def facts(self, command: Any) -> dict[str, object]:
-        """What a request named, for the text of an error document (``iggy_classic.errors.text_of``)."""
+        """Return what a request named, for the text of an error document (``iggy_classic.errors.text_of``)."""
         facts = {fact: getattr(command, name) for name, fact in _FACTS.items() if hasattr(command, name)}
         partitioning = getattr(command, "partitioning", None)
         if partitioning is not None and partitioning.kind == PartitioningKind.PARTITION_ID:

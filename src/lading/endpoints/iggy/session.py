@@ -322,7 +322,7 @@ class IggySession(ProtocolSession):
 
     @property
     def _release(self) -> Release:
-        """That of the client, as far as it has said it."""
+        """The release of the client, as far as it has told it."""
         return self._handling.release if self._client is None else self._client.release
 
     def _count(self, code: int, status: int) -> None:

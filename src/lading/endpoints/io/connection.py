@@ -26,7 +26,7 @@ DRAIN_TIMEOUT_S: Final = 5.0
 
 
 class _LostSession(ProtocolSession):
-    """What all connections that are gone have in place of their sessions."""
+    """The session of all connections that have ended."""
 
     limits = SessionLimits(unanswered_max=0, write_buffer_bytes=0)
 
@@ -48,7 +48,7 @@ class _LostSession(ProtocolSession):
         return memoryview(b"")
 
     def lose(self) -> None:
-        """It is lost."""
+        """Do nothing: the session is lost already."""
 
     def stage(self) -> Stage:
         return Stage.BUSY

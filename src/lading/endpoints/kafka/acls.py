@@ -128,7 +128,7 @@ def _matches(wanted: Any, rule: AccessRule) -> bool:
 
 
 def _told(rule: AccessRule) -> tuple[int, str, int, dict[str, Any]]:
-    """A rule as Kafka has it: type, name, pattern, and the rest."""
+    """Return a rule as Kafka describes it: resource type, name, pattern, and the remaining fields."""
     name, pattern = rule.name, LITERAL
     if rule.kind is ResourceKind.CLUSTER:
         name = CLUSTER_NAME

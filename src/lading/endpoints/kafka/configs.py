@@ -291,7 +291,10 @@ def _row(
     *,
     read_only: bool = False,
 ) -> dict[str, Any]:
-    """One config; ``levels`` are the names, values and sources that it could take, the one in force first."""
+    """Return one config as a row of the response.
+
+    ``levels`` are the names, values and sources that it could have, the one in force first.
+    """
     return {
         "name": name,
         "value": value,

@@ -151,7 +151,7 @@ def _rdy(connection: CommandContext, line: Line, body: bytes) -> None:
 
 
 def _fin(connection: CommandContext, line: Line, body: bytes) -> None:
-    """One that the run of FIN commands did not take."""
+    """Finish one message whose FIN command was not part of a run."""
     assert connection.consumer is not None
     plain = np.frombuffer(b"FIN " + line.message_id + b"\n", np.uint8)
     for fault in connection.consumer.finish(plain, 0, plain.size)[1]:

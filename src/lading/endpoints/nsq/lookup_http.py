@@ -106,7 +106,7 @@ class LookupHttp:
         return {"producers": await finish_in_turns(self._lookup.nodes())}
 
     async def _listlookup(self, request: Request, path: Parameters) -> None:
-        """There is only this one, which nobody has to be told."""
+        """Name no other lookups: there is only this one, which the client knows already."""
 
     async def _create(self, request: Request, path: Parameters) -> None:
         """Create a topic of a number of partitions, extended or plain; the number of copies is always one.
@@ -148,7 +148,7 @@ class LookupHttp:
         return True
 
     async def _tombstone(self, request: Request, path: Parameters) -> None:
-        """Nobody is sent to this node for the topic for a while; with ``restore`` at once again."""
+        """Leave this node out of lookups of the topic for a while; with ``restore`` put it back at once."""
         name, address = topic_name(request), request.query_params.get("node", "")
         if not address:
             raise HttpFault("MISSING_ARG_NODE")

@@ -243,7 +243,7 @@ class Node:
         return self._deleted.pop((topic, channel), 0.0) > time.monotonic()
 
     def forget_ephemeral(self) -> None:
-        """At the start nobody uses what does not outlast its users."""
+        """Delete the ephemeral topics that have no channel, at the start of the broker: no client uses them."""
         for topic in list(self.topics()):
             self._delete_unused(topic)
 

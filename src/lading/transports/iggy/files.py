@@ -56,12 +56,12 @@ class IggyFilesTransport:
         self._look()
 
     def topics(self) -> list[TopicMeta]:
-        """All topics with their partitions."""
+        """Return all topics with their partitions."""
         self._look()
         return [topic.describe() for topic in self._topics.values()]
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
         return self._topic(name).describe()
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -106,7 +106,7 @@ class IggyFilesTransport:
         raise self._read_only_error()
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Refused: only a server knows who else reads."""
+        """Raise LocalError: only a server knows which other readers there are."""
         raise LocalError(f"{self.url} is a directory, and a directory keeps no consumer groups; read without a group")
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ _EXISTING: Final = (5001, 5004)
 
 
 def group_number(group: str) -> int:
-    """The number of a group that a user calls ``group``."""
+    """Return the number under which the group ``group`` is created: itself if it is a number, else its CRC-32."""
     if group.isascii() and group.isdigit() and 1 <= int(group) <= U32_MAX:
         return int(group)
     return zlib.crc32(group.encode()) or 1
@@ -93,9 +93,9 @@ class IggyMembership:
             self._socket.ask(c.StoreOffset(self._keeper, *place, partition + 1, position.offset - 1))
 
     def poll_next(self, topic: str, count: int, *, auto_commit: bool = False) -> Polled:
-        """The next messages of the member's partition whose turn it is, by the group's own position on the server.
+        """Poll the next messages of the member's partition whose turn it is, by the group's position on the server.
 
-        Which partition that was, the protocol of servers up to 0.0.40 does not say.
+        The protocol of servers up to 0.0.40 does not tell which partition that was.
         """
         command = c.PollMessages(self._group, *self._topics[topic], 0, Strategy(PollingKind.NEXT), count, auto_commit)
         return self._parse_polled(self._socket.request(command, again=not auto_commit))

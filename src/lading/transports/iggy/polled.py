@@ -58,7 +58,7 @@ class Polled:
 
 
 def parse_poll_response(body: bytearray, release: Release = UNTOLD) -> Polled:
-    """The messages in the body of a poll's answer by a server of ``release``; MalformedMessage where they are none."""
+    """Parse the body of a poll response by a server of ``release``. Raises MalformedMessage if it is none."""
     if release.form is MessageForm.HEADERS_ONLY:
         messages = complete(memoryview(body)[POLLED_HEAD_BYTES:])
         return Polled(parse_polled_run(body[:POLLED_HEAD_BYTES] + messages), len(messages))

@@ -29,7 +29,7 @@ REQUEST_BYTES_WANTED: Final = 1 << 20
 
 
 def encode_send(release: Release, place: tuple[str, str], partition: int | None, batch: pa.RecordBatch) -> bytes:
-    """The frame of one send request to a server of ``release``; ``partition`` from 0, None lets the server choose."""
+    """Encode the frame of a send to a server of ``release``; ``partition`` from 0, None lets the server choose."""
     from ...dialects.iggy_classic.messages import encode_sent
 
     partitioning = balanced() if partition is None else to_partition(partition + release.first_partition)

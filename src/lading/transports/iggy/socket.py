@@ -98,7 +98,10 @@ class IggySocket:
         """None: frames are classic."""
 
     def request(self, command: Command | SyncGroup, *, again: bool) -> bytearray:
-        """The body of the answer; IggyRefusal or RemoteError for a status, else Unreachable."""
+        """Send a request and return the body of the response.
+
+        Raises IggyRefusal or RemoteError for a status that is an error, else Unreachable.
+        """
         release = self.release
         name = release.commands.row_by_request[type(command)].name
         try:
@@ -114,7 +117,10 @@ class IggySocket:
         return self.request(command, again=again)
 
     def request_frame(self, name: str, frame: bytes, *, again: bool) -> bytearray:
-        """The same for a whole frame; ``name`` is what it is called in errors."""
+        """Send a request that is encoded as a frame and return the body of the response; raises as ``request`` does.
+
+        ``name`` is what errors call it.
+        """
         if len(frame) > REQUEST_BYTES_MAX:
             raise RemoteError(f"a request of {len(frame)} bytes is larger than {REQUEST_BYTES_MAX}; send less at once")
         status, body = self._answer(frame, again)
@@ -128,7 +134,10 @@ class IggySocket:
         raise RemoteError(sentence, code=status) if reason is None else IggyRefusal(sentence, reason, status)
 
     def ask(self, command: Command | SyncGroup, *, again: bool = True) -> Any:
-        """What the answer to ``command`` says, see ``CommandTable.parse_response``; IggyRefusal where there is none."""
+        """Send a request and return its parsed response (see ``CommandTable.parse_response``).
+
+        Raises as ``request`` does, and IggyRefusal for an empty response that means that there is no such thing.
+        """
         body = self.request(command, again=again)
         if not body and self.release.is_missing_empty and isinstance(command, GETTING):
             raise IggyRefusal(f"the Iggy server at {self.place} has no such thing", _MISSING[type(command)], 0)
@@ -229,7 +238,7 @@ class IggySocket:
         raise AssertionError("the last attempt returns or raises")
 
     def _ready(self) -> socket.socket:
-        """A connection that the server has not closed while nobody looked."""
+        """Return the connection, made anew if the server has closed it since the last request."""
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()
         if self._socket is None:

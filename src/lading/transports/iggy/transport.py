@@ -99,7 +99,7 @@ class IggyTransport:
     # topics
 
     def topics(self) -> list[TopicMeta]:
-        """All topics with their partitions; of the URL's stream, where it names one."""
+        """Return all topics with their partitions; only those of the URL's stream, if it names one."""
         found = []
         for stream in self._streams():
             if self._stream in (None, stream.name):
@@ -108,7 +108,7 @@ class IggyTransport:
         return found
 
     def topic(self, name: str) -> TopicMeta:
-        """The topic as it is now; LocalError with near names where there is none."""
+        """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
         for place in self._meant(name):
             if not all(1 <= len(part.encode()) <= 255 for part in place):
                 continue
@@ -154,7 +154,7 @@ class IggyTransport:
         self._places.clear()
 
     def streams(self) -> list[dict[str, Any]]:
-        """Each stream's ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages``."""
+        """Return the ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages`` of each stream."""
         return [
             {
                 "id": stream.id,
@@ -296,7 +296,10 @@ class IggyTransport:
         return self._states.list_ranges(topic, partition, first, end)
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
-        """One request that sets states, and its answer (docs/reference/http-states); LocalError at an Iggy server."""
+        """Set states in one partition, or in all, and return the response (docs/reference/http-states).
+
+        Raises LocalError if the server is Iggy's own, which keeps no states.
+        """
         return self._states.put(topic, document, partition)
 
     def state_counts(self, topic: str) -> list[dict[str, Any]]:

@@ -47,9 +47,9 @@ def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: i
 
 
 def epoch_ends(cluster: KafkaCluster, epochs: Mapping[Place, int]) -> dict[Place, int]:
-    """Where what was written under these epochs ends in the leaders' logs, 0 where they know nothing of them.
+    """Ask the leaders where what was written under these epochs ends in their logs, by partition.
 
-    Only of brokers that tell it, and of epochs above 0.
+    0 if a log does not know the epoch. Brokers that cannot tell, and epochs of 0, are left out.
     """
 
     def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, int | None]]:

@@ -214,7 +214,7 @@ class KafkaTransport:
         self._cluster.close()
 
     def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
-        """Where what was written under an epoch ends now, by partition (KIP-320)."""
+        """Return where what was written under each epoch ends now, by partition (KIP-320)."""
         ends = epoch_ends(self._cluster, {(topic, number): epoch for number, epoch in epochs.items()})
         return {number: end for (_, number), end in ends.items()}
 

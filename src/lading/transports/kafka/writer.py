@@ -153,7 +153,7 @@ class KafkaWriter:
         self._turns: dict[str, int] = {}
 
     def turn(self, topic: str, partitions: int) -> int:
-        """The partition whose turn it is."""
+        """Return the partition whose turn it is, and pass the turn on to the next."""
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         return turn % partitions

@@ -92,9 +92,9 @@ class AdminHttp:
         content: bytes | None = None,
         wait_ms: int = 0,
     ) -> HttpResponse:
-        """One request with a JSON ``document`` or raw ``content``, answered within the time-out plus ``wait_ms``.
+        """Send a JSON ``document`` or raw ``content``, and wait the time-out plus ``wait_ms`` for the answer.
 
-        Refusal where the server gives a reason, RemoteError for other statuses, Unreachable where none comes.
+        Raises Refusal if the server gives a reason, RemoteError for other statuses, Unreachable if no answer comes.
         """
         path = "/" + "/".join(quote(str(part), safe="") for part in parts)
         params = {name: value for name, value in (query or {}).items() if value is not None}

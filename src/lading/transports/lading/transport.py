@@ -91,7 +91,7 @@ class LadingTransport:
         self._places.pop(name, None)
 
     def streams(self) -> list[dict[str, Any]]:
-        """Each stream's ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages``."""
+        """Return the ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages`` of each stream."""
         rows: list[dict[str, Any]] = self._http.get("streams").json()
         return rows
 
@@ -214,7 +214,10 @@ class LadingTransport:
         self.put_states(topic, {"offsets": list(offsets), "state": State(state).word, "reason": reason}, partition)
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
-        """One request that sets states, in a partition or in all, and its answer (docs/reference/http-states)."""
+        """Set states in one partition, or in all, as ``document`` says, and return the response.
+
+        See docs/reference/http-states.
+        """
         path = ("topics", *self._place(topic)) if partition is None else self._path(topic, partition)
         answer: dict[str, Any] = self._http.request("PUT", *path, "states", again=True, document=document).json()
         return answer
@@ -262,7 +265,7 @@ class LadingTransport:
         return rows
 
     def group(self, protocol: str, name: str) -> dict[str, Any]:
-        """One of them, with the names of its ``members`` and its ``partitions``."""
+        """Return one group as ``groups`` describes it, with the names of its ``members`` and its ``partitions``."""
         group: dict[str, Any] = self._http.get("groups", protocol, name).json()
         return group
 
@@ -277,7 +280,7 @@ class LadingTransport:
         self._http.log_in(name, password)
 
     def users(self) -> list[dict[str, Any]]:
-        """Each user's ``id``, ``name``, ``administrator``, ``active`` and ``created_us``."""
+        """Return the ``id``, ``name``, ``administrator``, ``active`` and ``created_us`` of each user."""
         rows: list[dict[str, Any]] = self._http.get("users").json()
         return rows
 
@@ -295,7 +298,7 @@ class LadingTransport:
         self._http.request("DELETE", "users", name, again=False)
 
     def tokens(self, user: str) -> list[dict[str, Any]]:
-        """Each access token's ``name``, ``created_us`` and ``ends_us``."""
+        """Return the ``name``, ``created_us`` and ``ends_us`` of each access token of a user."""
         rows: list[dict[str, Any]] = self._http.get("users", user, "tokens").json()
         return rows
 
@@ -309,7 +312,7 @@ class LadingTransport:
         self._http.request("DELETE", "users", user, "tokens", name, again=False)
 
     def rules(self) -> list[dict[str, Any]]:
-        """Each rule's ``user``, ``kind``, ``pattern``, ``name``, ``operation`` and ``denies``."""
+        """Return the ``user``, ``kind``, ``pattern``, ``name``, ``operation`` and ``denies`` of each rule."""
         rows: list[dict[str, Any]] = self._http.get("rules").json()
         return rows
 

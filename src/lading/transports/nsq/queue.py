@@ -135,7 +135,7 @@ class NsqQueue:
         return False
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """The number of the first message that is not finished."""
+        """Return the number of the first message that is not finished."""
         return Position(self._window.first)
 
     def store(self, topic: str, partition: int, position: Position) -> None:

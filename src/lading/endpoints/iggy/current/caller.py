@@ -21,7 +21,7 @@ class CurrentCaller:
 
 
 def to_wire(ident: int) -> int:
-    """The id of a stream, topic or group as clients know it."""
+    """Return the id by which clients know the broker's stream, topic or group ``ident``."""
     return ident - _SHIFT
 
 
@@ -30,5 +30,5 @@ def from_wire(ident: int) -> int: ...
 @overload
 def from_wire(ident: str) -> str: ...
 def from_wire(ident: int | str) -> int | str:
-    """The id, or the name, of a stream, topic or group as the broker knows it."""
+    """Return the id, or the name, by which the broker knows the client's stream, topic or group ``ident``."""
     return ident + _SHIFT if isinstance(ident, int) else ident

@@ -119,7 +119,10 @@ class CurrentPoller:
 
 
 def consumer_of(broker: Broker, topic: Topic, consumer: ConsumerName) -> ConsumerRef:
-    """The broker's word for who polls: a consumer's name is a number by its hash, a group is found by either."""
+    """Return the broker's identity of a poller.
+
+    A consumer's name becomes a number by its hash. A group is found by its id or its name; Refusal if there is none.
+    """
     if consumer.kind is ConsumerKind.GROUP:
         return ConsumerRef(IggyConsumerKind.GROUP, broker.groups.get(topic, from_wire(consumer.ident)).id)
     ident = consumer.ident
@@ -137,9 +140,9 @@ def _head(partition: Partition | None, count: int) -> bytes:
 
 
 def encode_polled(partition: Partition, reading: ReadResult, fit: Fit | None = None) -> PolledBatches:
-    """The messages of a reading as a client gets them; callable from any thread.
+    """Encode the messages of a reading as batches for a client. Callable from any thread.
 
-    ``fit`` is needed where messages of other dialects are among them.
+    ``fit`` is required if messages of other dialects are among them.
     """
     parts: list[Any] = [b""]
     count = stubs = 0

@@ -117,7 +117,7 @@ class CurrentSender:
 
 
 def encode_place(partition: Partition, base_offset: int) -> bytes:
-    """The body that tells a client where its messages are."""
+    """Encode the body that tells a client where its messages lie."""
     topic = partition.topic
     return place_block(to_wire(topic.stream.id), to_wire(topic.id), partition.number, base_offset)
 
