@@ -50,7 +50,7 @@ class OverlayRecord:
 
 
 def pack(record: OverlayRecord) -> bytes:
-    """One framed record, ``RECORD_BYTES`` long; LimitExceeded for what a record cannot say."""
+    """Encode one framed record of ``RECORD_BYTES``. Raises LimitExceeded for values that a record cannot hold."""
     if not _sound(record.kind, record.state, record.first, record.end, record.timestamp_us):
         raise LimitExceeded(f"the overlay cannot hold {record}")
     body = _RECORD.pack(VERSION, record.kind, record.state, 0, record.first, record.end, record.timestamp_us)

@@ -48,10 +48,10 @@ PLAIN: Final = ColumnBuilders(convert_column, _same_text)
 def assemble(
     decoded: Decoded, projection: Projection, place: Mapping[str, str | int] | None = None, form: ColumnBuilders = PLAIN
 ) -> Assembled:
-    """The record batch of ``projection``; ``place`` holds stream, topic and partition where these are asked for.
+    """Build the record batch of ``projection``.
 
-    In another ``form`` than PLAIN columns may be dictionaries of their type. LocalError names a field or header that
-    was not decoded.
+    ``place`` has stream, topic and partition if these are columns. In another ``form`` than PLAIN columns may be
+    dictionaries of their type. Raises LocalError with the field or header that was not decoded.
     """
     made: dict[str, pa.Array[Any]] = {}
     bad: dict[str, pa.BooleanArray] = {}

@@ -131,7 +131,7 @@ class Projection:
         return tuple(dict.fromkeys(column.header for column in self.headers))
 
     def column(self, name: str) -> HeaderColumn | None:
-        """The header column of this name, or None."""
+        """Return the header column of this name, or None."""
         return next((column for column in self.headers if column.name == name), None)
 
 
@@ -144,7 +144,7 @@ def type_word(type_: pa.DataType) -> str:
 
 
 def parse_type(word: str) -> pa.DataType:
-    """The Arrow type of a type word such as ``int`` or ``decimal(38,0)``; SettingError with a suggestion."""
+    """Return the Arrow type of a word such as ``int`` or ``decimal(38,0)``. Raises SettingError with a suggestion."""
     plain = re.sub(r"\s+", "", word).lower()
     known = TYPES.get(SYNONYMS.get(plain, plain))
     if known is None:
@@ -153,7 +153,7 @@ def parse_type(word: str) -> pa.DataType:
 
 
 def parse_encoding(word: str) -> Encoding:
-    """The encoding of a word; SettingError with a suggestion."""
+    """Return the encoding of this name. Raises SettingError with a suggestion."""
     try:
         return Encoding(word.lower())
     except ValueError:
@@ -164,20 +164,20 @@ def parse_encoding(word: str) -> Encoding:
 
 
 def parse_header_column(name: str, words: str) -> HeaderColumn:
-    """A header column from its name and the words after it: ``TYPE [ENCODING] [required] [from HEADER]``.
+    """Parse a header column from its name and the words after it: ``TYPE [ENCODING] [required] [from HEADER]``.
 
-    Without ``from`` a near miss of a message field's name is refused. SettingError names what is wrong.
+    Without ``from`` a near miss of a message field's name is refused. Raises SettingError that names what is wrong.
     """
     return _header_column(name, list(_tokens(words)))
 
 
 def parse_columns(text: str) -> Projection:
-    """A projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
+    """Parse a projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
 
     A word alone is a message field; a name with a type is a header column of that header, or of the one after
     ``from``. Without ``from`` a near miss of a field's name is refused. Names with other characters than letters,
     digits, ``_ . -`` go in double quotes or backticks.
-    SettingError names the part that is wrong.
+    Raises SettingError that names the part that is wrong.
     """
     fields: list[str] = []
     headers: list[HeaderColumn] = []

@@ -24,7 +24,10 @@ BYTES_MAX: Final = 1 << 20
 def dictionary_encode(
     located: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO
 ) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
-    """What ``typed`` gives; a string or binary column with few distinct values is a dictionary of ``type_``."""
+    """Convert header values as ``convert_column`` does, with few distinct strings or binaries as a dictionary.
+
+    The dictionary's values are of ``type_``.
+    """
     if type_ in (pa.string(), pa.binary()) and encoding is not Encoding.JSON and len(located.length) >= ROWS_MIN:
         found = _dictionary(normalize_layout(located), type_)
         if found is not None:

@@ -121,7 +121,7 @@ def take_places(
 
 
 def find_last(lists: NDArray[np.int32], keys: Bytes, key_offsets: NDArray[np.int32], key: Bytes, found: Longs) -> None:
-    """The position of the last entry of each list whose key is ``key``, or -1.
+    """Write the position of the last entry of each list whose key is ``key`` into ``found``, or -1.
 
     ``lists`` holds n + 1 list ends, entry j has the key ``keys[key_offsets[j] : key_offsets[j + 1]]``.
     """

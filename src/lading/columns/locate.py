@@ -22,7 +22,10 @@ _ENTRY_BYTES = 32
 
 
 def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
-    """Where the last value of each key lies, one row a list; an absent key has length -1, a null value -2."""
+    """Find the last value of each key in each list of headers.
+
+    The result has one row a list; an absent key has length -1, a null value -2.
+    """
     entries = Entries.of(headers)
     return {key: entries.locate(entries.last(key)) for key in dict.fromkeys(keys)}
 
@@ -79,7 +82,7 @@ class Entries:
 
     @classmethod
     def of(cls, headers: pa.Array[Any]) -> Entries:
-        """The entries of a ``headers`` column, sliced or not, also as other writers of Arrow spell its type."""
+        """Return the entries of a ``headers`` column, sliced or not, also as other writers of Arrow spell its type."""
         column: Any = headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE)
         lists: NDArray[np.int32] = column.offsets.to_numpy()
         inside = column.values.slice(lists[0], lists[-1] - lists[0])
@@ -100,7 +103,7 @@ class Entries:
         return found
 
     def every(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All entries that hold the key, and the message of each."""
+        """Return all entries that hold the key, and the message of each."""
         same: pa.Array[Any] = pc.equal(self.key_array, pa.scalar(key))
         entries = np.flatnonzero(same.to_numpy(zero_copy_only=False))
         return entries, np.searchsorted(self.lists, entries, side="right") - 1

@@ -16,7 +16,7 @@ from ..model.kinds import Kind
 def with_headers(
     headers: Any, added: Mapping[str, Any], kinds: Mapping[str, Kind], *, drop: Collection[str]
 ) -> pa.Array[Any]:
-    """The headers without the keys of ``drop``, and then ``added``, one value a message; a null adds nothing."""
+    """Return the headers without the keys of ``drop``, then ``added``, one value a message; a null adds nothing."""
     column = headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE)
     rows = len(column)
     ends: Any = column.offsets.to_numpy()

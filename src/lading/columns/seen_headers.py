@@ -34,7 +34,7 @@ class SeenHeaders:
                 self._present.add(key)
 
     def add_headers(self, headers: Any) -> None:
-        """Count in messages by their ``headers`` column, an Arrow list array; their names are told if one is unseen."""
+        """Count in messages by their ``headers`` column, an Arrow list array, and note the names of their headers."""
         self.messages += len(headers)
         names = pc.unique(headers.flatten().field("key")).to_pylist()
         self._names.update(dict.fromkeys(names))

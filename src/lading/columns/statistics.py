@@ -132,7 +132,7 @@ class HeaderStatistics:
                 self.other_occurrences += statistics.occurrences
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a key, the most frequent first, JSON-ready; ``share`` is the percentage of messages that have it.
+        """Return a JSON-ready row per key, the most frequent first; ``share`` is the percentage of messages with it.
 
         ``kinds`` and ``examples`` are texts for tables, ``kind_counts`` and ``example_values`` the same as data;
         ``distinct`` is an estimate where ``distinct_exact`` is false; ``type`` is the column type to declare.

@@ -73,9 +73,9 @@ _RAW = {Encoding.LE: Raw.LE, Encoding.BE: Raw.BE}
 def convert_column(
     located: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO
 ) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
-    """The header values as an Arrow array of ``type_``, and which rows are present but cannot be read so.
+    """Convert header values to an Arrow array of ``type_``, with a mask of those that cannot be read so.
 
-    Absent, null and unreadable values are null; the second part is None when nothing was unreadable.
+    Absent, null and unreadable values are null; the mask is None if nothing was unreadable.
     """
     located = normalize_layout(located)
     unreadable: NDArray[np.bool_] | None = None
@@ -98,12 +98,12 @@ def convert_column(
 
 
 def subset(located: Located, rows: NDArray[Any]) -> Located:
-    """The located values of some rows, by index or mask."""
+    """Return the located values of some rows, by index or mask."""
     return Located(located.data, located.start[rows], located.length[rows], located.kind[rows])
 
 
 def normalize_layout(located: Located) -> Located:
-    """The same in the one memory layout that kernels are compiled for: contiguous and read-only."""
+    """Return the values in the one memory layout that kernels are compiled for: contiguous and read-only."""
     return Located(*(_read_only(part) for part in (located.data, located.start, located.length, located.kind)))
 
 
@@ -114,7 +114,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def kernels(rows: int) -> Any:
-    """The kernels of this room, or their twin, for so many rows."""
+    """Return the kernels of this room, or their twin, as ``engine.select`` chooses for ``rows`` rows."""
     return engine.select(KERNEL_MODULE, fallback, rows * _ROW_BYTES)
 
 
@@ -243,12 +243,12 @@ def _left(located: Located, status: NDArray[np.uint8]) -> list[tuple[int, bytes]
 
 
 def valid_bits(status: NDArray[np.uint8]) -> pa.Buffer:
-    """The bitmap of the rows that are OK."""
+    """Return the bitmap of the rows that are OK."""
     return buffer(np.packbits(status == OK, bitorder="little"))
 
 
 def buffer(array: NDArray[Any]) -> pa.Buffer:
-    """The memory of an array as Arrow's."""
+    """Return an Arrow buffer over the memory of an array, without a copy."""
     return pa.py_buffer(array.data)
 
 

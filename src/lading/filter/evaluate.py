@@ -129,7 +129,7 @@ def _same_type(left: Values, right: Values) -> tuple[Values, Values]:
 
 
 def _compare_doubles(operator: Operator, left: Values, right: Values) -> Values:
-    """As SQL orders doubles: NaN equals NaN and is above all others; 0.0 equals -0.0."""
+    """Compare doubles in the order of SQL: NaN equals NaN and is above all others; 0.0 equals -0.0."""
     if not _has_nan(left) and not _has_nan(right):
         return _PLAIN[operator](left, right)
     nan_left, nan_right = pc.is_nan(left), pc.is_nan(right)

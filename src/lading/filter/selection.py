@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def select_fields(projection: Projection | None, condition: Filter | None, *others: str) -> frozenset[str]:
-    """The message fields that either reads, and ``others``; without a projection all."""
+    """Return the message fields that projection and condition read, and ``others``; all without a projection."""
     if projection is None:
         return frozenset(FIELDS)
     asked = {*projection.message_fields, *(condition.fields if condition else ()), *others}
@@ -20,6 +20,6 @@ def select_fields(projection: Projection | None, condition: Filter | None, *othe
 
 
 def select_keys(projection: Projection | None, condition: Filter | None) -> tuple[str, ...]:
-    """The header keys that either reads, each once."""
+    """Return the header keys that projection and condition read, each once."""
     shown = projection.header_keys if projection else ()
     return tuple(dict.fromkeys((*shown, *(condition.header_keys if condition else ()))))

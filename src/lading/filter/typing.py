@@ -49,7 +49,7 @@ STATE = Field("state")
 
 
 def nature(operand: Operand) -> Nature:
-    """What an operand is by itself."""
+    """Return the domain of an operand by itself; "open" for a header without a type, "null" for NULL."""
     match operand:
         case HeaderRef(_, type_) | AnyHeader(_, type_):
             return "open" if type_ is None else TYPE_DOMAINS[type_]
@@ -101,9 +101,9 @@ def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
 
 
 def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Literal:
-    """A constant in the form of its domain: instants in microseconds, bytes from text, ids from hex or UUID text.
+    """Convert a constant to its domain: instants to microseconds, text to bytes, ids from hex or UUID text.
 
-    LocalError where it has none, and for a state word that does not exist.
+    Raises LocalError if it cannot be converted, and for a state word that does not exist.
     """
     value = literal.value
     if not isinstance(value, str):

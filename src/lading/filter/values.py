@@ -44,7 +44,7 @@ class Numbers(NamedTuple):
     double: Values | None
 
     def as_double(self) -> Values:
-        """All values as doubles."""
+        """Return all values as doubles."""
         return pc.cast(self.whole, pa.float64(), safe=False) if self.double is None else self.double
 
 
@@ -88,7 +88,7 @@ class Messages:
             raise LocalError(f"the filter reads the message field {name!r}, which was not decoded") from None
 
     def distinct(self, header: HeaderRef) -> Distinct | None:
-        """The distinct values of a header as a Source, where it was typed as a dictionary."""
+        """Return the distinct values of a header as a Source; None unless it was typed as a dictionary."""
         if header.type is None:
             return None
         place = header.key, header.type, header.encoding
@@ -96,7 +96,7 @@ class Messages:
         return Distinct(place, array) if array is not None and pa.types.is_dictionary(array.type) else None
 
     def every(self, header: AnyHeader) -> OneHeader:
-        """The single entries of a header as a Source."""
+        """Return every single entry of a header as a Source."""
         if self._entries is None:
             self._entries = Entries.of(self.field("headers"))
         entries, parents = self._entries.every(header.key)
@@ -119,7 +119,7 @@ class Distinct:
         raise AssertionError(f"the message field {name!r} has no values of a header")
 
     def spread(self, result: pa.BooleanArray) -> Values:
-        """What holds of each value, for every message."""
+        """Return the result of each message, from the result of each distinct value."""
         return result.take(self._indices)
 
 
@@ -147,7 +147,7 @@ class OneHeader:
 
 
 def values(source: Source, operand: Operand, domain: Domain) -> Values:
-    """The operand's rows in ``domain``, null where absent or not convertible; a scalar for a constant."""
+    """Return the operand's rows in ``domain``, null where absent or not convertible; a scalar for a constant."""
     if domain is Domain.NUMBER:
         raise AssertionError("numbers have two forms: use numbers()")
     match operand:
@@ -162,7 +162,7 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
 
 
 def numbers(source: Source, operand: Operand) -> Numbers:
-    """The operand's rows as numbers, as exact as they are."""
+    """Return the operand's rows as numbers, as exact as they are."""
     match operand:
         case Literal():
             value = operand.value

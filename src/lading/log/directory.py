@@ -246,7 +246,7 @@ class DataDirectory:
         return [number for number in range(count) if is_empty(number)]
 
     def holds_messages(self, uuid: bytes, number: int) -> bool:
-        """Whether anything was ever written to a partition."""
+        """Return whether any message was ever written to a partition."""
         path = self.partition(uuid, number)
         return any(file_size(self._disk, path / name) for name in self._disk.names(path) if name.endswith(".log"))
 

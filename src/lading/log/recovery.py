@@ -76,7 +76,7 @@ class RecoveredLog:
 
 
 def is_new(names: Sequence[str]) -> bool:
-    """Whether no log was ever in a directory with these files."""
+    """Return whether a directory with these files has never held a log."""
     return watermark.FILE_NAME not in names and not segment_bases(names)
 
 

@@ -44,7 +44,7 @@ class StatesMark(NamedTuple):
     size_bytes: int
 
     def holds(self, data: bytes) -> bool:
-        """Whether the file still starts with these bytes."""
+        """Return whether ``data``, the file as it is now, starts with the bytes that were marked."""
         return len(data) >= self.size_bytes and google_crc32c.value(data[: self.size_bytes]) == self.crc
 
 
@@ -148,6 +148,6 @@ def next_epochs(epochs: Sequence[tuple[int, int]], epoch: int, first_offset: int
 
 
 def is_still_valid(epochs: Sequence[tuple[int, int]], epoch: int, offset: int) -> bool:
-    """Whether everything that a reader saw up to a position (epoch, next offset) is unchanged (design.md Log)."""
+    """Return whether all that a reader saw up to a position (epoch, next offset) is unchanged (design.md Log)."""
     following = next((first for number, first in epochs if number > epoch), None)
     return following is None or offset <= following

@@ -33,11 +33,11 @@ class PipelineWriter:
         return _writer, (type(self), self.job.text())
 
     def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
-        """In a task: classify and stage the messages of one range."""
+        """Classify and stage the messages of one range. Called in a task."""
         return write_range(self.job, piece, attempt)
 
     def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> StagedStepRows:
-        """In a task: stage rows that SQL steps returned."""
+        """Stage rows that SQL steps returned. Called in a task."""
         return stage_rows(self.job, rows, task_number(), attempt_name())
 
     def admit(self, batch: StagedBatch) -> None:

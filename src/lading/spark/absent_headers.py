@@ -29,9 +29,9 @@ _checked: set[str] = set()
 def warn_once_of_absent_headers(
     frame: str, transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]
 ) -> None:
-    """As ``warn_of_absent_headers``, but once for the actions on one DataFrame.
+    """Warn of absent headers as ``warn_of_absent_headers`` does, but once for all actions on one DataFrame.
 
-    A process that planned nothing for a minute is ended by Spark, and the next one looks again.
+    Spark ends a process that has planned nothing for a minute; the next one looks again.
     """
     if frame not in _checked and warn_of_absent_headers(transport, reading, ranges) and frame:
         _checked.add(frame)

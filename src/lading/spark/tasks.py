@@ -71,13 +71,13 @@ def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedR
 
 
 def attempt_name() -> str:
-    """In a task: return a name that no other attempt and no other task has."""
+    """Return a name for this attempt that no other attempt and no other task has. Called in a task."""
     context = _context()
     return f"{context.stageId()}-{context.taskAttemptId()}"
 
 
 def task_number() -> int:
-    """In a task: return its number in its job, the same for all attempts."""
+    """Return the number of this task in its job, the same for all attempts. Called in a task."""
     return _context().partitionId()
 
 

@@ -23,7 +23,7 @@ class PlannedBatch:
 
     @property
     def ranges(self) -> list[OffsetRange]:
-        """What it reads, however tasks cut it."""
+        """The offset ranges of the batch, however tasks cut them."""
         return [
             piece
             for topic, marks in self.end.items()
@@ -71,7 +71,7 @@ class Checkpoint:
             raise CorruptLog(f"{self.path} is not a valid checkpoint; delete it and rerun with --resume") from None
 
     def begin(self, batch: PlannedBatch) -> None:
-        """From now on this is the batch that a restart tries again, unless a manifest has it."""
+        """Write down the batch that a restart repeats, unless a manifest has it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_document(self.path, {"version": 1, "start": batch.start, "end": batch.end})
 

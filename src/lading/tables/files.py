@@ -53,7 +53,10 @@ def check_directory(what: str, directory: Path) -> None:
 
 
 def write_document(path: Path, document: Any) -> None:
-    """The JSON document at ``path``, replacing what was there in one step, on disk when this returns."""
+    """Write a JSON document to ``path`` in place of what was there, in one step; it is on disk when this returns.
+
+    Raises OSError that names ``path``.
+    """
     draft = path.with_name(f".{path.name}.draft")
     try:
         with draft.open("w") as file:

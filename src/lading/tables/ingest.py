@@ -170,7 +170,7 @@ class TableWriter:
         self.job = job
 
     def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
-        """In a task: write one range."""
+        """Write the messages of one range to staged files. Called in a task."""
         return write_range(self.job, piece, attempt)
 
     def publish(self, batch: StagedBatch) -> None:

@@ -89,7 +89,7 @@ class LocalExecutor:
 
 
 def end_with_parent() -> None:
-    """In a worker: end when the parent process has ended, even if it was killed. Ctrl-C is left to the parent."""
+    """End this worker process when its parent has ended, even if that was killed; leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is None:

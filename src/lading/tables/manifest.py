@@ -158,7 +158,7 @@ def _require_whole(document: Any, path: Path) -> None:
 
 
 def same_ranges(first: Sequence[OffsetRange], second: Sequence[OffsetRange]) -> bool:
-    """Whether two batches are of the same messages, however tasks cut them and epochs have grown since."""
+    """Return whether two batches have the same messages, however tasks cut them and epochs have grown since."""
     return [_place(piece) for piece in merge_ranges(first)] == [_place(piece) for piece in merge_ranges(second)]
 
 

@@ -28,7 +28,7 @@ class MicroBatchPlanner:
         self._targets = {topic: planner.end_offsets() for topic, planner in self._planners.items()}
 
     def next_offsets(self, positions: OffsetsDocument) -> OffsetsDocument:
-        """Where the next batch ends; ``positions`` when there is nothing new. DataLoss where messages are gone."""
+        """Return where the next batch ends: ``positions`` if nothing is new. Raises DataLoss if messages are gone."""
         ends = dict(positions)
         for topic, planner in self._planners.items():
             since = parse_document(topic, positions)
@@ -36,7 +36,7 @@ class MicroBatchPlanner:
         return ends
 
     def ranges(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
-        """One task's worth each."""
+        """Return the offset ranges between two positions, each the work of one task."""
         return [
             piece
             for topic, planner in self._planners.items()
@@ -44,7 +44,7 @@ class MicroBatchPlanner:
         ]
 
     def drop_removed_sources(self, batch: PlannedBatch) -> PlannedBatch:
-        """A batch that was begun with other sources as well: those that are gone stay where they were."""
+        """Return ``batch`` for the present sources: those removed since it was begun stay at its start."""
         ends = {topic: marks for topic, marks in batch.end.items() if topic in self._planners}
         return PlannedBatch(batch.start, {**batch.start, **ends})
 

@@ -22,7 +22,7 @@ EXAMPLES = (
 
 
 def parse_offsets(option: str, text: str) -> Word | dict[str, Any]:
-    """The option's value as a word or a document; SettingError names the option."""
+    """Parse an option's value, a word or a document. Raises SettingError that names the option."""
     word = text.strip()
     for known in WORDS:
         if word.lower() == known:
@@ -39,7 +39,7 @@ def parse_offsets(option: str, text: str) -> Word | dict[str, Any]:
 def resolve_offsets(
     option: str, value: Word | Mapping[str, Any], transport: Transport, meta: TopicMeta, other: Word
 ) -> PartitionOffsets:
-    """The positions that ``value`` means in the topic as it is now; partitions it does not name are at ``other``."""
+    """Return the positions that ``value`` means in the topic as it is now; partitions it omits are at ``other``."""
     if isinstance(value, str):
         return {part.number: to_partition_offset(meta, part, _edge(part, value)) for part in meta.partitions}
     if set(value) == {"timestamp"}:

@@ -32,13 +32,13 @@ class PartitionOffset:
     resumed_at: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """As it stands in the checkpoint."""
+        """Return the position as the checkpoint has it, to be read by ``parse``."""
         row: dict[str, Any] = {"topic_id": self.topic_id, "epoch": self.epoch, "offset": self.offset}
         return row if self.resumed_at is None else row | {"resumed_at": self.resumed_at}
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> PartitionOffset:
-        """The inverse of ``document``; SettingError for anything else."""
+        """Parse what ``document`` returned. Raises SettingError for anything else."""
         try:
             topic_id, epoch, offset = document["topic_id"], int(document["epoch"]), int(document["offset"])
             resumed_at = None if document.get("resumed_at") is None else int(document["resumed_at"])
@@ -55,12 +55,12 @@ PartitionOffsets = dict[int, PartitionOffset]
 
 
 def document(topic: str, marks: PartitionOffsets) -> OffsetsDocument:
-    """The offsets document of one topic."""
+    """Return the offsets document of one topic."""
     return {topic: {str(number): mark.document() for number, mark in sorted(marks.items())}}
 
 
 def parse_document(topic: str, offsets: Mapping[str, Any]) -> PartitionOffsets:
-    """The positions of ``topic`` in an offsets document; SettingError when it belongs to another topic."""
+    """Return the positions of ``topic`` in an offsets document. Raises SettingError if it belongs to another topic."""
     if topic not in offsets:
         others = ", ".join(map(repr, offsets))
         raise SettingError(
@@ -71,7 +71,7 @@ def parse_document(topic: str, offsets: Mapping[str, Any]) -> PartitionOffsets:
 
 
 def to_partition_offset(meta: TopicMeta, part: PartitionMeta, offset: int) -> PartitionOffset:
-    """A position in the log as it is now."""
+    """Return the position of ``offset`` in the log as it is now."""
     return PartitionOffset(meta.topic_id.hex() if meta.topic_id else None, part.epoch, offset)
 
 
@@ -92,7 +92,10 @@ class Loss:
 
 
 def find_loss(mark: PartitionOffset, meta: TopicMeta, part: PartitionMeta) -> Loss | None:
-    """Whether the position is lost: the topic is another one, a recovery cut the log back, or retention passed it."""
+    """Return what a position has lost, or None if every message from it on can still be read.
+
+    Messages are lost if the topic is another one, a recovery cut the log back, or retention has passed the position.
+    """
     position = ReaderPosition(bytes.fromhex(mark.topic_id) if mark.topic_id else None, mark.epoch, mark.offset)
     lost = find_log_loss(position, LogState(meta.topic_id, part.epochs, part.first_offset, part.end_offset))
     if lost is None:

@@ -52,7 +52,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options as Spark hands them over (keys in any case); SettingError names a wrong one and what it takes."""
+        """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
         values = _normal(options, SOURCE)
         where = values.get("where")
         return cls(
@@ -95,7 +95,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """The options as Spark hands them over; SettingError names a wrong one and what it takes."""
+        """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
         values = _normal(options, SINK)
         return cls(
             to=_required(values, "to", "a URL such as lading://127.0.0.1:7070"),
@@ -147,7 +147,7 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
 
 
 def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
-    """The options ``transport.*`` with their types; SettingError where one cannot have its type."""
+    """Return the options ``transport.*`` with their types. Raises SettingError for a value of another type."""
     given = _prefixed(values, "transport.")
     return {name: parse_option(name, text, prefix="transport.") for name, text in given.items()}
 

@@ -36,20 +36,20 @@ class OffsetRange:
         return self.end - self.start
 
     def document(self) -> dict[str, Any]:
-        """As JSON, for manifests."""
+        """Return the range as a JSON document for manifests, to be read by ``parse``."""
         row = {name: getattr(self, name) for name in ("topic", "partition", "topic_id", "epoch", "start", "end")}
         return row | ({"resumed": True} if self.resumed else {})
 
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> OffsetRange:
-        """The inverse of ``document``."""
+        """Parse what ``document`` returned."""
         return cls(**row)
 
 
 def split_ranges(
     topic: str, start: PartitionOffsets, end: PartitionOffsets, rows_max: int = ROWS_PER_PARTITION
 ) -> list[OffsetRange]:
-    """The ranges from ``start`` to ``end``, at most ``rows_max`` offsets each and about equal.
+    """Cut the offsets from ``start`` to ``end`` into ranges of at most ``rows_max`` offsets and about equal size.
 
     A position that was resumed begins where it says, a partition without a start at offset 0.
     """

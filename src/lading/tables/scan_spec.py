@@ -38,9 +38,9 @@ class ScanSpec:
         return parse(self.where, self.projection if self.projection.headers else None)
 
     def server_columns(self) -> str | None:
-        """The header columns in words, with the fields to go with them, for a server that filters and types.
+        """Describe the header columns, and the fields to go with them, for a server that filters and types.
 
-        None where the whole Batch is to come, because the condition is typed by no column.
+        None if the whole Batch has to come, because no column gives the condition its type.
         """
         if not self.projection.headers:
             return None

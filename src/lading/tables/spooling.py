@@ -35,7 +35,7 @@ class Spooled(SourceOptions):
 
 
 def refuse_queue(options: SourceOptions) -> None:
-    """A batch read of a queue would take messages from it: SettingError."""
+    """Raise SettingError for a queue: a batch read of it would take its messages, and could not be repeated."""
     if is_queue(options.from_):
         raise SettingError(
             f"{options.from_} is a queue: reading consumes its messages, so that a batch read could not be repeated. "
@@ -145,7 +145,7 @@ def _describe_exit(code: int) -> str:
 
 
 def _first_line(stream: IO[bytes]) -> dict[str, Any]:
-    """What the child says first; a LadingError where it says nothing in time."""
+    """Return the first line of the child's output as JSON. Raises LadingError if it does not come in time."""
     lines: list[bytes] = []
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()

@@ -61,12 +61,12 @@ class TableJob:
     transport: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the job as JSON, to be read by ``parse``."""
         return json.dumps(self.__dict__)
 
     @classmethod
     def parse(cls, text: str) -> TableJob:
-        """The inverse of ``text``."""
+        """Parse what ``text`` returned."""
         return cls(**json.loads(text))
 
     @property
@@ -285,7 +285,7 @@ class HashingFile(io.RawIOBase):
         return f"{HASH_NAME}:{self._digest.hexdigest()}"
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True: the file takes data (io.RawIOBase)."""
         return True
 
     def write(self, data: Any) -> int:
@@ -305,7 +305,7 @@ class HashingFile(io.RawIOBase):
             done += self._file.write(waiting[done:])
 
     def tell(self) -> int:
-        """Bytes taken."""
+        """Return the number of bytes taken so far."""
         return self.size_bytes
 
     def sync(self) -> None:

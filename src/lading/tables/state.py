@@ -53,7 +53,7 @@ class PipelineStateDirectory:
         return 0 if known is None else int(known["number"])
 
     def note_published(self, number: int) -> None:
-        """All files up to this manifest are published."""
+        """Write down that all files up to manifest ``number`` are published."""
         write_document(self.own / "published.json", {"number": number})
 
     @property
@@ -67,8 +67,11 @@ class PipelineStateDirectory:
 
     @classmethod
     def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> PipelineStateDirectory:
-        """The state in ``directory``, made when there is none; LocalError when it belongs to another owner: a topic
-        that is ingested, or a pipeline by its id, and where the directory cannot be written to."""
+        """Open the state in ``directory``, and create it if there is none.
+
+        ``owner`` is the topic that is ingested, or the id of a pipeline. Raises LocalError if the state belongs to
+        another owner, or the directory cannot be written to.
+        """
         path = directory / OWN / "pipeline.json"
         known = read_document(path)
         if known is None:

@@ -44,13 +44,13 @@ class StagedStepRows:
     counts: Mapping[str, int]
 
     def text(self) -> str:
-        """As JSON: it travels in a row of Spark."""
+        """Return the result as JSON, to be read by ``parse``: it travels in a row of Spark."""
         files = [file.document() for file in self.files]
         return json.dumps({"task": self.task, "files": files, "counts": dict(self.counts)})
 
     @classmethod
     def parse(cls, text: str) -> StagedStepRows:
-        """The inverse of ``text``."""
+        """Parse what ``text`` returned."""
         held = json.loads(text)
         return cls(held["task"], tuple(DataFile(**row) for row in held["files"]), held["counts"])
 
@@ -247,7 +247,10 @@ def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str])
 
 
 def table_path(state: PipelineStateDirectory, file: DataFile) -> Path:
-    """The table of a file; manifests hold it relative to the state directory, so that both can be moved together."""
+    """Return the directory of the table that a file belongs to.
+
+    Manifests have it relative to the state directory, so that both can be moved together.
+    """
     return Path(os.path.normpath(state.directory / file.table))
 
 

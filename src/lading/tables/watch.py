@@ -69,7 +69,7 @@ class ManifestWatch:
             self.lag = sum(_lag(planner, self._positions) for planner in self._planners)
 
     def _forget(self) -> None:
-        """What lies before the batch that was published last is not read again: a replay begins there."""
+        """Let the planners forget what lies before the batch that was published last: a replay begins there."""
         for planner in self._planners:
             if planner.options.topic in self._positions:
                 planner.commit(parse_document(planner.options.topic, self._positions))
