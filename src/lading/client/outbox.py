@@ -30,5 +30,5 @@ class Outbox:
 
     @property
     def count(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         return self.gathering.count + sum(batch.num_rows for batch, _ in self.waiting)

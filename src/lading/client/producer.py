@@ -208,7 +208,7 @@ class Producer:
 
     @property
     def unsent(self) -> int:
-        """How many messages wait: collected, or kept after a failure."""
+        """The number of messages that wait: collected, or kept after a failure."""
         return sum(outbox.count for outbox in list(self._outboxes.values()))
 
     def close(self) -> None:
@@ -364,7 +364,7 @@ class Producer:
 
 
 def _is_fatal(error: Exception) -> bool:
-    """Whether the error is fatal: resending the batch cannot succeed."""
+    """Return whether resending the batch cannot succeed."""
     if isinstance(error, Refusal):
         return error.reason not in RETRIABLE_REASONS
     return not isinstance(error, RemoteError)

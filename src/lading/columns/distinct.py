@@ -37,7 +37,7 @@ class DistinctCount:
 
     @property
     def count(self) -> int:
-        """How many distinct values were seen."""
+        """The number of distinct values that were seen."""
         if self.exact:
             return len(self._smallest)
         return round((HASHES_KEPT - 1) * 2.0**64 / float(self._smallest[-1]))

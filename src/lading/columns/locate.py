@@ -94,7 +94,7 @@ class Entries:
         return len(self.lists) - 1
 
     def last(self, key: str) -> NDArray[np.int64]:
-        """Per message the entry that holds the key last, or -1."""
+        """Return for each message the entry that holds the key last, or -1."""
         found = np.empty(self.rows, np.int64)
         wanted = np.frombuffer(key.encode(), np.uint8)
         inputs = (_read_only(part) for part in (self.lists, self._keys, self._key_offsets, wanted))
@@ -125,7 +125,7 @@ class Entries:
 
 
 def _binary(array: pa.Array[Any]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The offsets and bytes of a string or binary array, sliced or not."""
+    """Return the offsets and bytes of a string or binary array, sliced or not."""
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):
         ends = np.zeros(len(array) + 1, np.int32)

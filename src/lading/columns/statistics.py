@@ -210,7 +210,7 @@ def _kind_word(kind: int) -> str:
 
 
 def _readable(kind: int, data: bytes) -> Any:
-    """The value as JSON can hold it: text and numbers as they are, other bytes as 0x and hex."""
+    """Return the value as JSON can hold it: text and numbers as they are, other bytes as 0x and hex."""
     try:
         value = decode_value(kind, data)
     except CorruptError:

@@ -97,7 +97,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
-    """The tokens with names quoted; FilterError at the first that the filter does not know."""
+    """Yield the tokens with names quoted. Raises FilterError at the first that the filter does not know."""
     position = 0
     while position < len(tokens):
         token = tokens[position]
@@ -147,7 +147,7 @@ def _is_word(text: str) -> bool:
 
 
 def _placed(kind: TokenType, text: str, start: int, end: int) -> Token:
-    """A token whose column is its position in the text, so that a parse error tells it."""
+    """Return a token whose column is its position in the text, so that a parse error tells it."""
     return Token(kind, text, line=1, col=start, start=start, end=end)
 
 

@@ -235,14 +235,14 @@ class _Reader:
         return Literal(None)
 
     def _sides(self, node: exp.Expr, *parts: exp.Expr) -> list[Operand]:
-        """The operands of one predicate; ``any`` means one value at a time, so that it can stand there once only."""
+        """Return the operands of one predicate; ``any`` means one value at a time, so it can stand there only once."""
         sides = [self._operand(part) for part in parts]
         if sum(isinstance(_innermost(side), AnyHeader) for side in sides) > 1:
             self._refuse("any(...) may appear only once per comparison", node)
         return sides
 
     def _typed(self, node: exp.Expr, sides: list[Operand], *, ordered: bool) -> tuple[list[Operand], Domain]:
-        """The sides with their constants in the form of their common domain, and that domain."""
+        """Return the sides with their constants in the form of their common domain, and that domain."""
         with self._placed(node):
             domain = common_domain(sides, ordered=ordered)
             return [constant(side, domain, sides) if isinstance(side, Literal) else side for side in sides], domain

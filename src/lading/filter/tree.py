@@ -147,7 +147,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of ``terms``, in three-valued logic."""
+    """True if one of ``terms`` is, in three-valued logic."""
 
     terms: tuple[Condition, ...]
 

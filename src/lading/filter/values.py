@@ -205,7 +205,7 @@ def constant_as(literal: Literal, type_: pa.DataType) -> Any:
 
 
 def _open(source: Source, operand: Operand) -> Located | None:
-    """The located values of an operand that takes the other side's type; None for one that has its own."""
+    """Return the located values of an operand that takes the other side's type; None for one that has its own."""
     match operand:
         case HeaderRef(_, None) | AnyHeader(_, None):
             return source.locate(operand)
@@ -215,7 +215,7 @@ def _open(source: Source, operand: Operand) -> Located | None:
 
 
 def _own(source: Source, operand: Operand) -> Values:
-    """The rows of an operand that has a type of its own, in that type."""
+    """Return the rows of an operand that has a type of its own, in that type."""
     match operand:
         case HeaderRef(_, type_) | AnyHeader(_, type_) if type_ is not None:
             before = _typed_before(source, operand, type_)

@@ -94,7 +94,7 @@ def _read(path: Path) -> tuple[int | None, bool]:
 
 
 def _is_header_whole(wal: bytes) -> bool:
-    """Whether the checksum of SQLite's WAL header holds."""
+    """Return whether the checksum of SQLite's WAL header holds."""
     magic, *_, first, second = _WAL_HEADER.unpack_from(wal)
     words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", wal[:24])
     low = high = 0

@@ -290,7 +290,7 @@ class Segment:
         return limit
 
     def _check(self, region: Region, start: LogPosition, stop: LogPosition) -> bool:
-        """Whether chunks with correct CRCs lead from ``start`` to ``stop``; nothing is checked twice."""
+        """Return whether chunks with correct CRCs lead from ``start`` to ``stop``; nothing is checked twice."""
         if not self._checked.missing(start.position, stop.position):
             return True
         at, offset = start.position, start.offset

@@ -62,9 +62,9 @@ def main(arguments: list[str]) -> int:
 
 
 def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) -> None:
-    """Be the one who fills the spool, when the one before has ended: a stream that goes on is often begun before that.
+    """Wait until the process that fills the spool has ended, and become the one that does.
 
-    SpoolLocked where it does not end.
+    A stream that goes on is often begun before the one before it has ended. Raises SpoolLocked if that does not end.
     """
     until = time.monotonic() + TAKEN_WAIT_S
     while True:
@@ -78,7 +78,7 @@ def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) 
 
 
 class _Told:
-    """What comes on standard input."""
+    """The commands that come on standard input."""
 
     def __init__(self) -> None:
         self.done = 0

@@ -98,7 +98,7 @@ def _fill(
 
 
 def _again(message: QueuedMessage, known: dict[tuple[object, ...], None]) -> bool:
-    """Whether it was appended before; only a message that was given before can have been."""
+    """Return whether a message was appended before; only a repeated delivery can have been."""
     identity = message.identity
     if message.attempts > 1 and identity in known:
         return True

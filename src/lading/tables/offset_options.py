@@ -59,7 +59,7 @@ def resolve_offsets(
 
 
 def _for_topic(option: str, value: Mapping[str, Any], meta: TopicMeta) -> Mapping[str, Any]:
-    """The partitions' part of a document that may be headed by the topic's name."""
+    """Return the partitions' part of a document that may be headed by the topic's name."""
     if all(isinstance(key, str) and key.isdigit() for key in value):
         return value
     for name in (meta.name, f"{meta.stream}.{meta.topic}", meta.topic):

@@ -88,7 +88,7 @@ def limit_rows(start: PartitionOffsets, end: PartitionOffsets, rows_max: int) ->
 
 
 def _first(number: int, start: PartitionOffsets, until: PartitionOffset) -> int:
-    """The first offset on the way to ``until``; its own where that was reached before, however it was."""
+    """Return the first offset of the range that ends at ``until``; the end itself if the start has reached it."""
     since = start.get(number)
     if since == until:
         return until.offset

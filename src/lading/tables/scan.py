@@ -215,7 +215,7 @@ class _RangeReader:
                 yield fetched, here
 
     def _fetch(self, position: int, end: int) -> FetchResult:
-        """The next chunks; waits while nothing is readable yet, for a broker that restarts."""
+        """Fetch the next chunks; wait while nothing is readable yet, for a broker that restarts."""
         piece = self._piece
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while True:

@@ -249,12 +249,12 @@ def _held(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def _type_for(held: list[pa.DataType], own: pa.DataType) -> pa.DataType:
-    """The type of a column in a file that begins with chunks of these types: a dictionary if all of them are."""
+    """Return the type of a column in a file that begins with chunks of these types: a dictionary if all of them are."""
     return held[0] if all(pa.types.is_dictionary(type_) for type_ in held) else own
 
 
 def _one_form(chunks: list[Any], type_: Any) -> pa.ChunkedArray[Any]:
-    """A column whose values repeat in some of the chunks, and in others perhaps not, in the form of its file."""
+    """Convert the chunks of a column to the form of its file: values may repeat in some chunks and not in others."""
     dictionaries = pa.types.is_dictionary(type_)
     if not dictionaries:
         plain: list[Any] = [

@@ -202,7 +202,7 @@ class _Topic:
 
 
 def _topics_at(path: Path) -> Iterator[_Topic]:
-    """What lies at ``path``: a data directory, a topic, or a partition with or without a topic around it."""
+    """Return the topics at ``path``: a data directory, a topic, or a partition with or without a topic around it."""
     if not path.is_dir():
         raise LocalError(
             f"directory {path} does not exist; a server is named with its scheme, like lading://127.0.0.1:7070"
@@ -229,7 +229,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _runs(span: Span) -> list[Run]:
-    """The chunks of a span; of a damaged one the messages that its dialect finds intact."""
+    """Return the chunks of a span; of a damaged one the messages that its dialect finds intact."""
     whole = runs(span.region, span.start, span.end, verify=False)
     return [dialect(run.dialect).salvage(run) for run in whole] if span.damaged else whole
 

@@ -106,7 +106,7 @@ class Channel:
         return self._lane(partition).finish(subscriber, offsets)
 
     def requeue(self, subscriber: Subscriber, partition: int, offset: int, delay_us: int, *, now_us: int) -> None:
-        """Deliver a message again, to anybody, after a delay; Refusal NOT_IN_FLIGHT or TOO_MANY_DEFERRED."""
+        """Deliver a message again, to any subscriber, after a delay; Refusal NOT_IN_FLIGHT or TOO_MANY_DEFERRED."""
         self._lane(partition).requeue(subscriber, offset, delay_us, now_us)
 
     def touch(self, subscriber: Subscriber, partition: int, offset: int, *, now_us: int) -> None:
@@ -223,7 +223,7 @@ class Channel:
         return lane
 
     def drop_lanes(self, count: int) -> None:
-        """Only the first ``count`` partitions are left; their messages are with nobody any more."""
+        """Keep only the first ``count`` partitions; the messages of the others are in flight no more."""
         for lane in self.lanes[count:]:
             lane.seek(lane.partition.log.last_stable_offset)
         del self.lanes[count:]

@@ -135,7 +135,7 @@ class Channels(Component):
         return [channels[name] for name in sorted(channels)]
 
     def delete(self, channel: Channel) -> None:
-        """Delete the channel with all it knows; its subscribers are told."""
+        """Delete the channel with all it knows, and notify its subscribers."""
         if not channel.ephemeral:
             self._store.remove(channel.topic, channel.name)
         self._close(channel, f"channel {channel.name!r} of topic {channel.topic.flat_name!r} was deleted")

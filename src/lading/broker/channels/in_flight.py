@@ -143,7 +143,7 @@ class InFlightTracker:
         return at
 
     def requeue(self, subscriber: Subscriber, offset: int, delay_us: int, now_us: int) -> None:
-        """Deliver it again, to anybody, after a delay (none in an ordered lane)."""
+        """Deliver a message again, to any subscriber, after a delay (none in an ordered lane)."""
         attempts, _ = self._require_in_flight(subscriber, offset)
         delay_us = 0 if self.ordered else delay_us
         if delay_us > 0 and len(self.out_of_window) >= OUT_OF_WINDOW_MAX and self.out_of_window.get(offset) is None:

@@ -81,7 +81,7 @@ class AccessControl(Component):
         return bool(self.table.users)
 
     def admit(self, *, is_open: bool) -> Principal | None:
-        """Return who a client is that has not logged in, or None if it has to.
+        """Return the principal of a client that has not logged in, or None if it has to.
 
         ``is_open`` says that the endpoint takes strangers even though users are set up (``allow_unauthenticated``):
         their rights are those of the user ``ANONYMOUS``.
@@ -91,11 +91,11 @@ class AccessControl(Component):
         return self._remember(Principal(""))
 
     def trust(self) -> Principal:
-        """Return the principal of who has shown a token of the settings, and may do everything."""
+        """Return the principal of a caller that has shown a token of the settings, and may do everything."""
         return self._remember(Principal("", is_trusted=True))
 
     def accept(self, name: str) -> Principal:
-        """Return the principal of a user who has shown the password; Refusal if the user is gone or inactive."""
+        """Return the principal of a user whose password was checked. Raises Refusal if the user is gone or inactive."""
         user = self.table.users.get(name)
         if user is None:
             raise credentials_refusal()
@@ -200,7 +200,7 @@ class AccessControl(Component):
             )  # fmt: skip
 
     def count_rules(self, principal: Principal) -> int:
-        """Return how many rules there are for a principal; 1 for who may do everything."""
+        """Return the number of rules of a principal; 1 for one that may do everything."""
         if self.is_administrator(principal):
             return 1
         return len(self.table.rules.get(principal.name, ())) + len(self.table.rules.get(EVERYBODY, ()))

@@ -108,7 +108,7 @@ def _salvaged(span: Span) -> tuple[int, int, Bytes, int]:
 
 
 def _chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
-    """One chunk with the messages of the rows from ``first`` to ``last``, which lie one behind the other."""
+    """Return one chunk with the messages of the rows from ``first`` to ``last``, which are consecutive."""
     rows = found.chunks[first:last]
     body = found.region[int(rows[0, BODY_START]) : int(rows[-1, BODY_END])]
     array = np.empty(ENVELOPE_BYTES + body.size, np.uint8)

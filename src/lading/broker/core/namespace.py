@@ -191,7 +191,7 @@ class Namespace:
         now_us: int,
         settings: TopicSettings,
     ) -> Topic:
-        """Make a topic that nobody can find yet and that may have so many partitions, but has none.
+        """Create a topic without partitions that lookups do not find yet, and that may have so many partitions.
 
         Without an id it has the lowest that is free.
         """
@@ -242,7 +242,7 @@ class Namespace:
         self._topics_by_uuid[topic.uuid] = topic
 
     def unlink_topic(self, topic: Topic) -> None:
-        """Let nobody find the topic any more."""
+        """Remove the topic from lookups."""
         self.forget_routes()
         del topic.stream.topics[topic.id]
         del self._topics_by_flat_name[topic.flat_name]

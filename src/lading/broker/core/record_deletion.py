@@ -7,7 +7,7 @@ from .topology import Partition
 
 
 def delete_before(partition: Partition, offset: int) -> None:
-    """Delete all messages before ``offset`` for every reader. Raises Refusal for an offset that nobody sees yet."""
+    """Delete all messages before ``offset`` for every reader. Raises Refusal for one that is not visible yet."""
     log = partition.log
     if not 0 <= offset <= log.last_stable_offset:
         raise Refusal(

@@ -133,7 +133,7 @@ class Partition:
         return cancel
 
     def notify_readers(self) -> None:
-        """More messages may be seen now: call back everybody who waits."""
+        """Call back all readers that wait: more messages may be visible now."""
         if self.read_waiters:
             waiting, self.read_waiters = self.read_waiters, []
             for callback in waiting:

@@ -137,7 +137,7 @@ def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int
 
 
 def update_last_stable_offset(partition: Partition) -> None:
-    """Let readers see up to what is not decided, and call back those who wait for more."""
+    """Let readers see up to the first undecided message, and call back those that wait for more."""
     partition.log.hold_last_stable_offset(
         None if partition.writers is None else partition.writers.first_unstable_offset
     )

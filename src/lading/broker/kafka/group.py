@@ -74,7 +74,7 @@ class JoinGroupRequest(NamedTuple):
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
     def new_member(self) -> str:
-        """Return a member id that nobody else has."""
+        """Return a member id that no other member has."""
         return f"{self.instance or self.client_id}-{uuid.uuid4()}"
 
 
@@ -211,7 +211,7 @@ class KafkaGroup:
             )
 
     def fenced_instance_error(self, instance: str) -> Refusal:
-        """Return what the former member of an instance is told."""
+        """Return the Refusal for the former member of an instance."""
         return Refusal(
             Reason.MEMBER_REPLACED,
             f"group instance {instance!r} of {self.name!r} is fenced: another member "
@@ -219,11 +219,11 @@ class KafkaGroup:
         )
 
     def rebalance_error(self) -> Refusal:
-        """Return what a member is told that must join again."""
+        """Return the Refusal for a member that must join again."""
         return Refusal(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} is rebalancing; rejoin the group")
 
     def join_result(self, member: KafkaGroupMember, *, members: bool) -> JoinGroupResult:
-        """Return what a member of this generation is told; the ``members`` only if it is to divide the work."""
+        """Return the result for a member of this generation, with ``members`` if it is to divide the work."""
         return JoinGroupResult(
             self.generation,
             self.protocol_type,
@@ -242,7 +242,7 @@ class KafkaGroup:
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is missing any more."""
+        """Whether all members have joined."""
         return not self.named and all(one.joining is not None for one in self.members.values())
 
 

@@ -154,7 +154,7 @@ class KafkaGroupCoordinator(Component):
                 del self._groups[group.name]
 
     def stop(self) -> None:
-        """Answer everybody who waits: the broker stops."""
+        """Answer all callers that wait: the broker stops."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.refuse(Refusal(Reason.STOPPING, "the broker is shutting down; retry later"))

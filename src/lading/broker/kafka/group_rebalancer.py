@@ -62,7 +62,7 @@ class GroupRebalancer:
         self.complete_when_ready(group, now_us)
 
     def complete_when_ready(self, group: KafkaGroup, now_us: int) -> None:
-        """Begin the next generation if nobody is missing."""
+        """Begin the next generation if all members have joined."""
         waits = group.members and group.delay_until_us is not None
         if group.state is GroupState.PREPARING and not waits and group.all_joined:
             self._complete(group, now_us)

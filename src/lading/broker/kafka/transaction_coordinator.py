@@ -83,9 +83,9 @@ class TransactionCoordinator(Component):
                     self._orphans.add((place, writer))
 
     def skip_known_ids(self, partitions: Iterable[Partition]) -> None:
-        """Give out no id that the partitions know: a catalog that was lost would give it to somebody else.
+        """Skip the producer ids that the partitions know: if the catalog was lost, it would assign them again.
 
-        Its batches would then be taken for repetitions of what the first owner sent.
+        The batches of the second owner would then be taken for repetitions of what the first one sent.
         """
         written = [
             one.identity.producer_id for place in partitions for one in self._produced.list_active_producers(place)
@@ -97,7 +97,7 @@ class TransactionCoordinator(Component):
     def init_producer_id(
         self, name: str | None, timeout_us: int, known: ProducerIdAndEpoch | None, *, now_us: int
     ) -> PendingResult[ProducerIdAndEpoch]:
-        """Return an identity to produce under. Who had the name before is shut out, and what it left open aborted.
+        """Return an identity to produce under, fence the name's former owner, and abort its open transaction.
 
         ``known`` is the identity that the caller has had; PRODUCER_FENCED where the name has gone on since.
         """

@@ -16,7 +16,7 @@ from ..core.topology import Partition
 
 
 class ProducerState(StrEnum):
-    """What a producer with a name is doing."""
+    """The state of a producer with a name."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -46,7 +46,7 @@ COMMITS: Final = frozenset({ProducerState.COMMITTING, ProducerState.COMMITTED})
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer writes under."""
+    """The identity that a producer writes under."""
 
     producer_id: int
     epoch: int

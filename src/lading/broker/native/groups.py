@@ -128,7 +128,7 @@ class NativeGroups(Component):
         self._assign_anew(self._groups_reading(topic), topic, len(topic.partitions))
 
     def on_topic_deleted(self, topic: Topic) -> None:
-        """Forget the topic: nobody reads it any more."""
+        """Forget the topic: it has no readers any more."""
         groups = self._groups_reading(topic)
         for group in groups:
             for member in group.members.values():
@@ -183,7 +183,7 @@ class NativeGroups(Component):
         return self._groups.keys()
 
     def members(self, group: str) -> tuple[int, list[str]]:
-        """Return the generation, and who is in it; nobody if there is no such group."""
+        """Return the generation and the members; none if there is no such group."""
         found = self._groups.get(group)
         return (0, []) if found is None else (found.generation, list(found.members))
 

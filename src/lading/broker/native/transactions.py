@@ -147,7 +147,7 @@ class NativeTransactions(Component):
         return CommitResult(winners, repeated)
 
     def abort(self, ids: Collection[int], *, now_us: int) -> None:
-        """Nobody will see their blocks; those that are not open are left as they are."""
+        """Abort transactions: readers never see their blocks. Those that are not open are left as they are."""
         self._decide(None, (), {one for one in ids if one in self._open}, now_us)
 
     @property

@@ -42,7 +42,7 @@ class ConnectionBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether one more would be too many."""
+        """Whether the bound is reached: there is no room for another connection."""
         return self.used >= self.connections_max
 
     def make_room(self) -> bool:

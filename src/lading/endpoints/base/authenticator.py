@@ -48,7 +48,7 @@ class Authenticator:
         self._unlogged_count = 0
 
     async def log_in(self, name: str, password: str, host: str) -> Principal:
-        """Return who has this name and password. ``host`` is the client's address without its port.
+        """Return the principal with this name and password. ``host`` is the client's address without its port.
 
         Raises Refusal: INVALID_CREDENTIALS for unknown names and wrong passwords alike, after a pause that grows with
         their number, and USER_INACTIVE, told only to who knows the password. While no users are set up everybody is
@@ -112,7 +112,7 @@ class Authenticator:
         return self._throttle.failures_count
 
     def close(self) -> None:
-        """Check no more passwords; who waits for it is cancelled."""
+        """Check no more passwords, and cancel the logins that wait for a check."""
         self._is_closed = True
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)

@@ -55,7 +55,7 @@ class BusyPoll:
             self._call_soon(self._look)
 
     def _look(self) -> None:
-        """One turn of the loop that does not sleep, and the next one while the time is not up."""
+        """Give the loop a turn that does not sleep, and come back for the next until the time is up."""
         assert self._call_soon is not None
         if self._clock_ns() - self._served_ns < self._limit_ns:
             self._give_way()

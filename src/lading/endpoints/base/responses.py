@@ -45,7 +45,7 @@ class Slot:
 
 
 class ResponseQueue:
-    """What a connection still has to be answered; closed until ``open``, and again after ``close``."""
+    """The responses that a connection still has to send, in order; closed until ``open``, and again after ``close``."""
 
     __slots__ = (
         "_call_soon", "_is_blocked", "_is_piece_due", "_joined_bytes", "_labels", "_on_flushed", "_outgoing",
@@ -108,7 +108,7 @@ class ResponseQueue:
             self._send(parts)
 
     def push(self, data: Bytes) -> None:
-        """Send what answers no request, between responses; it is counted by who pushes it, if at all."""
+        """Send bytes that answer no request, between responses; the caller counts them, if they are counted."""
         if self._outgoing:
             self._outgoing.append(data)
         elif self._sink is not None:

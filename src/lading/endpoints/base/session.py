@@ -126,7 +126,7 @@ class ConnectionHandle(Protocol):
         """Return what a logger takes as ``extra`` for a line about this connection."""
 
     def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Count what nobody could be told in the protocol."""
+        """Count what could not be reported in the protocol."""
 
 
 class ProtocolSession(ABC):
@@ -158,11 +158,11 @@ class ProtocolSession(ABC):
     # -- what the connection calls
 
     def begin(self, peer: Peer, now_us: int) -> bool:
-        """Take note of who has connected. Return whether the client may stay."""
+        """Take note of the peer that has connected. Return whether the client may stay."""
         return True
 
     def last_word(self) -> bytes:
-        """Return what a client is told for which there is no place."""
+        """Return the message for a client for which there is no room."""
         return b""
 
     def wrap(self, sink: Sink) -> Sink:

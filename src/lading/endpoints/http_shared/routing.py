@@ -89,7 +89,7 @@ class Router:
         self._sent_bytes = metrics.sent_bytes.values
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         request = Request(scope, receive)
         parts = _parts_of(scope["raw_path"])
         route, parameters, allowed = self._match(scope["method"], parts or ())

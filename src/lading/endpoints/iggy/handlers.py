@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class FormHandlers(NamedTuple):
-    """What takes and gives messages in one form."""
+    """The senders and pollers of messages in one form."""
 
     sender: type[Sender]
     poller: type[Poller]
@@ -56,7 +56,7 @@ FORMS: Final[Mapping[MessageForm, FormHandlers]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleaseHandlers:
-    """What takes and gives messages of the clients of one release."""
+    """The senders and pollers for the clients of one release."""
 
     release: Release
     sender: Sender
@@ -64,7 +64,7 @@ class ReleaseHandlers:
 
 
 class IggyHandlers:
-    """What answers the requests of all sessions of one listener."""
+    """The handlers of the requests of all sessions of one listener."""
 
     def __init__(self, services: Services, name: str, settings: IggyListener, transport: int) -> None:
         self.name: Final = name

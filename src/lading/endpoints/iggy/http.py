@@ -329,7 +329,7 @@ _END: Final = (1 << 63) - 1
 
 
 def _fields(path: Parameters, caller: HttpCaller) -> dict[str, Any]:
-    """The fields that a path says, as the broker counts."""
+    """Return the fields that the path names, as the broker counts them."""
     release = caller.release
     if not release.has_users:
         return {name: _PATH_FORMS[name](text) for name, text in path.items()}

@@ -53,7 +53,7 @@ class HttpCallers:
         return self._told or JSON_RELEASES["0.0.40"]
 
     def identify(self, request: Request) -> HttpCaller:
-        """Return who sends a request; Refusal for a token that is not valid."""
+        """Return the caller that sent a request. Raises Refusal for a token that is not valid."""
         shown = request.headers.get("authorization", "")
         token = shown[len(_BEARER) :].strip()
         # clients show an empty one before they log in
@@ -80,7 +80,7 @@ class HttpCallers:
         return self._access.accept(claims.name)
 
     def _stranger(self, request: Request, principal: Principal | None = None) -> HttpCaller:
-        """Who shows no token, or the operator's."""
+        """Return a caller that has shown no token, or the operator's, which has a ``principal``."""
         client = self._client(request, self.first)
         client.log_in(self._logins.admit() if principal is None else principal, None)
         return HttpCaller(self.first, client)

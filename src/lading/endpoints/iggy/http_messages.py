@@ -79,7 +79,7 @@ class HttpMessages:
         self._carrying = Carrying(services, name, CURRENT_POLLED, default=settings.carrier)
 
     async def send(self, client: Client, stream: Identifier, topic: Identifier, body: bytes) -> SentMessages | None:
-        """Append the messages of a body and wait until they last; what is given the current generation is told.
+        """Append the messages of a body, and wait until they are durable. Return their place for a current client.
 
         ``stream`` and ``topic`` are counted as the broker does. BodyError, Refusal and MalformedMessage append nothing.
         """
@@ -111,7 +111,7 @@ class HttpMessages:
         return None
 
     def _require(self, client: Client, stream: Identifier, topic: Identifier, right: Right) -> None:
-        """Refusal unless the client has a right on the topic; nobody is told more without one."""
+        """Raise Refusal unless the client has the right on the topic; it then learns nothing more about it."""
         require = requirement_of(self._broker, client.principal)
         if require is not None:
             require(self._broker.topology.topic(stream, topic), right)

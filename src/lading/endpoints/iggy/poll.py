@@ -197,7 +197,7 @@ def _fit_and_identify(fit: Fit, topic: bytes, partition: int, batch: pa.RecordBa
 
 
 def _head_size(payload: memoryview, head: PollHead) -> int:
-    """Bytes of consumer, stream, topic and partition (iggy.md A3); any size where they are cut short."""
+    """Return the bytes of consumer, stream, topic and partition (iggy.md A3); any size if they are cut short."""
     at, identifiers_count, partition_bytes = head
     for _ in range(identifiers_count):
         if at + 2 > len(payload):

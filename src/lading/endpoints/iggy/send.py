@@ -104,7 +104,7 @@ class Sender:
 
 
 def _head_size(payload: memoryview) -> int:
-    """Bytes of stream, topic and partitioning: three times kind, length, value (iggy.md A2)."""
+    """Return the bytes of stream, topic and partitioning: three times kind, length, value (iggy.md A2)."""
     at = 0
     for _ in range(3):
         if at + 2 > len(payload):

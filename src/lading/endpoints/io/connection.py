@@ -91,7 +91,7 @@ class SessionConnection(Guarded):
         """Return what was written and the client has not taken yet."""
 
     def _lose(self) -> None:
-        """The client is gone, or may not stay."""
+        """End the session: the client has gone, or may not stay."""
         session = self.session
         session.is_lost = True
         session.lose()
@@ -139,7 +139,7 @@ class SessionConnection(Guarded):
         self.gate.settle(self)
 
     def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Count what nobody could be told in the protocol."""
+        """Count what could not be reported in the protocol."""
         self.gate.count_dropped(reason, count)
 
     def wait_for_disk(self) -> None:
@@ -244,7 +244,7 @@ class SessionServer:
             connection.abort()
 
     def admit(self, connection: SessionConnection, host: str) -> bool:
-        """Return whether there is a place for one more."""
+        """Give a connection a place. Return whether there is one."""
         if not self.gate.admit(connection, host):
             return False
         self._connections.add(connection)

@@ -42,7 +42,7 @@ class GuardedConnection(WatchedConnection, AdmittedConnection, Protocol):
 
 
 class Gate:
-    """Who is connected to one endpoint."""
+    """The connections of one endpoint, and its limits on them."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Gate:
         connection.abort()
 
     def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Count what nobody could be told in the protocol."""
+        """Count what could not be reported in the protocol."""
         self._metrics.dropped.values[self._name, reason] += count
 
 

@@ -54,7 +54,7 @@ class QuicConnections(SessionServer):
         self._by_id[connection_id] = connection
 
     def remove_id(self, connection_id: bytes) -> None:
-        """Bring datagrams with this id to nobody."""
+        """Drop datagrams with this id from now on."""
         self._by_id.pop(connection_id, None)
 
     def settle_handshake(self, connection: QuicClientConnection) -> None:
@@ -155,7 +155,7 @@ class QuicClientConnection(SessionConnection):
             self._vanish()
 
     def _open(self) -> None:
-        """The handshake is done: the client is who it says it is, as far as its address goes."""
+        """Begin the session after the handshake, which has shown that the client can be reached at its address."""
         self._is_open = True
         self._side.settle_handshake(self)
         session = self.session
@@ -363,7 +363,7 @@ class QuicClientConnection(SessionConnection):
         self._vanish()
 
     def _vanish(self) -> None:
-        """The connection is gone: send its last word, forget it."""
+        """Send the last word of a connection that has ended, and forget it."""
         if self.session.is_lost:
             return
         self.session.is_lost = True

@@ -150,7 +150,7 @@ def _deleted(rule: AccessRule) -> dict[str, Any]:
 
 
 def _rule(one: Any) -> AccessRule:
-    """The row of the table that a new ACL is exactly."""
+    """Return the table's row for a new ACL. Raises Refusal if no row means exactly the same."""
     kind = KINDS.get(one.resource_type)
     right = OPERATIONS.get(one.operation)
     if kind is ResourceKind.CLUSTER and one.operation == IDEMPOTENT_WRITE:

@@ -46,7 +46,7 @@ _FACTS: Final = {"version": str, "tcp_port": int, "http_port": int, "broadcast_a
 
 @dataclass(frozen=True, slots=True)
 class LookupHandlers:
-    """What keeps what nodes say."""
+    """The handlers of the commands of all nodes: they keep what nodes register."""
 
     lookup: lookups.Lookup
     node: Node
@@ -55,7 +55,7 @@ class LookupHandlers:
     """Whether nodes are let in though users are set up: their protocol has no login."""
 
     def describe_own(self) -> dict[str, Any]:
-        """Return what a node is told of this one."""
+        """Return the description of this lookup that a node receives."""
         tcp, http = self.node.tcp_address(), self.node.http_address()
         return {
             "tcp_port": tcp.port if tcp else 0,

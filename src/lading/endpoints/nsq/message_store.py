@@ -129,7 +129,7 @@ def _refused(stored: Stored, command: Command, topic: str, published: Bytes) -> 
 
 
 def _item_at(body: Bytes, index: int) -> int:
-    """Where item ``index`` of a batch begins."""
+    """Return where item ``index`` of a batch begins."""
     at = _COUNT_BYTES
     for _ in range(index):
         at += 4 + max(_size_at(body, at), 0)

@@ -67,7 +67,7 @@ and to be woken for one costs as much as to take hundreds."""
 
 @dataclass(frozen=True, slots=True)
 class NsqdHandlers:
-    """What takes the commands of all clients of nsqd."""
+    """The handlers of the commands of all clients of nsqd."""
 
     services: Services
     node: Node

@@ -150,7 +150,7 @@ def _client(connection: NodeClient) -> dict[str, Any]:
 
 
 def statistics_text(document: dict[str, Any]) -> str:
-    """Return the same for people."""
+    """Return the statistics as text for people."""
     lines = [
         f"nsqd v{document['version']}",
         f"start_time {time.strftime('%FT%TZ', time.gmtime(document['start_time']))}",

@@ -153,7 +153,7 @@ class IggyMembership:
             self.generation += 1
 
     def _held(self, place: StreamTopic) -> Sequence[int] | None:
-        """The partitions of this member, counted from 1; None if it is not in the group any more."""
+        """Return the partitions of this member, counted from 1; None if it is not in the group any more."""
         if SyncGroup in self._socket.release.commands.row_by_request:
             own: Sequence[int] | None = self._socket.ask(SyncGroup(*place, self._ident))
             return own
@@ -165,7 +165,10 @@ class IggyMembership:
         return None if stored is None else stored.offset
 
     def _zero_is_stored(self, topic: str, partition: int) -> bool:
-        """Whether 0 means that message 0 was consumed, and not that nothing was stored: ``next`` goes by the truth."""
+        """Return whether a stored 0 means that message 0 was consumed, and not that nothing was stored.
+
+        A poll of ``next`` tells the two apart.
+        """
         place, number = self._topics[topic], partition + 1
         following = self._poll(place, number, PollingKind.NEXT)
         return following.first == 1 if following.count else self._poll(place, number, PollingKind.FIRST).count == 1

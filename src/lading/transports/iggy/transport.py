@@ -389,7 +389,7 @@ class IggyTransport:
         )
 
     def _sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
-        """A poll of about ``max_bytes``; fewer messages where the answer would be beyond all bounds."""
+        """Poll about ``max_bytes``; fewer messages if the answer would be larger than a client takes."""
         weight = self._message_bytes.get(topic, MESSAGE_BYTES_GUESS)
         count = max(1, min(max_bytes // weight, max_messages or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX))
         while True:

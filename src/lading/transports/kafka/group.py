@@ -333,7 +333,7 @@ class _HeartbeatThread(threading.Thread):
                     self.revoke()
 
     def _leave_idle_group(self, joined: _Joined) -> None:
-        """Leave because nobody reads; joins again when somebody does."""
+        """Leave the group because its partitions are not read; the member joins again when they are."""
         self._ask("LeaveGroup", group_id=self._group, member_id=joined.member)
         self._id = ""
         self.revoke()

@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 
 class OffsetAndEpoch(NamedTuple):
-    """An offset, -1 where there is none, and the epoch it was told under."""
+    """An offset, -1 for none, and the epoch that came with it."""
 
     offset: int
     epoch: int

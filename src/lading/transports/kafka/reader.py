@@ -159,7 +159,7 @@ def _unreadable(reason: int, topic: str, partition: int, offset: int) -> Corrupt
 
 
 def _chunks(table: NDArray[np.int64], seen: NDArray[np.bool_], since: int) -> NDArray[np.int64]:
-    """The batches that are seen as chunks of a Run, each from where the one before ends."""
+    """Return the batches that are seen as chunks of a Run, each from where the one before ends."""
     kept = table[seen]
     chunks = np.zeros((len(kept), 8), np.int64)
     chunks[:, BODY_START], chunks[:, BODY_END] = kept[:, layout.START], kept[:, layout.END]

@@ -33,7 +33,7 @@ Place = tuple[str, int]
 
 
 class KafkaTransaction:
-    """An open transaction; messages sent in it are seen by nobody who reads what is committed.
+    """An open transaction; readers of committed messages do not see what is sent in it.
 
     Making it aborts what an earlier transaction of the same id left open, and shuts its writer out.
     """

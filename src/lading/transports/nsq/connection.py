@@ -217,7 +217,7 @@ class NsqConnection:
         return Unreachable(f"the connection to nsqd at {self.place} broke: {explain_failure(failure)}")
 
     def end(self) -> None:
-        """Close when the server has done all it was told; it is told nothing more."""
+        """Close when the server has done all it was asked; no further commands are sent."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
             self._socket.settimeout(END_S)

@@ -45,7 +45,7 @@ class Discovery:
         self._direct = NsqdAddress(host, port)
 
     def lookup(self) -> bool:
-        """Return whether an nsqlookupd answers there; looked up once. Raises Unreachable if nobody does."""
+        """Return whether an nsqlookupd answers there; asked only once. Raises Unreachable if nothing answers."""
         if self._speaks_http is None:
             try:
                 facts = self._get("/info", {})
@@ -59,7 +59,7 @@ class Discovery:
         return self._is_lookup
 
     def of_topic(self, topic: str) -> LookupResult:
-        """Return the nodes that have the topic; none if nobody has it yet."""
+        """Return the nodes that have the topic, or none."""
         if not self.lookup():
             return LookupResult([self._direct])
         try:

@@ -143,7 +143,7 @@ class NsqQueue:
         self.finish(position.offset)
 
     def leave(self) -> None:
-        """End it: what was not finished comes again, to anybody."""
+        """End the subscription: unfinished messages are delivered again, to any consumer."""
         if self._closed:
             return
         self._closed = True

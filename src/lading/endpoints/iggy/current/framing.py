@@ -185,7 +185,10 @@ class CurrentFraming:
             self._add(header, self._to_status(header, GENERIC))
 
     def _check(self, header: FrameHeader, operation: Operation | None, body: memoryview) -> None:
-        """What is asked of every request before it is looked at: who asks, and whether it arrived whole."""
+        """Check that a request arrived whole, and that its client has logged in if the operation needs that.
+
+        Raises EvictionError, StatusError or MalformedMessage.
+        """
         if not any(header.client) or header.operation == 0:
             raise EvictionError(Eviction.INVALID_OPERATION, "a request has no client or no operation")
         if operation is None and header.operation != NON_REPLICATED:
@@ -319,7 +322,7 @@ class CurrentFraming:
         return headers.reply_header(header, sum(map(len, polled.parts))), *polled.parts
 
     def _to_error(self, header: FrameHeader, error: LadingError) -> Parts:
-        """A refusal: in the result section for what was understood and cannot be, else as the header's status."""
+        """Encode a refusal: in the result section if the request could be parsed, else as the status in the header."""
         code = code_of(error)
         if operations.RESULT_FIRST <= header.operation <= operations.RESULT_LAST and not isinstance(
             error, MalformedMessage | StatusError

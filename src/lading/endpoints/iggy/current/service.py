@@ -411,7 +411,7 @@ def _describe_user(found: UserDetails) -> bytes:
 
 
 def _nothing_if_missing(refusal: Refusal, *others: Reason) -> bytes:
-    """The empty body that stands for what is not there; any other refusal is raised on."""
+    """Return the empty body for a refusal of something that does not exist; raise any other."""
     if refusal.reason in _NOT_FOUND or refusal.reason in others:
         return NOTHING
     raise refusal
