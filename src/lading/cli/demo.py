@@ -83,7 +83,7 @@ def _clear(directory: Path) -> None:
 
     if directory.is_dir() and any(directory.iterdir()):
         if not (directory / MARK).exists():
-            raise LocalError(f"{directory} exists and is no demo directory; name another one with --dir")
+            raise LocalError(f"{directory} exists and is not a demo directory; name another one with --dir")
         shutil.rmtree(directory)
     make_directory("--dir", directory)
     (directory / MARK).touch()

@@ -207,7 +207,7 @@ def parse_states(body: bytes) -> StatesDocument:
     except (ValueError, RecursionError) as error:
         raise Refusal(Reason.MALFORMED, f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise Refusal(Reason.MALFORMED, "the body is not JSON object")
+        raise Refusal(Reason.MALFORMED, "the body is not a JSON object")
     state_of(document.get("state"))
     offsets = document.get("offsets")
     if isinstance(offsets, list) and len(offsets) > OFFSETS_MAX:
