@@ -46,7 +46,7 @@ class FixedColumn:
         return (self.count * self.width_bytes,)
 
     def array(self, type_: pa.DataType, buffers: Buffers) -> pa.Array[Any]:
-        """The values."""
+        """Return the values as an Arrow array over ``buffers``."""
         return _from_buffers(type_, self.count, [None, *buffers])
 
 
@@ -70,7 +70,7 @@ class BinaryColumn:
         return -(-self.count // 8) if self.nullable else -1, *ends_and_bytes
 
     def array(self, type_: pa.DataType, buffers: Buffers) -> pa.Array[Any]:
-        """The values."""
+        """Return the values as an Arrow array over ``buffers``."""
         return _from_buffers(type_, self.count, [*([None] if self.nullable is None else []), *buffers])
 
 
@@ -90,7 +90,7 @@ class HeadersColumn:
         return 4 * self.count + 4, *self.names.sizes_bytes, *kinds_bytes, *self.values.sizes_bytes
 
     def array(self, type_: pa.DataType, buffers: Buffers) -> pa.Array[Any]:
-        """The lists."""
+        """Return the lists of headers as an Arrow array over ``buffers``."""
         header_count = self.names.count
         entries = [
             self.names.array(pa.string(), buffers[1:3]),
@@ -109,10 +109,10 @@ def assemble_columns(
     stored: Mapping[str, StoredColumn],
     fill: Callable[[NDArray[np.uint8], NDArray[np.int64]], None],
 ) -> dict[str, pa.Array[Any]]:
-    """The columns ``fields`` of ``count`` messages, in the order of a Batch.
+    """Return the columns ``fields`` of ``count`` messages, in the order of a Batch.
 
     ``stored`` has the fields that the dialect stores, in that order, which is also the one of the kernel's buffers.
-    ``fill`` writes them into the memory it is given, each buffer at its place, or not at all where that is -1: the
+    ``fill`` writes them into the memory it is given, each buffer at its place, or not at all if that place is -1: the
     field was not asked for.
     """
     sizes = {field: column.sizes_bytes for field, column in stored.items()}

@@ -25,9 +25,9 @@ _ALL_BYTES: Final = (1 << 31) - 64
 
 
 def decode_restored(decode_columns: DecodeColumns, run: Run, request: ScanRequest) -> Iterator[Decoded]:
-    """What ``decode_columns`` gives, with every carrier undone if the request says so.
+    """Yield what ``decode_columns`` yields, with every carrier undone if the request says so.
 
-    Portions without a carrier cost a look.
+    For portions without a carrier, only the keys of their headers are looked at.
     """
     if not request.carrier:
         yield from decode_columns(run, request)
@@ -56,7 +56,7 @@ def _has_carrier(portion: Decoded) -> bool:
 
 
 def _restored(decode_columns: DecodeColumns, run: Run, portion: Decoded, request: ScanRequest) -> Iterator[Decoded]:
-    """A portion in which some message has a carrier, decoded whole, if it is not yet, and with the carriers undone."""
+    """Yield a portion with carriers with these undone, decoded whole first if it is not."""
     wholes: Iterable[Decoded] = (portion,)
     if not portion.columns.keys() >= set(FIELDS):
         offsets: Any = portion.columns["offset"]

@@ -40,7 +40,7 @@ class Dialect(Protocol):
         """
 
     def salvage(self, run: Run) -> Run:
-        """Those messages of damaged chunks that pass the dialect's own checks, each as a chunk of its own, in order.
+        """Find the messages of damaged chunks that pass the dialect's own checks, in order, each in a chunk of its own.
 
         A damaged chunk itself may not be decoded: lengths inside it may be wrong.
         """

@@ -31,7 +31,7 @@ class RequestedKeys:
         self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
 
     def __len__(self) -> int:
-        """How many of them the dialect can have: so many rows a kernel fills."""
+        """Return how many of the keys the dialect can have, which is how many rows a kernel fills."""
         return len(self.ends)
 
     def locate(
@@ -42,7 +42,7 @@ class RequestedKeys:
         lengths: NDArray[np.int64],
         kinds: NDArray[np.int8] | None = None,
     ) -> dict[str, Located]:
-        """Where the values of the first ``count`` messages lie in ``data``; without ``kinds`` every value is raw."""
+        """Locate the values of the first ``count`` messages in ``data``; without ``kinds`` every value is raw."""
         found: dict[str, Located] = {}
         for text, row in self._rows.items():
             if row is None:

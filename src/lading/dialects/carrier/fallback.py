@@ -35,7 +35,7 @@ def make(
     target: Bytes,
     ends: Ints,
 ) -> None:
-    """The carriers of ``rows``, printable, one behind the other into ``target``, up to ``ends``.
+    """Write the carriers of ``rows``, printable, one after another into ``target``, and their ends into ``ends``.
 
     ``scratch`` has room for the largest header. ``id_valid`` and ``time_lost`` say by row what else is lost.
     """

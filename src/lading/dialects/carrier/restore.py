@@ -80,7 +80,7 @@ def _key_and_time(kind: int, value: bytes | None) -> Facts | None:
 
 
 def restore_row(row: Row) -> Row:
-    """One row with its carrier undone; the same row when it has none that can be read."""
+    """Undo the carrier of one row. Returns the same row if it has no carrier that can be read."""
     parts = {header.key: header for header in row.headers if header.kind == Kind.RAW and header.key.startswith(NAME)}
     data = bytearray()
     used: set[str] = set()

@@ -56,7 +56,7 @@ def list_pieces(region: Bytes) -> SegmentPieces:
 
 
 def salvage_rest(region: Bytes, at: int, first: int, end: int) -> NDArray[np.int64]:
-    """The whole messages with offsets from ``first`` up to ``end`` behind damage at ``at``, each a piece of its own."""
+    """Find the whole messages after damage at ``at`` with first <= offset < end, each a piece of its own."""
     if at >= region.size or first >= end:
         return np.empty((0, COLUMNS), np.int64)
     chunk = np.array([[at, region.size, first, end - first, end - 1, 0, MAX_OFFSET, 0]], np.int64)
@@ -64,7 +64,7 @@ def salvage_rest(region: Bytes, at: int, first: int, end: int) -> NDArray[np.int
 
 
 def read_piece(region: Bytes, piece: NDArray[np.int64], *, has_states: bool) -> Run:
-    """The messages of a piece as a Run: where they lie, or a copy with the states that 0.0.30 did not store."""
+    """Return the messages of a piece as a Run: in place, or copied with the states that 0.0.30 did not store."""
     if has_states:
         return Run(messages.CODE, region, piece[np.newaxis])
     start, end = int(piece[BODY_START]), int(piece[BODY_END])
@@ -78,7 +78,7 @@ def read_piece(region: Bytes, piece: NDArray[np.int64], *, has_states: bool) -> 
 
 
 def find_damaged(run: Run) -> list[int]:
-    """The offsets of messages in a piece whose CRC-32 does not match, or whose fields cannot be."""
+    """Return the offsets of messages in a piece whose CRC-32 does not match, or whose fields are impossible."""
     row = run.chunks[0]
     body = run.region[int(row[BODY_START]) : int(row[BODY_END])]
     base_offset, last_offset = int(row[BASE_OFFSET]), int(row[LAST_OFFSET])

@@ -18,18 +18,18 @@ KERNEL_MODULE = "lading.dialects.iggy_classic.send_kernels"
 
 
 def encode_sent(batch: pa.RecordBatch) -> bytes:
-    """The messages of a Batch as a send request carries them: id, headers and payload; a null id is sent as 0.
+    """Encode the messages of a Batch as a send request carries them: id, headers and payload; a null id becomes 0.
 
-    LimitExceeded, naming message and header, for what no message can hold: see ``limits.py``. The sums over a request
-    are not checked here: splitting is the sender's, refusing the server's.
+    Raises LimitExceeded, naming message and header, for what no message can hold: see ``limits.py``. The sums over a
+    request are not checked here: the sender splits requests, the server refuses them.
     """
     return _encode(batch, sent=True)
 
 
 def encode_stored(batch: pa.RecordBatch) -> bytes:
-    """The messages of a Batch as they are stored and polled, with the Batch's offsets, states and timestamps.
+    """Encode the messages of a Batch as they are stored and polled, with the Batch's offsets, states and timestamps.
 
-    A null checksum is computed, a null id becomes 0. LimitExceeded as in ``encode_sent``.
+    A null checksum is computed, a null id becomes 0. Raises LimitExceeded as ``encode_sent`` does.
     """
     return _encode(batch, sent=False)
 

@@ -153,19 +153,19 @@ REASON_OF: Final[Mapping[int, Reason]] = {code: reason for reason, code in rever
 
 
 def code_of(error: LadingError, codes: Mapping[Reason, int] = CODE_OF) -> int:
-    """The code to answer when ``error`` ended a request, by the ``codes`` of a release."""
+    """Return the code of the response to a request that ``error`` ended, by the ``codes`` of a release."""
     if isinstance(error, Refusal | MalformedMessage):
         return codes.get(error.reason, GENERIC)
     return CODE_OF[Reason.MALFORMED] if isinstance(error, CorruptError) else GENERIC
 
 
 def name_of(code: int) -> str:
-    """The snake-case name, e.g. ``stream_id_not_found``; ``error_N`` for a code of another generation."""
+    """Return the snake-case name of a code, e.g. ``stream_id_not_found``; ``error_N`` if the code is unknown."""
     return ERRORS[code].name if code in ERRORS else f"error_{code}"
 
 
 def text_of(code: int, facts: Mapping[str, object]) -> str | None:
-    """The text of the HTTP document; None where ``facts`` lacks something that the text tells.
+    """Return the text of the HTTP document for a code, or None if ``facts`` lacks something that the text names.
 
     Facts: client, stream, topic, partition, group, offset as asked for, new_id and new_name of what was to be created.
     """

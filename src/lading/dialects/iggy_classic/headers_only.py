@@ -58,7 +58,7 @@ def strip(polled: bytes) -> bytes:
 
 
 def _locate(run: Run) -> NDArray[np.int64]:
-    """Where each message begins in the region of a Run of one chunk."""
+    """Return the position of each message in the region of a Run of one chunk."""
     room = run.region.size // layout.STORED_BYTES_MIN + 1
     rows, totals = np.empty(room, np.int64), np.zeros(TOTALS, np.int64)
     no_keys = np.zeros(SPARE_BYTES, np.uint8), np.empty(0, np.int64)

@@ -111,7 +111,7 @@ def _at_partition(kind: type[Any], partition: Codec[int], **rest: Codec[Any]) ->
 
 
 def _if_any(codec: Codec[Any]) -> Codec[Any]:
-    """An answer that has no bytes where there is nothing to tell."""
+    """Return the Codec of a response that may be empty: no bytes stand for None."""
     return Codec(
         lambda data, at: codec.read(data, at) if at < len(data) else (None, at),
         lambda value: b"" if value is None else codec.write(value),
@@ -140,7 +140,10 @@ def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
 
 
 def _topics(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[Any]]:
-    """A topic and one with its partitions; ``later`` is what a release tells between partitions and sizes."""
+    """Return the Codecs of a topic and of a topic with its partitions.
+
+    ``later`` are the fields that a release sends between the number of partitions and the sizes.
+    """
     topic = record(
         r.TopicInfo, id=U32, created_us=U64, partitions_count=U32, **later, size_bytes=U64, messages_count=U64,
         name=SHORT_TEXT,
@@ -153,7 +156,7 @@ def _topics(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[
 
 
 def _entities(topic: Codec[Any], topic_details: Codec[Any]) -> tuple[CommandSpec, ...]:
-    """What asks for streams and topics."""
+    """Return the rows of the commands that query streams and topics."""
     stream_details = record(r.StreamDetails, stream=_STREAM, topics=repeat_to_end(topic))
     return (
         CommandSpec(200, "stream.get", c.GetStream, stream_details),
@@ -164,13 +167,13 @@ def _entities(topic: Codec[Any], topic_details: Codec[Any]) -> tuple[CommandSpec
 
 
 def _group_details(number: Codec[int]) -> Codec[Any]:
-    """A group with its members; ``number`` is how a partition is counted."""
+    """Return the Codec of a group with its members; ``number`` is the Codec of a partition's number."""
     member = record(r.MemberInfo, id=U32, partitions=repeat_counted(number))
     return record(r.GroupDetails, group=_GROUP, members=repeat_to_end(member))
 
 
 def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
-    """What names a group; one is created in another way by almost every release."""
+    """Return the rows of the commands that name a group, except creation: almost every release has its own."""
     return (
         CommandSpec(
             600, "group.get", c.GetGroup, _group_details(number), record(c.GetGroup, **_ENTITY, group_id=IDENTIFIER)
@@ -188,7 +191,10 @@ def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
 
 
 def _stats(**behind: Codec[Any]) -> Codec[r.StatsInfo]:
-    """The figures with those of all processors; ``behind`` is what a release tells after them."""
+    """Return the Codec of the statistics, with the CPU usage of all processors.
+
+    ``behind`` are the fields that a release sends after them.
+    """
     fields: dict[str, Codec[Any]] = {}
     for name, codec in layout(r.StatsInfo):
         fields[name] = codec

@@ -58,10 +58,10 @@ FORM = StoredForm(
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Decode the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
-    that are no message.
+    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, if the bytes
+    there are not a message.
     """
     return stored.decode_columns(FORM, run, request)
 
@@ -103,7 +103,7 @@ def set_states(data: bytearray, hidden: Sequence[tuple[int, int, int]], start: i
 
 
 def salvage(run: Run) -> Run:
-    """The messages of damaged chunks that are intact, in order, each in a chunk of its own; see ``stored.salvage``.
+    """Find the intact messages of damaged chunks, in order, each in a chunk of its own; see ``stored.salvage``.
 
     The CRC-32 covers the payload; of the rest only offset, state and lengths can be checked.
     """
@@ -111,7 +111,7 @@ def salvage(run: Run) -> Run:
 
 
 def room(size_bytes: int) -> int:
-    """Bytes that ``restamp`` may need for a send request whose messages have ``size_bytes`` bytes."""
+    """Return how many bytes ``restamp`` may need for a send request whose messages have ``size_bytes`` bytes."""
     return size_bytes + layout.STORED_EXTRA_BYTES * (size_bytes // layout.SENT_BYTES_MIN)
 
 

@@ -13,22 +13,22 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 def partition_by_murmur3(key: bytes, partitions_count: int) -> int:
-    """The partition, counted from 1, of a key among ``partitions_count``, as releases up to 0.0.40 choose it."""
+    """Choose the partition, counted from 1, of a key among ``partitions_count``, as releases up to 0.0.40 do."""
     return murmur3_128(key) % partitions_count or partitions_count
 
 
 def partition_by_xxhash32(key: bytes, partitions_count: int) -> int:
-    """The same as releases choose it that count partitions from 1 and hash by xxHash32."""
+    """Choose the partition, counted from 1, of a key as releases do that count from 1 and hash by xxHash32."""
     return xxhash.xxh32_intdigest(key) % partitions_count or partitions_count
 
 
 def partition_by_xxhash32_from_0(key: bytes, partitions_count: int) -> int:
-    """The same, counted from 1 here, as releases choose it that count partitions from 0."""
+    """Choose the partition of a key as releases do that count from 0 and hash by xxHash32; the result counts from 1."""
     return xxhash.xxh32_intdigest(key) % partitions_count + 1
 
 
 def number_of_consumer(ident: int | str) -> int:
-    """The number under which the position of a consumer is stored; that of a name is its xxHash32, as in Iggy."""
+    """Return the number under which the position of a consumer is stored; for a name its xxHash32, as in Iggy."""
     return xxhash.xxh32_intdigest(ident.encode()) if isinstance(ident, str) else ident
 
 

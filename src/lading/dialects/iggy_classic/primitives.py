@@ -70,12 +70,12 @@ def balanced() -> Partitioning:
 
 
 def to_partition(partition_id: int) -> Partitioning:
-    """One partition, counted from 1."""
+    """Return the partitioning that names one partition, counted from 1."""
     return Partitioning(PartitioningKind.PARTITION_ID, struct.pack("<I", partition_id))
 
 
 def by_key(key: bytes) -> Partitioning:
-    """The partition that the murmur3 hash of the key names; LimitExceeded where the key is not 1-255 bytes."""
+    """Return the partitioning by the murmur3 hash of a key. Raises LimitExceeded unless the key has 1-255 bytes."""
     if not 1 <= len(key) <= 255:
         raise LimitExceeded(f"a partitioning key has {len(key)} bytes; Iggy takes 1 to 255")
     return Partitioning(PartitioningKind.MESSAGES_KEY, bytes(key))
@@ -101,7 +101,7 @@ class Codec(Generic[T]):
 
 
 def number(form: str) -> Codec[Any]:
-    """A little-endian number of one ``struct`` letter."""
+    """Return the Codec of a little-endian number; ``form`` is its ``struct`` letter."""
     layout = struct.Struct("<" + form)
     unpack, size_bytes = layout.unpack_from, layout.size
 
@@ -181,7 +181,10 @@ SHORT_TEXT: Codec[str] = short_text()
 
 
 def name_to_end(reason: Reason) -> Codec[str]:
-    """A name without length that runs to the end of the payload; ``reason`` is given where it is not UTF-8."""
+    """Return the Codec of a name without a length that runs to the end of the payload.
+
+    Raises MalformedMessage with ``reason`` on reading a name that is not UTF-8.
+    """
 
     def read(data: memoryview, at: int) -> tuple[str, int]:
         try:
@@ -261,7 +264,10 @@ NAMED_CONSUMER: Codec[ConsumerIdentifier] = Codec(
 
 
 def check_partitioning(value: Partitioning) -> Partitioning:
-    """The same value, or MalformedMessage: 204 for a partition number that is not 4 bytes, 4028 for no value."""
+    """Return ``value`` if it is valid.
+
+    Raises MalformedMessage otherwise: 204 for a partition number that is not 4 bytes, 4028 for no value.
+    """
     if value.kind != PartitioningKind.BALANCED and not 1 <= len(value.value) <= 255:
         raise MalformedMessage(
             f"a partitioning value has {len(value.value)} bytes, not 1 to 255", reason=Reason.INVALID_PARTITION_KEY
@@ -311,17 +317,17 @@ def repeat_to_end(codec: Codec[T]) -> Codec[Sequence[T]]:
 
 
 def ignore(codec: Codec[T], value: T) -> Codec[Any]:
-    """Bytes that nobody asks for: read over, and written as ``value``."""
+    """Return a Codec whose value has no use: its bytes are skipped on reading and written as ``value``."""
     return Codec(codec.read, lambda _value: codec.write(value))
 
 
 def imply(value: T) -> Codec[T]:
-    """No bytes at all, which mean ``value``."""
+    """Return the Codec of a field without bytes, which always has ``value``."""
     return Codec(lambda _data, at: (value, at), lambda _value: b"")
 
 
 def map_values(codec: Codec[Any], read_value: Callable[[Any], T], write_value: Callable[[T], Any]) -> Codec[T]:
-    """The same bytes with another meaning."""
+    """Return a Codec of the same bytes whose values are converted on reading and back on writing."""
 
     def read(data: memoryview, at: int) -> tuple[T, int]:
         value, end = codec.read(data, at)

@@ -21,7 +21,7 @@ def _fields(kind: type) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def layout(kind: type) -> tuple[tuple[str, Codec[Any]], ...]:
-    """The (field name, Codec) pairs of a record in byte order."""
+    """Return the (field name, Codec) pairs of a record in byte order."""
     return tuple((name, extras[0]) for name, extras in _fields(kind))
 
 
@@ -38,10 +38,10 @@ def validate(value: object) -> None:
 
 
 def record(kind: type[R], **fields: Codec[Any]) -> Codec[R]:
-    """The Codec of a whole record, as its class body says or, where there are any, as ``fields`` do.
+    """Return the Codec of a whole record: by its class body, or by ``fields`` if any are given.
 
-    A field whose name begins with an underscore is bytes that the record says nothing of: they are read over, and
-    written as the Codec writes None.
+    A field whose name begins with an underscore stands for bytes that are not part of the record: they are skipped on
+    reading and written as the Codec writes None.
     """
     laid_out = tuple(fields.items()) or layout(kind)
     codecs = tuple((None if name.startswith("_") else name, codec.read) for name, codec in laid_out)

@@ -222,7 +222,7 @@ NOTHING: Codec[None] = Codec(lambda _data, at: (None, at), lambda _value: b"")
 
 
 def parse_whole(codec: Codec[Any], body: Bytes, what: str) -> Any:
-    """The value whose bytes ``body`` is; MalformedMessage where bytes are left over or missing."""
+    """Return the value that ``body`` encodes. Raises MalformedMessage if bytes are left over or missing."""
     data = memoryview(body)
     value, end = codec.read(data, 0)
     if end != len(data):

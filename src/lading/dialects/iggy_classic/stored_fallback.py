@@ -40,7 +40,7 @@ class StoredMessage(NamedTuple):
 
 
 def read_stored(data: memoryview, at: int, end: int) -> StoredMessage | None:
-    """The message at ``at``, or None where it does not lie before ``end``."""
+    """Return the message at ``at``, or None if it does not end by ``end``."""
     if end - at < STORED_BYTES_MIN:
         return None
     offset, state, timestamp_us, id_, checksum, headers_size = _HEAD.unpack_from(data, at)

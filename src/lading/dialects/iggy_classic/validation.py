@@ -21,14 +21,17 @@ _JOINERS: Final = "\u200c\u200d"
 
 
 def normalise_name(name: str) -> str:
-    """The name as stored: lower case, outer white space gone, inner runs of it one dot. Look-ups do not do this."""
+    """Return the name as it is stored: in lower case, without outer white space, each inner run of it one dot.
+
+    Look-ups do not do this.
+    """
     return ".".join(part for part in _SPACE_RUN.split(name.lower()) if part)
 
 
 def is_name(name: str) -> bool:
-    """Whether a stream or topic may be called so: 1-255 bytes of letters, marks, digits, ``_ . -`` and white space.
+    """Check a name for a stream or topic: 1-255 bytes of letters, marks, digits, ``_ . -`` and white space.
 
-    Names of white space alone, which the real server stores as empty, are refused: nothing can be found under them.
+    Names of white space alone, which the real server stores as empty, are refused: they could never be found again.
     """
     return (
         1 <= len(name.encode(errors="replace")) <= NAME_BYTES_MAX

@@ -22,11 +22,11 @@ def hash_bytes(data: Bytes) -> int:
 
 
 def hash_batch(head: Bytes, frame_checksums: Bytes) -> int:
-    """The checksum of a batch: of what its head says, and of the checksums of its frames in order."""
+    """Return the checksum of a batch: of the fields in its head, then the checksums of its frames in order."""
     return hash_bytes(b"".join((head[:BATCH_CHECKSUM], head[MESSAGE_COUNT:_HASHED_END], frame_checksums)))
 
 
 def base_offset(head: Bytes) -> int:
-    """The offset of the first message of a batch."""
+    """Return the offset of the first message of a batch."""
     value: int = _U64.unpack_from(head, BASE_OFFSET)[0]
     return value

@@ -19,19 +19,19 @@ KERNEL_MODULE: Final = "lading.dialects.iggy_current.send_kernels"
 
 
 def encode_sent(batch: pa.RecordBatch) -> bytes:
-    """The one batch in which a send request carries these messages; a null id is sent as 0.
+    """Encode these messages as the one batch of a send request; a null id becomes 0.
 
-    Its origin time is the first message's, others add what they are later. LimitExceeded, naming message and header,
-    for what no message can hold: see ``limits.py``.
+    The batch's origin time is the first message's; later messages store the difference. Raises LimitExceeded, naming
+    message and header, for what no message can hold: see ``limits.py``.
     """
     return _encode(batch, sent=True)
 
 
 def encode_stored(batch: pa.RecordBatch, partition: int = 0) -> bytes:
-    """The messages of a Batch as they are stored and polled, with its offsets and times; a null id becomes 0.
+    """Encode the messages of a Batch as they are stored and polled, with its offsets and times; a null id becomes 0.
 
-    Messages of one batch have one time and follow each other: where either ends, another batch begins. LimitExceeded as
-    in ``encode_sent``.
+    Messages of one batch have the same time and consecutive offsets: another batch begins wherever either changes.
+    Raises LimitExceeded as ``encode_sent`` does.
     """
     return _encode(batch, sent=False, partition=partition)
 

@@ -171,7 +171,7 @@ class StatusError(LadingError):
 
 
 def code_of(error: LadingError) -> int:
-    """The code to answer when ``error`` ended a request."""
+    """Return the code of the response to a request that ``error`` ended."""
     match error:
         case StatusError():
             return error.code

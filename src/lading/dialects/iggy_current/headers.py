@@ -41,7 +41,7 @@ class FrameHeader(NamedTuple):
 
 
 def parse_request_header(data: memoryview, at: int = 0) -> FrameHeader:
-    """The header at ``at``; MalformedMessage where there are not 256 bytes."""
+    """Return the header at ``at``. Raises MalformedMessage if there are fewer than 256 bytes."""
     try:
         return FrameHeader(*_REQUEST.unpack_from(data, at))
     except struct.error:
@@ -49,7 +49,10 @@ def parse_request_header(data: memoryview, at: int = 0) -> FrameHeader:
 
 
 def reply_header(request: FrameHeader, body_bytes: int, status: int = 0, op: int = 0, commit: int = 0) -> bytes:
-    """The header of a reply to ``request`` with so many bytes behind it; a ``status`` other than 0 has no body."""
+    """Return the header of a reply to ``request`` that has ``body_bytes`` after it.
+
+    A reply with a ``status`` other than 0 has no body.
+    """
     checksum = struct.pack("<Q", request.checksum) + request.checksum_rest
     return _REPLY.pack(
         HEADER_BYTES + body_bytes, REPLY, checksum, bytes(16), request.client, op, commit, 0, request.request,
@@ -58,7 +61,7 @@ def reply_header(request: FrameHeader, body_bytes: int, status: int = 0, op: int
 
 
 def eviction_header(client: bytes, version: int, version_min: int, reason: int) -> bytes:
-    """The last word to a client that may not stay; ``reason`` is one of ``Eviction``."""
+    """Return the frame that tells a client why it is disconnected; ``reason`` is one of ``Eviction``."""
     return _EVICTION.pack(HEADER_BYTES, EVICTION, client, version, version_min, reason)
 
 
@@ -72,7 +75,10 @@ def request_header(
     session: int = 0,
     code: int = 0,
 ) -> bytes:
-    """The header of a request with so many bytes behind it; ``code`` is that of a read, whose operation is 2."""
+    """Return the header of a request that has ``body_bytes`` after it.
+
+    ``code`` is that of a read, whose operation is 2.
+    """
     size_bytes = HEADER_BYTES + body_bytes
     return _REQUEST.pack(size_bytes, REQUEST, client, checksum, bytes(8), 0, request, operation, session, 0, code)
 
@@ -88,7 +94,7 @@ class ReplyFacts(NamedTuple):
 
 
 def parse_reply_header(data: memoryview) -> ReplyFacts:
-    """The header of a reply, or of an eviction; MalformedMessage for anything else."""
+    """Return the facts in the header of a reply or of an eviction. Raises MalformedMessage for anything else."""
     if len(data) != HEADER_BYTES or data[COMMAND_AT] not in (REPLY, EVICTION):
         raise MalformedMessage("the bytes are no reply of today's Iggy", at=0)
     size_bytes = struct.unpack_from("<I", data, SIZE_AT)[0]

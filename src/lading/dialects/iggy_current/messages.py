@@ -37,10 +37,10 @@ _PARTS_AT_ONCE: Final = 1024
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Decode the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
-    that are no message.
+    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, if the bytes
+    there are not a message.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
@@ -74,9 +74,10 @@ class BatchSlices(NamedTuple):
 
 
 def slice_batches(run: Run, first: int, end: int) -> BatchSlices:
-    """The stored batches with messages of first <= offset < end: frames are not copied, heads where they must change.
+    """Return the stored batches with messages of first <= offset < end, without copying any frame.
 
-    MalformedMessage with the position in ``run.region`` at bytes that are no message.
+    Only heads that must change are made anew. Raises MalformedMessage, with the position in ``run.region``, if the
+    bytes there are not a message.
     """
     kernels = engine.get_loaded(STORED_KERNEL_MODULE) or stored_fallback
     count, data = 0, run.region.data
@@ -107,9 +108,9 @@ def slice_batches(run: Run, first: int, end: int) -> BatchSlices:
 
 
 def find_batches(data: bytes | bytearray | memoryview | Bytes, start: int = 0) -> Run:
-    """A Run over polled batches that begin at byte ``start``, a chunk for each.
+    """Return a Run over polled batches that begin at byte ``start``, with a chunk for each.
 
-    With none the Run has no chunk. MalformedMessage where the bytes are not whole batches of rising offsets.
+    Without batches the Run has no chunk. Raises MalformedMessage if the bytes are not whole batches of rising offsets.
     """
     region = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     if region.size < start:
@@ -123,10 +124,10 @@ def find_batches(data: bytes | bytearray | memoryview | Bytes, start: int = 0) -
 
 
 def salvage(run: Run) -> Run:
-    """The messages of damaged chunks that are intact, in order, each in a chunk of its own and a batch of its own.
+    """Find the intact messages of damaged chunks, in order, each in a chunk and a batch of its own.
 
-    A frame's checksum vouches for all of a message but its offset and time, which the batch's does. The work is bounded
-    by sixteen times the size of a body.
+    A frame's checksum vouches for all of a message but its offset and time, which the batch's covers. The work is
+    bounded by sixteen times the size of a body.
     """
     bodies, kept = [], []
     at = 0
@@ -161,10 +162,10 @@ def salvage(run: Run) -> Run:
 def stamp(
     source: Bytes, start: int, end: int, target: Bytes, to: int, partition: int, base_offset: int, now_us: int
 ) -> tuple[int, int, int]:
-    """A sent batch ``source[start:end]`` -> a stored one at ``target[to:]``: (code or 0, messages, bytes written).
+    """Store the sent batch ``source[start:end]`` at ``target[to:]``. Returns (code or 0, messages, bytes written).
 
     Checks every limit of ``limits.py`` (iggy-current.md B6) and every checksum and takes no memory; ``target`` needs as
-    many bytes. What was written at a fault means nothing.
+    many bytes. If the code is not 0, what was written is not valid.
     """
     code, count, size_bytes = (engine.get_loaded(SEND_KERNEL_MODULE) or send_fallback).stamp(
         source, start, end, target, to, partition, base_offset, now_us

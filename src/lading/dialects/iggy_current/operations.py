@@ -212,12 +212,12 @@ WRITES: Final[Mapping[int, Operation]] = {
 
 
 def find_operation(operation: int, code: int) -> Operation | None:
-    """The row of a request's header, or None for what is none."""
+    """Return the row that a request's header names, or None if there is none."""
     return READS.get(code) if operation == NON_REPLICATED else WRITES.get(operation)
 
 
 def parse_body(operation: Operation, body: memoryview) -> dict[str, Any]:
-    """The fields of a body by name; MalformedMessage where bytes are left over or missing."""
+    """Return the fields of a body by name. Raises MalformedMessage if bytes are left over or missing."""
     values: dict[str, Any] = {}
     at = 0
     for name, codec in operation.fields:
@@ -228,7 +228,7 @@ def parse_body(operation: Operation, body: memoryview) -> dict[str, Any]:
 
 
 def encode_body(operation: Operation, **values: Any) -> bytes:
-    """The body of a request with these fields; LocalError for what does not fit them."""
+    """Encode the body of a request with these fields. Raises LocalError for values that do not fit them."""
     return b"".join(codec.write(values[name]) for name, codec in operation.fields)
 
 
@@ -250,6 +250,6 @@ def parse_login(rest: memoryview) -> tuple[str | None, str]:
 
 
 def encode_send(stream: Identifier, topic: Identifier, partitioning: Partitioning, count: int, batch: bytes) -> bytes:
-    """The body of a send: where to, and one batch."""
+    """Encode the body of a send: its destination and one batch of ``count`` messages."""
     where = IDENTIFIER.write(stream) + IDENTIFIER.write(topic) + PARTITIONING.write(partitioning) + U32.write(count)
     return U32.write(len(where)) + where + batch

@@ -65,7 +65,10 @@ DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTION
 
 
 def parse_options(data: memoryview) -> dict[str, Option]:
-    """The options of a block; StatusError or MalformedMessage for what is none, and for a key that occurs twice."""
+    """Return the options of a block by key.
+
+    Raises StatusError or MalformedMessage if the bytes are not such a block, or a key occurs twice.
+    """
     if len(data) > limits.OPTIONS_BYTES_MAX:
         raise StatusError(TOO_LARGE, f"{len(data)} bytes of options; {limits.OPTIONS_BYTES_MAX} are taken")
     found: dict[str, Option] = {}
@@ -95,7 +98,7 @@ def check_topic_options(options: Options) -> None:
 
 
 def number_of(options: Options, key: str) -> int | None:
-    """The number of an option; None where it is absent, 0, or says that there is no bound."""
+    """Return the number of an option, or None if it is absent, 0, or stands for no bound."""
     if key not in options:
         return None
     number = int.from_bytes(options[key].value, "little")
@@ -103,7 +106,7 @@ def number_of(options: Options, key: str) -> int | None:
 
 
 def encode_options(options: Mapping[str, Option]) -> bytes:
-    """The block of these options."""
+    """Encode these options as a block."""
     return b"".join(_entries(options))
 
 

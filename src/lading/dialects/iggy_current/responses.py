@@ -37,7 +37,7 @@ TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
 
 
 def rejection(code: int) -> bytes:
-    """A result section that refuses with this error code."""
+    """Encode a result section that refuses with this error code."""
     return _RESULT.pack(1, 0, code)
 
 
@@ -53,7 +53,7 @@ def prefix_size(block: bytes) -> bytes:
 
 
 def login_block(user_id: int, session: int, version: int, server: str) -> bytes:
-    """What a login gives."""
+    """Encode the response to a login."""
     return _LOGIN.pack(user_id, session, version) + NAME.write(server)
 
 
@@ -70,7 +70,7 @@ class StreamFacts:
 
 
 def stream_block(facts: StreamFacts) -> bytes:
-    """A stream in a list, or at the head of its details."""
+    """Encode a stream as it stands in a list, or at the head of its details."""
     numbers = facts.id, facts.created_us, facts.topics_count, facts.size_bytes, facts.messages_count
     return _STREAM.pack(*numbers) + NAME.write(facts.name) + prefix_size(b"")
 
@@ -92,7 +92,10 @@ class TopicFacts:
 
 
 def topic_block(facts: TopicFacts) -> bytes:
-    """A topic in a list, or at the head of its details: with its options, and those that it did not choose."""
+    """Encode a topic as it stands in a list, or at the head of its details.
+
+    Its own options come first, then those that it leaves at their defaults.
+    """
     bounds = (UNLIMITED if bound is None else bound for bound in (facts.expiry_us, facts.max_bytes))
     expiry, max_bytes = bounds
     numbers = (
@@ -108,12 +111,12 @@ def topic_block(facts: TopicFacts) -> bytes:
 def partition_block(
     number: int, created_us: int, segments_count: int, last_offset: int, size_bytes: int, messages_count: int
 ) -> bytes:
-    """A partition, counted from 0."""
+    """Encode a partition; ``number`` counts from 0."""
     return _PARTITION.pack(number, created_us, segments_count, last_offset, size_bytes, messages_count)
 
 
 def group_block(ident: int, partitions_count: int, members_count: int, name: str) -> bytes:
-    """A consumer group in a list, or at the head of its details."""
+    """Encode a consumer group as it stands in a list, or at the head of its details."""
     return _GROUP.pack(ident, partitions_count, members_count) + NAME.write(name)
 
 
@@ -123,37 +126,37 @@ def numbers_block(numbers: Sequence[int]) -> bytes:
 
 
 def offset_block(partition: int, last_offset: int, offset: int) -> bytes:
-    """A stored offset beside the last one of its partition."""
+    """Encode a stored offset beside the last offset of its partition."""
     return _OFFSET.pack(partition, last_offset, offset)
 
 
 def place_block(stream: int, topic: int, partition: int, base_offset: int) -> bytes:
-    """Where the one batch of a send is."""
+    """Encode the place of a send's one batch."""
     return _PLACE.pack(1, stream, topic, partition, base_offset)
 
 
 def client_block(ident: int, user_id: int, transport: int, address: str, groups_count: int) -> bytes:
-    """A connection."""
+    """Encode a connection."""
     return U32.pack(ident) + U32.pack(user_id) + bytes((transport,)) + text(address) + U32.pack(groups_count)
 
 
 def user_block(ident: int, created_us: int, status: int, name: str) -> bytes:
-    """A user."""
+    """Encode a user."""
     return U32.pack(ident) + U64.pack(created_us) + bytes((status,)) + NAME.write(name) + prefix_size(b"")
 
 
 def permissions_block(permissions: Permissions | None) -> bytes:
-    """What stands behind a user: four zero bytes for none."""
+    """Encode the permissions that follow a user: four zero bytes for None."""
     return U32.pack(0) if permissions is None else SOME_PERMISSIONS.write(permissions)
 
 
 def token_block(name: str, ends_us: int) -> bytes:
-    """A personal access token in a list; 0 is no end."""
+    """Encode a personal access token as it stands in a list; an ``ends_us`` of 0 means that it does not expire."""
     return NAME.write(name) + U64.pack(ends_us)
 
 
 def cluster_block(name: str, host: str, tcp: int, quic: int, http: int, websocket: int) -> bytes:
-    """A cluster of one healthy leader with these ports, 0 where it does not listen."""
+    """Encode a cluster of one healthy leader with these ports; a port is 0 if the server does not listen there."""
     node = text(name) + text(host) + struct.pack("<4H", tcp, quic, http, websocket) + bytes((LEADER, HEALTHY))
     return text("single-node") + U32.pack(1) + node
 
@@ -168,5 +171,5 @@ def describe_block(options: Mapping[str, OptionSpec]) -> bytes:
 
 
 def stats_block(numbers: Sequence[float], texts: Sequence[str], version: int, disk: tuple[int, int, int]) -> bytes:
-    """The server at a glance: 18 numbers, 5 texts, its packed version, no cache figures, threads and disk."""
+    """Encode the server's statistics: 18 numbers, 5 texts, its packed version, no cache figures, threads and disk."""
     return _STATS.pack(*numbers) + b"".join(map(text, texts)) + U32.pack(version) + U32.pack(0) + _DISK.pack(*disk)

@@ -31,7 +31,7 @@ class _Refused(Exception):
 def stamp(
     source: Bytes, start: int, end: int, target: Bytes, to: int, partition: int, base_offset: int, now_us: int
 ) -> tuple[int, int, int]:
-    """A sent batch ``source[start:end]`` -> a stored one at ``target[to:]``: (code or 0, messages, bytes written).
+    """Store the sent batch ``source[start:end]`` at ``target[to:]``. Returns (code or 0, messages, bytes written).
 
     Checks lengths, limits and every checksum, then copies and writes partition, base offset, base time and the checksum
     of the batch with these. The code is that of the first fault, going through the bytes once; nothing is written then.

@@ -45,7 +45,7 @@ class StoredFrame(NamedTuple):
 
 
 def read_batch(data: memoryview, at: int, end: int) -> StoredBatch | None:
-    """The batch at ``at``, or None where it does not lie before ``end``."""
+    """Return the batch at ``at``, or None if it does not end by ``end``."""
     if end - at < BATCH_HEAD_BYTES:
         return None
     partition, offset, time_us, origin_us, length, checksum, messages_count = _BATCH_HEAD.unpack_from(data, at)
@@ -55,7 +55,7 @@ def read_batch(data: memoryview, at: int, end: int) -> StoredBatch | None:
 
 
 def read_frame(data: memoryview, at: int, end: int) -> StoredFrame | None:
-    """The frame at ``at``, or None where it does not lie before ``end``."""
+    """Return the frame at ``at``, or None if it does not end by ``end``."""
     if end - at < FRAME_HEAD_BYTES:
         return None
     checksum, id_, offset_delta, time_delta, headers_size, payload_size, reserved = _FRAME_HEAD.unpack_from(data, at)
@@ -70,12 +70,12 @@ def read_frame(data: memoryview, at: int, end: int) -> StoredFrame | None:
 def cut(
     region: Bytes, body_start: int, body_end: int, first: int, end: int, parts: Longs, heads: Bytes
 ) -> tuple[int, int, int, int]:
-    """The byte ranges of messages with first <= offset < end in one body: (parts, messages, reason, where).
+    """Find the byte ranges of one body's messages with first <= offset < end: (parts, messages, reason, where).
 
-    Fills ``parts`` (shape (n, 3)) with the ends of one batch's frames and whether a head was made anew: those that are
-    served whole are taken with theirs. New heads lie one behind the other in ``heads``; a head tells count, length and
-    checksum of its slice, base offset and base time stay (iggy-current.md N4). Stops when ``parts`` is full, with the
-    position of the batch that is next as ``where``.
+    Fills ``parts`` (shape (n, 3)) with the start and end of one batch's frames and whether a head was made anew:
+    batches that are served whole are taken with their heads. New heads lie one after another in ``heads``; a head tells
+    count, length and checksum of its slice, base offset and base time stay (iggy-current.md N4). Stops when ``parts``
+    is full, with the position of the next batch as ``where``.
     """
     data = region.data
     part = count = made = 0
@@ -119,7 +119,7 @@ def cut(
 
 
 def make_head(head: memoryview, frames_bytes: int, count: int, checksums: bytes | bytearray) -> bytes:
-    """The head of a batch with other frames: with their count, length and checksum."""
+    """Return the head of a batch with other frames: with their count, length and checksum."""
     made = bytearray(head)
     struct.pack_into("<Q", made, BATCH_LENGTH, BATCH_HEAD_BYTES + frames_bytes)
     struct.pack_into("<I", made, MESSAGE_COUNT, count)
@@ -128,7 +128,7 @@ def make_head(head: memoryview, frames_bytes: int, count: int, checksums: bytes 
 
 
 def survey(region: Bytes, start: int, end: int, chunks: Longs) -> tuple[int, int, int]:
-    """What batches lie in ``region[start:end]``: (batches, reason, where); their offsets have to rise.
+    """List the batches in ``region[start:end]``, whose offsets have to rise: (batches, reason, where).
 
     Fills a row of ``chunks`` for each, as ``model.chunk_table`` has it, as far as there are rows, and goes on counting.
     """
@@ -186,7 +186,7 @@ def intact(body: Bytes, first: int, end: int, found: Longs, budget: int) -> int:
 
 
 def _frames(data: memoryview, at: int, batch: StoredBatch) -> list[tuple[int, StoredFrame]]:
-    """The frames of a batch; none where they do not fill it or are not as many as it says."""
+    """Return the frames of a batch with their positions, or none if they do not fill it or their number is wrong."""
     found = []
     here = at + BATCH_HEAD_BYTES
     while here < batch.end:

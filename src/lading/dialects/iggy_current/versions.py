@@ -14,5 +14,5 @@ SERVER_VERSION_NUMBER: Final = 9_000
 
 
 def is_spoken(version: int) -> bool:
-    """Whether a client of this version is understood: its minor version is ours."""
+    """Check whether a client of this version is understood: its minor version has to be ours."""
     return version >= PROTOCOL_VERSION_MIN and version >> 10 <= PROTOCOL_VERSION >> 10

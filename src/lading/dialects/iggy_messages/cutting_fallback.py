@@ -25,7 +25,7 @@ def cut_messages(
     max_bytes: int,
     parts: Longs,
 ) -> tuple[int, int, int, int, int]:
-    """The byte ranges of stored messages with first <= offset < end: (parts, messages, last offset, reason, where).
+    """Find the byte ranges of messages with first <= offset < end: (parts, messages, last offset, reason, where).
 
     At most ``max_messages``; stops before ``max_bytes`` are passed but never before one message, and when ``parts``
     (shape (n, 2), start and end) is full. A part lies in one chunk.
@@ -69,9 +69,10 @@ def cut_messages(
 
 
 def survey_messages(read: ReadMessage, region: Bytes, start: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """What lies in ``region[start:end]``: (messages, first and last offset, lowest and highest timestamp, reason).
+    """Survey the messages in ``region[start:end]``, whose offsets have to rise.
 
-    Offsets have to rise. Where the bytes are not whole messages the count is -1 and the second number the position.
+    Returns (messages, first and last offset, lowest and highest timestamp, reason). If the bytes are not whole messages
+    the count is -1 and the second number the position.
     """
     data = region.data
     at, last = start, -1

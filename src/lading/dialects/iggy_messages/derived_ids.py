@@ -59,7 +59,7 @@ def find_derived(ids: Any, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _words(ids: Any) -> NDArray[np.uint64]:
-    """A copy of the ids as rows of two words; a null is two zeros."""
+    """Copy the ids into rows of two words; a null becomes two zeros."""
     filled = ids.fill_null(bytes(_ID_BYTES)) if ids.null_count else ids
     data = np.frombuffer(filled.buffers()[1], np.uint64, 2 * len(filled), _ID_BYTES * filled.offset)
     return data.reshape(-1, 2).copy()

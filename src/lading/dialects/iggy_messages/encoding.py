@@ -36,7 +36,10 @@ class MessageArrays:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, typed: int) -> MessageArrays:
-        """The arrays of a Batch; LimitExceeded, naming message and header, where no message of Iggy can be made."""
+        """Return the arrays of a Batch.
+
+        Raises LimitExceeded, naming message and header, for what no message of Iggy can hold.
+        """
         headers: Any = batch.column("headers")
         payload: Any = batch.column("payload")
         lists: NDArray[np.int32] = headers.offsets.to_numpy()
@@ -54,14 +57,14 @@ class MessageArrays:
         return cls(lists - lists[0], *_binary(keys), key_kinds, kind_codes, *_binary(values), *_binary(payload))
 
     def size_bytes(self, fixed_bytes: int, typed: int) -> int:
-        """What the messages take if each has ``fixed_bytes`` besides headers and payload."""
+        """Return how many bytes the messages take if each has ``fixed_bytes`` besides headers and payload."""
         sizes = sum(int(ends[-1]) - int(ends[0]) for ends in (self.key_ends, self.value_ends, self.payload_ends))
         headers = len(self.kinds) * (HEADER_BYTES_MIN + typed)
         return (len(self.list_ends) - 1) * fixed_bytes + headers + sizes
 
 
 def message_ids(batch: pa.RecordBatch) -> NDArray[np.uint8]:
-    """The ids of a Batch, 16 bytes each, zeros where there is none."""
+    """Return the ids of a Batch, 16 bytes each; a missing id is zeros."""
     rows = batch.num_rows
     if "id" not in batch.schema.names or not rows:
         return np.zeros(16 * rows, np.uint8)
@@ -72,7 +75,10 @@ def message_ids(batch: pa.RecordBatch) -> NDArray[np.uint8]:
 
 
 def message_times_us(batch: pa.RecordBatch, absent_us: int = 0) -> NDArray[np.int64]:
-    """The timestamps of a Batch, ``absent_us`` where there is none; Iggy has no times before 1970, the carrier has."""
+    """Return the timestamps of a Batch, with ``absent_us`` for a null.
+
+    Iggy has no times before 1970: they become 0, and the carrier keeps them.
+    """
     column: Any = batch.column("timestamp").cast(pa.int64())
     times: NDArray[np.int64] = column.fill_null(absent_us).to_numpy(zero_copy_only=False)
     return np.maximum(times, 0)

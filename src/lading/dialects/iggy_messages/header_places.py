@@ -24,7 +24,7 @@ class HeaderPlace(NamedTuple):
 
 
 def list_headers(data: memoryview, at: int, end: int, typed: int) -> Iterator[HeaderPlace | None]:
-    """The headers of the block ``data[at:end]`` in order; None, and no more, where its lengths do not add up."""
+    """Yield the headers of the block ``data[at:end]`` in order; None as the last if its lengths do not add up."""
     while at < end:
         if end - at < HEADER_BYTES_MIN + typed:
             yield None

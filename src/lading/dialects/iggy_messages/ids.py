@@ -28,7 +28,7 @@ def _rotate(word: int, bits: int) -> int:
 
 
 def draw_uuid4(state: NDArray[np.uint64]) -> bytes:
-    """The next random UUID (version 4) from xoshiro256**, four words in ``state[:4]``; counted in ``state[4]``."""
+    """Draw a random UUID (version 4) from xoshiro256**, four words in ``state[:4]``; ``state[4]`` counts the draws."""
     s0, s1, s2, s3 = state[:4].tolist()
     words = []
     for _ in range(2):

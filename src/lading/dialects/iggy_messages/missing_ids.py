@@ -17,7 +17,7 @@ from .derived_ids import find_derived
 
 
 def null_missing_ids(decode_columns: DecodeColumns, run: Run, request: ScanRequest) -> Iterator[Decoded]:
-    """The messages that ``decode_columns`` gives, with null for an id of 16 zero bytes or a derived one.
+    """Yield the messages of ``decode_columns``, with null for an id of 16 zero bytes or a derived one.
 
     An id that really is zero bytes has a carrier, which puts it back.
     """

@@ -61,10 +61,10 @@ class Slices:
 
 
 def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages asked for, in portions, as they are stored (a carrier is not undone).
+    """Decode the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
-    that are no message.
+    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, if the bytes
+    there are not a message.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(form.scan_home, form.scan_fallback, size_bytes)
@@ -91,7 +91,7 @@ def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanReques
 
 
 def encode_key(typed: int, text: str) -> bytes | None:
-    """The bytes of a header key here, or None for a text that no key has; its kind in front where keys are typed."""
+    """Encode a header key; None for a text that no key has. Where keys are typed, its kind comes first."""
     try:
         data, kind = key_bytes(text)
     except MalformedMessage:
@@ -111,9 +111,10 @@ def assemble_messages(
     totals: list[int],
     fields: frozenset[str],
 ) -> dict[str, pa.Array[Any]]:
-    """The columns ``fields`` of the messages at ``rows``, which ``kernels.fill`` writes; ``totals`` are of a scan.
+    """Return the columns ``fields`` of the messages at ``rows``, as ``kernels.fill`` writes them.
 
-    ``fixed_bytes`` are the fields in front of the headers by their size, in the order in which ``fill`` has them.
+    ``totals`` are those of the scan. ``fixed_bytes`` are the sizes of the fields before the headers, in the order in
+    which ``fill`` has them.
     """
     count, header_count = len(rows), totals[HEADER_COUNT]
     # in the order of the places that ``fill`` takes
@@ -131,10 +132,10 @@ def assemble_messages(
 
 
 def slices(form: StoredForm, run: Run, first: int, end: int, max_messages: int, max_bytes: int) -> Slices:
-    """The stored bytes of messages with first <= offset < end, for an Iggy reader: nothing is copied.
+    """Return the stored bytes of messages with first <= offset < end, for an Iggy reader, without copying.
 
-    At most ``max_messages``; at most ``max_bytes`` unless one message alone is larger. MalformedMessage with
-    the position in ``run.region`` at bytes that are no message.
+    At most ``max_messages``; at most ``max_bytes`` unless one message alone is larger. Raises MalformedMessage, with
+    the position in ``run.region``, if the bytes there are not a message.
     """
     kernels = engine.get_loaded(form.cut_home) or form.cut_fallback
     parts = np.empty((max(1, len(run.chunks)), 2), np.int64)
@@ -146,9 +147,9 @@ def slices(form: StoredForm, run: Run, first: int, end: int, max_messages: int, 
 
 
 def survey_messages(form: StoredForm, region: Bytes, start: int) -> Run:
-    """A Run over whole messages of rising offsets in ``region[start:]``; with no message it has no chunk.
+    """Return a Run over whole messages of rising offsets in ``region[start:]``; without messages it has no chunk.
 
-    MalformedMessage where they are not.
+    Raises MalformedMessage if the bytes are not such messages.
     """
     kernels = engine.select(form.cut_home, form.cut_fallback, region.size)
     count, first, last, low, high, reason = kernels.survey(region, start, region.size)
@@ -159,11 +160,11 @@ def survey_messages(form: StoredForm, region: Bytes, start: int) -> Run:
 
 
 def salvage(form: StoredForm, run: Run) -> Run:
-    """The messages of damaged chunks that are intact, in order, each in a chunk of its own.
+    """Find the intact messages of damaged chunks, in order, each in a chunk of its own.
 
-    What the checksum of a message does not cover can only be checked for being possible. So where every message
-    passes, the damage lies where nothing vouches for any of them, and none is kept. The work is bounded by sixteen
-    times the size of a body.
+    What the checksum of a message does not cover can only be checked for being possible. So where every message passes,
+    the damage lies where nothing vouches for any of them, and none is kept. The work is bounded by sixteen times the
+    size of a body.
     """
     kept = [np.empty((0, run.chunks.shape[1]), np.int64)]
     for chunk in run.chunks:

@@ -18,10 +18,10 @@ _INDEX = struct.Struct("<IIQ")
 
 
 def encode_stored(batch: pa.RecordBatch, form: WireForm = FORM_0_9) -> bytes:
-    """The messages of a Batch as they are stored, or polled by the releases of ``form``.
+    """Encode the messages of a Batch as they are stored, or as the releases of ``form`` poll them.
 
-    A null id becomes 0; the time of sending, which a Batch does not have, is that of receipt. LimitExceeded, naming
-    message and header, for what no message can hold.
+    A null id becomes 0; the time of sending, which a Batch does not have, is that of receipt. Raises LimitExceeded,
+    naming message and header, for what no message can hold.
     """
     times = message_times_us(batch)
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)

@@ -48,20 +48,21 @@ slices = partial(stored.slices, STORED)
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
-    """The messages asked for, in portions, as they are stored (a carrier is not undone); see ``stored.decode_columns``.
+    """Decode the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    The checksum, which is not one of the payload alone, and the time of sending are not among the columns.
+    See ``stored.decode_columns``. The checksum, which is not one of the payload alone, and the time of sending are not
+    among the columns.
     """
     return stored.decode_columns(STORED, run, request)
 
 
 def salvage(run: Run) -> Run:
-    """The messages of damaged chunks whose XXH3-64 holds, in order, each in a chunk of its own."""
+    """Find the messages of damaged chunks whose XXH3-64 matches, in order, each in a chunk of its own."""
     return stored.salvage(STORED, run)
 
 
 def room(size_bytes: int, count: int, form: WireForm) -> int:
-    """Bytes that ``restamp`` may need for ``count`` messages of ``size_bytes`` without their index."""
+    """Return how many bytes ``restamp`` may need for ``count`` messages of ``size_bytes`` without their index."""
     # a header takes 11 bytes at least without the kind of its key
     return size_bytes + (layout.HEAD_BYTES - form.head_bytes) * count + (TYPED - form.typed) * (size_bytes // 11)
 
@@ -106,10 +107,10 @@ def shorten(part: memoryview, form: WireForm) -> memoryview | None:
 
 
 def read_polled(data: bytes | bytearray | memoryview | Bytes, start: int, form: WireForm) -> tuple[Run, int | None]:
-    """A Run over polled messages of a form that begin at byte ``start``, and the offset of the first damaged one.
+    """Return a Run over polled messages that begin at byte ``start``, and the offset of the first damaged one.
 
-    None stands for no damage: the checksums hold. With no message the Run has no chunk. MalformedMessage where the
-    bytes are not whole messages of rising offsets.
+    The offset is None if all checksums match. Without messages the Run has no chunk. Raises MalformedMessage if the
+    bytes are not whole messages of rising offsets, in the ``form`` of their release.
     """
     region = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     kernels = engine.select(SEND_KERNEL_MODULE, send_fallback, region.size)

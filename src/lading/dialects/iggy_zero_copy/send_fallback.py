@@ -29,7 +29,7 @@ _NO_ID = bytes(16)
 
 
 def _hash(hashed: bytes | bytearray | memoryview, checksum: int) -> int:
-    """What the checksum field of a message should hold; ``hashed`` is all behind it."""
+    """Return what the checksum field of a message should hold; ``hashed`` is all that follows the field."""
     if checksum == XXH3_64:
         digest: int = xxhash.xxh3_64_intdigest(hashed)
         return digest
@@ -92,7 +92,7 @@ def restamp(
 def _check_sent(
     data: memoryview, at: int, end: int, head_bytes: int, typed: int, entry: int, start: int
 ) -> tuple[ZeroCopyMessage, int]:
-    """The sent message at ``at`` and where it ends; RefusedMessage where it breaks a rule."""
+    """Return the sent message at ``at`` and its end. Raises RefusedMessage if it breaks a rule."""
     if end - at < head_bytes:
         raise RefusedMessage(header_limits.MALFORMED)
     headers_size, payload_size = _LENGTHS.unpack_from(data, at + SHORT_HEAD_BYTES - _LENGTHS.size)
@@ -112,7 +112,7 @@ def _check_sent(
 
 
 def _typed_block(data: memoryview, message: ZeroCopyMessage, typed: int) -> bytes:
-    """The header block as it is stored: with the kinds of keys."""
+    """Return the header block as it is stored: with the kinds of keys."""
     if typed:
         return bytes(data[message.headers_at : message.end])
     block = bytearray()
@@ -186,7 +186,7 @@ def shorten(source: Bytes, start: int, end: int, checksum: int, target: Bytes) -
 
 
 def find_changed(source: Bytes, start: int, end: int) -> int:
-    """The position of the first stored message whose checksum does not hold, -1 if there is none."""
+    """Find the first stored message whose checksum does not match. Returns its position, or -1 if there is none."""
     data = source.data
     at = start
     while at < end:

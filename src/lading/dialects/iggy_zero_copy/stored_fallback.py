@@ -42,7 +42,7 @@ class ZeroCopyMessage(NamedTuple):
 
 
 def read_message(data: memoryview, at: int, end: int, head_bytes: int = HEAD_BYTES) -> ZeroCopyMessage | None:
-    """The message at ``at``, or None where it does not lie before ``end``."""
+    """Return the message at ``at``, or None if it does not end by ``end``."""
     if end - at < head_bytes:
         return None
     checksum, id_, offset, timestamp_us, origin_us, headers_size, payload_size = _HEAD.unpack_from(data, at)

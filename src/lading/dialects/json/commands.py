@@ -68,7 +68,10 @@ QUERIES: Final[Parts] = {
 
 
 def identifier(path_part: str) -> Identifier:
-    """A stream or topic as a path names it: decimal text that fits u32 is a number, all else a name."""
+    """Parse the part of a path that names a stream or topic.
+
+    Decimal text that fits u32 is a number, all else a name.
+    """
     try:
         return int(U32.from_text(path_part))
     except ValueError:
@@ -76,23 +79,23 @@ def identifier(path_part: str) -> Identifier:
 
 
 def parse_body(command: type[C], body: bytes, parts: Parts = BODIES, **path: Any) -> C:
-    """The command that a path and a body make; BodyError where the body is none, Refusal where a rule is broken.
+    """Return the command that a path and a body make; ``parts`` are the bodies of a release.
 
-    ``parts`` are the bodies of a release.
+    Raises BodyError if the body is not valid, Refusal if the command breaks a rule.
     """
     return _command(command, {**path, **read_body(parts[command], body)})
 
 
 def parse_query(command: type[C], query: Mapping[str, str], parts: Parts = QUERIES, **path: Any) -> C:
-    """The command that a path and a query make; BodyError 400 for a bad parameter, Refusal where a rule is broken.
+    """Return the command that a path and a query make; ``parts`` are the queries of a release.
 
-    ``parts`` are the queries of a release.
+    Raises BodyError 400 for a bad parameter, Refusal if the command breaks a rule.
     """
     return _command(command, {**path, **read_query(parts[command], query)})
 
 
 def read_body(parts: Sequence[Part], body: bytes) -> dict[str, Any]:
-    """The fields that a body says; BodyError where it is none."""
+    """Return the fields of a body. Raises BodyError if it is not JSON, lacks a field or has a wrong one."""
     document = fields_of(load_body(body), "the document")
     values = {}
     for part in parts:
@@ -104,7 +107,7 @@ def read_body(parts: Sequence[Part], body: bytes) -> dict[str, Any]:
 
 
 def read_query(parts: Sequence[Part], query: Mapping[str, str]) -> dict[str, Any]:
-    """The fields that a query says; BodyError 400 for a parameter that is unknown or wrong."""
+    """Return the fields of a query. Raises BodyError 400 for a parameter that is unknown, missing or wrong."""
     require_known(query, [name for part in parts for name in part.names])
     values = {}
     for part in parts:
@@ -148,7 +151,7 @@ def _command(command: type[C], values: dict[str, Any]) -> C:
 
 
 def single(value: float) -> float:
-    """A number of single precision with no digits but its own."""
+    """Return the shortest number that reads back as the same single-precision one."""
     return float(str(np.float32(value)))
 
 
@@ -168,7 +171,7 @@ Answers = Mapping[type[Any], Members]
 
 
 def same(*names: str) -> Members:
-    """Members that are called as their fields are."""
+    """Return members that have the names of their fields."""
     return [(name, attrgetter(name)) for name in names]
 
 
@@ -187,7 +190,7 @@ def _of_head(head: str, take: Callable[[Any], Any], value: Any) -> Any:
 
 
 def inside(head: str, members: Members) -> Members:
-    """The members of the document of the field ``head``, as if they were the block's own."""
+    """Return the members of the document of the field ``head``, as if they were the block's own."""
     return [(name, partial(_of_head, head, take)) for name, take in members if not isinstance(take, Listed)]
 
 
@@ -222,7 +225,7 @@ ANSWERS: Final[Answers] = {
 
 
 def as_document(value: Any, answers: Answers = ANSWERS) -> dict[str, Any]:
-    """The document of one block as a release has it, as plain Python values."""
+    """Return the document of one block as a release has it, as plain Python values."""
     return {
         name: [as_document(entry, answers) for entry in getattr(value, take.field)]
         if isinstance(take, Listed)
@@ -232,7 +235,7 @@ def as_document(value: Any, answers: Answers = ANSWERS) -> dict[str, Any]:
 
 
 def encode_answer(value: Any, answers: Answers = ANSWERS) -> bytes:
-    """The JSON of one block, or of a list of them."""
+    """Encode one block, or a list of them, as JSON."""
     if type(value) in answers:
         return dump(as_document(value, answers))
     return dump([as_document(entry, answers) for entry in value])

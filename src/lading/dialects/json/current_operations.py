@@ -25,7 +25,7 @@ def _options_of(value: Any, where: str) -> dict[str, Option]:
 
 
 def _option(key: str, value: Any, where: str) -> Option:
-    """One option of a topic by its text; one that no topic has stays text, and is refused by its name later."""
+    """Return one option of a topic from its text; an unknown one stays text, and is refused by its name later."""
     text = form_of(value, f"{where}.{key}", str)
     spec = TOPIC_OPTIONS.get(key)
     kind = Kind.STRING if spec is None else spec.kind

@@ -15,7 +15,7 @@ _TYPE_WORD: dict[type, str] = {Members: "a map", list: "a sequence", str: "a str
 
 
 def load_body(body: bytes) -> Any:
-    """The value of a body; BodyError 400 where it is no JSON."""
+    """Parse a body. Raises BodyError 400 if it is not JSON."""
     try:
         return load(body)
     except ValueError as error:
@@ -30,7 +30,7 @@ def form_of(value: Any, where: str, kind: type[T]) -> T:
 
 
 def fields_of(value: Any, where: str) -> Members:
-    """The members of an object none of which is named twice; BodyError 422 otherwise."""
+    """Return the members of an object. Raises BodyError 422 if it is not an object, or a name occurs twice."""
     members = form_of(value, where, Members)
     if members.repeated is not None:
         raise wrong_document(f"{where}: duplicate field `{members.repeated}`")
@@ -38,7 +38,7 @@ def fields_of(value: Any, where: str) -> Members:
 
 
 def member(document: dict[str, Any], name: str, where: str = "") -> Any:
-    """A member that must be there; BodyError 422 otherwise."""
+    """Return a required member. Raises BodyError 422 if it is missing."""
     if name not in document:
         raise wrong_document(f"{where}: missing field `{name}`" if where else f"missing field `{name}`")
     return document[name]
@@ -53,7 +53,7 @@ class Form:
 
 
 def number(low: int, high: int, word: str) -> Form:
-    """An integer from ``low`` to ``high``, which ``word`` names."""
+    """Return the Form of an integer from ``low`` to ``high``; errors call it ``word``."""
 
     def of(value: Any, where: str) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -95,7 +95,7 @@ TEXT = Form(_text_of, str)
 
 
 def word(words: dict[str, T]) -> Form:
-    """One of some words, for what each means."""
+    """Return the Form of a word among ``words``, which gives the value that the word stands for."""
 
     def from_text(text: str) -> T:
         if text not in words:
@@ -115,7 +115,7 @@ YES_OR_NO = word({"true": True, "false": False})
 
 
 def optional(form: Form, default: Any = None) -> Form:
-    """The same, or null for ``default``."""
+    """Return ``form`` with null allowed, which stands for ``default``."""
     return Form(lambda value, where: default if value is None else form.of(value, where), form.from_text)
 
 

@@ -21,12 +21,12 @@ class BodyError(MalformedMessage):
 
 
 def not_json(detail: str) -> BodyError:
-    """The body is no JSON: 400."""
+    """Return the error for a body that is not JSON: 400."""
     return BodyError(f"Failed to parse the request body as JSON: {detail}", status=HTTPStatus.BAD_REQUEST)
 
 
 def wrong_document(detail: str) -> BodyError:
-    """The body is JSON, but a field is missing or of the wrong type: 422."""
+    """Return the error for a JSON body in which a field is missing or of the wrong type: 422."""
     return BodyError(
         f"Failed to deserialize the JSON body into the target type: {detail}",
         status=HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -34,7 +34,7 @@ def wrong_document(detail: str) -> BodyError:
 
 
 def wrong_query(detail: str) -> BodyError:
-    """A query parameter is missing or of the wrong type: 400."""
+    """Return the error for a query parameter that is missing or of the wrong type: 400."""
     return BodyError(f"Failed to deserialize query string: {detail}", status=HTTPStatus.BAD_REQUEST)
 
 

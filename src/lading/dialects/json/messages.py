@@ -37,10 +37,11 @@ class SendDocument:
 
 
 def encode_polled(batch: pa.RecordBatch, place: tuple[int, int] | None = None) -> bytes:
-    """The array that answers a poll; beside the partition and its last offset for releases that are told the ``place``.
+    """Encode the response to a poll: an array of messages, or, with ``place``, an object around it.
 
-    ``batch`` holds what Iggy classic can hold (see ``carrier``); a missing checksum is computed, a missing id is 0.
-    CorruptError where a header or state has a code without a word.
+    ``place`` is the partition and its last offset, for the releases that are sent them. ``batch`` holds what Iggy
+    classic can hold (see ``carrier``); a missing checksum is computed, a missing id is 0. Raises CorruptError if a
+    header or state has a code without a word.
     """
     columns = [batch.column(name).to_pylist() for name in ("offset", "state", "id", "checksum", "headers", "payload")]
     times_us = batch.column("timestamp").cast(pa.int64()).to_pylist()
@@ -74,10 +75,10 @@ def _header_document(header: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def parse_send(body: bytes) -> SendDocument:
-    """The document of a send of any release: headers by key, or as a list of keys and values with kinds.
+    """Parse the document of a send of any release: headers by key, or as a list of keys and values with kinds.
 
-    BodyError where it is none; MalformedMessage with the reason, hence Iggy's code, where a message breaks a limit.
-    Sums over the request are left to the codec that stores the messages.
+    Raises BodyError if it is not such a document; MalformedMessage with the reason, hence Iggy's code, if a message
+    breaks a limit. Sums over the request are left to the codec that stores the messages.
     """
     document = fields_of(load_body(body), "the document")
     partitioning = _partitioning(fields_of(member(document, "partitioning"), "partitioning"))
@@ -117,7 +118,7 @@ def _message(message: Any, where: str) -> Row:
 
 
 def _id(value: Any, where: str) -> int:
-    """A number; since 0.11 also as text, or a UUID."""
+    """Return the id of a message: a number, and since 0.11 also a number as text, or a UUID."""
     if not isinstance(value, str):
         return int(_U128.of(value, where))
     if value.isascii() and value.isdigit():
@@ -150,7 +151,7 @@ def _repeated_key_error(key: str, where: str) -> MalformedMessage:
 
 
 def _field(value: Any, where: str) -> tuple[int, bytes]:
-    """A kind and the bytes of a header value, or of a key."""
+    """Return the kind and the bytes of a header value, or of a key."""
     fields = fields_of(value, where)
     word = form_of(member(fields, "kind", where), f"{where}.kind", str)
     if word not in KIND_BY_WORD:

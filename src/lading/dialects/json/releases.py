@@ -96,13 +96,16 @@ _CONSUMER: Final = Part("consumer", ("consumer_id", "id"), IDENTIFIER, 1)
 
 
 def _partition(first: int) -> Part:
-    """A partition counted from ``first``; none, or 0 where 1 is the first, is the first."""
+    """Return the part for a partition counted from ``first``.
+
+    A missing partition means the first one, as does 0 where partitions are counted from 1.
+    """
     form: Form = optional(convert_form(U32, lambda number: number + 1 - first or 1), 1)
     return Part("partition_id", ("partition_id",), form, 1)
 
 
 def _positions(first: int) -> tuple[Parts, Parts]:
-    """What bodies and queries say of polls and stored offsets, with partitions counted from ``first``."""
+    """Return the bodies and the queries for polls and stored offsets, with partitions counted from ``first``."""
     place = (_CONSUMER, _partition(first))
     kinds = word({kind.name.lower(): kind for kind in PollingKind})
     poll = (
@@ -145,7 +148,7 @@ _BODIES_0_5: Final[Parts] = {**_BODIES_0_1, **user_bodies(_EXPIRY_US), c.CreateT
 
 
 def _shift(name: str, by: int, take: Callable[[Any], int] | None = None) -> tuple[str, Callable[[Any], int]]:
-    """A number that is told ``by`` less than it is."""
+    """Return a member whose number is sent as ``by`` less than it is."""
     found = attrgetter(name) if take is None else take
     return name, lambda value: found(value) - by
 

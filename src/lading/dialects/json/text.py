@@ -13,12 +13,12 @@ class Members(dict[str, Any]):
 
 
 def dump(value: Any) -> bytes:
-    """The document as compact UTF-8 JSON."""
+    """Encode a document as compact UTF-8 JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def load(body: bytes) -> Any:
-    """What the document says; ValueError with the fault otherwise. Objects are Members."""
+    """Parse a document; its objects become Members. Raises ValueError with the fault if it is not JSON."""
     try:
         return json.loads(body.decode(), object_pairs_hook=_members, parse_constant=_no_constant)
     except RecursionError:

@@ -33,7 +33,7 @@ def _read_flags(fields: Members, names: Sequence[str], where: str) -> Flags:
 
 
 def _by_id(value: Any, where: str) -> dict[int, Members]:
-    """The members of an object whose names are ids; null has none."""
+    """Return the members of an object whose names are ids, by id; none for null."""
     if value is None:
         return {}
     found = {}
@@ -60,7 +60,7 @@ def _permissions_of(value: Any, where: str) -> Permissions:
 
 
 def permissions_document(permissions: Permissions | None) -> dict[str, Any] | None:
-    """The document of permissions; None for none."""
+    """Return the document of permissions, or None for none."""
     if permissions is None:
         return None
     streams = {
@@ -83,7 +83,7 @@ _STATUS_FORM: Final = word(_STATUS)
 
 
 def user_bodies(expiry: Form) -> Parts:
-    """What bodies say of users and tokens; ``expiry`` is how long a token lasts."""
+    """Return the bodies for users and tokens; ``expiry`` is the Form of a token's lifetime."""
     return {
         later.CreateUser: (
             Part("name", ("username",), TEXT),

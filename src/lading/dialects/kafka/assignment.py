@@ -81,7 +81,10 @@ def _places(rows: Iterable[Any]) -> list[Place]:
 
 
 def assign_range(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
-    """Each topic in stretches of neighbours, one a member; the first members get one more where it does not divide."""
+    """Divide each topic into runs of neighbouring partitions, one for each member.
+
+    If it does not divide evenly, the first members get one more each.
+    """
     shares: Shares = {member: [] for member in members}
     for topic, count in sorted(counts.items()):
         wanting = _wanting(members, topic)

@@ -146,7 +146,7 @@ def _cut(
 
 
 def empty(first: int, end: int) -> bytes:
-    """A batch without records that covers offsets from ``first`` up to, not including, ``end``, as far as one can."""
+    """Return a batch without records that covers the offsets first <= offset < end, as far as one can."""
     delta = min(end - 1 - first, DELTA_MAX)
     size = BATCH_HEADER_BYTES - FRAME_BYTES
     made = bytearray(BATCH_HEADER.pack(first, size, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))

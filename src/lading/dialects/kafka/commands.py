@@ -248,7 +248,7 @@ def encode_produce(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> bytes:
-    """A Produce that is to be acknowledged by all replicas in sync, up to its one batch of ``batch_bytes``."""
+    """Encode a Produce request up to its one batch of ``batch_bytes``; all in-sync replicas must acknowledge it."""
     return _frame(
         PRODUCE,
         PRODUCE_VERSION,

@@ -101,9 +101,10 @@ def decompressing(
     bytes_max: int = PLAIN_BYTES_MAX,
     scratch: NDArray[np.uint8] | None = None,
 ) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """The same for the time of the block, in which the memory counts; ``scratch`` is used again where it is enough.
+    """Decompress for the time of a ``with`` block, as ``decompress`` does; the memory counts until the block ends.
 
-    Nothing may be raised in the block: the exception would keep the memory.
+    ``scratch`` is used instead of new memory if it is large enough. Nothing may be raised in the block: the exception
+    would keep the memory.
     """
     if codec == LZ4 and scratch is not None:
         size = _lz4_blocks(data, scratch[: min(scratch.size - spare_bytes, bytes_max)])
@@ -157,10 +158,11 @@ def _decompress_into(codec: int, data: memoryview, target: NDArray[np.uint8]) ->
 
 
 def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
-    """The size of what a frame of independent blocks becomes in ``target``; None where only the library's reader of
-    frames can tell: linked blocks, dictionaries, several frames, more than there is room for, wrong bytes.
+    """Decompress a frame of independent blocks into ``target`` and return the size.
 
-    Block by block this takes a tenth of the time for small batches. Checksums inside are left to the batch's own.
+    Returns None for what only the library's reader of frames can handle: linked blocks, dictionaries, several frames,
+    more than there is room for, wrong bytes. Block by block this takes a tenth of the time for small batches. Checksums
+    inside are left to the batch's own.
     """
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC or data[4] & 0xE1 != _LZ4_INDEPENDENT:
         return None

@@ -54,9 +54,10 @@ class RecordEncoder:
 
     @classmethod
     def carrying(cls, batch: pa.RecordBatch, times_us: NDArray[np.int64]) -> RecordEncoder | None:
-        """The same with a carrier in each message that needs one, in one pass; ``carry`` gives the same, slower.
+        """Return an encoder that adds a carrier to each message that needs one, in one pass.
 
-        None where it is needed: for names that want an escape or are reserved, and very many headers.
+        ``carry`` gives the same, slower. Returns None if it is needed: for names that want an escape or are reserved,
+        and very many headers.
         """
         headers = _Headers.of(batch)
         names = _binary(headers.names)

@@ -144,7 +144,7 @@ def scan(
 
 
 def _record(data: Any, at: int, stop: int, base: int) -> tuple[int, int, int, int]:
-    """Of the record at ``at``: where its key length is, its end, its time delta and its offset."""
+    """Return where the record at ``at`` has its key length, where it ends, its time delta and its offset."""
     length, here = varint32(data, at, stop)
     if here < 0 or not 0 <= length <= stop - here:
         raise _Refused(layout.CUT)
@@ -234,7 +234,7 @@ class _Scanner:
 
 
 def _sized(data: Any, at: int, end: int, reason: int) -> tuple[int, int, int]:
-    """Where something begins that has its size in front, the size (-1: null), and where it ends."""
+    """Read the size before some bytes. Returns where they begin, their size (-1: null) and where they end."""
     size, here = varint32(data, at, end)
     if here < 0 or not -1 <= size <= end - here:
         raise _Refused(reason)
@@ -281,7 +281,7 @@ def _slices(data: Any, starts: list[int], sizes: list[int]) -> list[bytes | None
 
 
 def _column(memory: Bytes, places: tuple[Any, Any, Any], values: list[bytes | None]) -> None:
-    """One binary column: validity bits, ends, bytes."""
+    """Write one binary column: validity bits, ends, bytes."""
     valid, ends, octets = places
     if ends < 0:
         return

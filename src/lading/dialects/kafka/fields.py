@@ -27,7 +27,7 @@ class Reader:
         self.frame, self.at, self.flexible = frame, at, flexible
 
     def number(self, layout: struct.Struct) -> int:
-        """One number."""
+        """Read one number."""
         value: int = layout.unpack_from(self.frame, self.at)[0]
         self.at += layout.size
         return value
@@ -51,7 +51,7 @@ class Reader:
         return None if size < 0 else bytes(self.take(size))
 
     def data(self) -> tuple[int, int]:
-        """Where bytes begin, and how many they are (-1: null); the reader stands behind them."""
+        """Return where a byte string begins and its size (-1: null), and move the reader past it."""
         size = self._length(INT32)
         start = self.at
         self.take(max(size, 0))

@@ -70,7 +70,7 @@ class Batches:
 def read_batches(
     region: Bytes, start: int, end: int, *, first: int = 0, last: int = POSITION_MAX, verify: bool = True
 ) -> Batches:
-    """The headers of the batches in ``region[start:end]`` that hold offsets from ``first`` up to, excluding, ``last``.
+    """Read the headers of the batches in ``region[start:end]`` that hold offsets of first <= offset < last.
 
     With ``verify`` each CRC-32C is checked. Never raises: see ``reason``.
     """
@@ -141,7 +141,7 @@ def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[
 
 
 def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
-    """The same where whole words may be loaded behind the last record, else a copy of those bytes."""
+    """Return region and rows as they are, or copied with spare bytes after the last record if it has none."""
     start, end = int(rows[0, layout.START]), int(rows[-1, layout.END])
     if end + SPARE_BYTES <= region.size and region.flags.c_contiguous:
         return region, rows

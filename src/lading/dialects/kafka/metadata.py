@@ -94,7 +94,7 @@ def _partitions(version: int, leader: int, epochs: Sequence[int]) -> bytes:
 
 @cache
 def _layout(version: int) -> np.dtype[Any]:
-    """A partition that one broker has; how many entries a list has is told in front of them."""
+    """Return the layout of a partition that one broker has; the length of each list comes before its entries."""
     length = "u1" if version >= FLEXIBLE else ">i4"
     fields = [("error", ">i2"), ("index", ">i4"), ("leader", ">i4")]
     fields += [("epoch", ">i4")] * (version >= _FIRST_WITH["epoch"])

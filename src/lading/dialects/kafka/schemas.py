@@ -15,6 +15,6 @@ _importing = threading.Lock()
 
 @cache
 def message(module: str, name: str) -> Any:
-    """The class ``name`` of ``kafka.protocol.module``."""
+    """Return the class ``name`` of ``kafka.protocol.module``."""
     with _importing:
         return getattr(import_module(f"kafka.protocol.{module}"), name)

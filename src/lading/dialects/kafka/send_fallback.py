@@ -60,7 +60,7 @@ def weigh(
     flags: Bytes,
     sizes: Longs,
 ) -> None:
-    """The most bytes that each message takes as a record, into ``sizes``."""
+    """Write into ``sizes`` the most bytes that each message takes as a record."""
     columns = _Columns(
         key_ends, keys, key_valid, payload_ends, payloads, payload_valid, list_ends, name_ends, names,
         value_ends, values, value_valid, kinds,

@@ -143,10 +143,11 @@ def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: i
 
 
 def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_max: int = PLAIN_BYTES_MAX) -> Times:
-    """The times of a batch that is what it says, CRC-32C and every record; BatchRejected otherwise. From any thread.
+    """Check a batch, with its CRC-32C and every record, and return its times. Called from any thread.
 
-    Compressed records that become more than ``plain_bytes_max`` bytes, or than their size lets expect, are refused too.
-    Refusal where there is no memory to look at them.
+    Raises BatchRejected if the batch is not what its header says. Compressed records that become more than
+    ``plain_bytes_max`` bytes, or than their size lets expect, are rejected too. Raises Refusal if there is no memory to
+    check them.
     """
     end = start + facts.size_bytes
     kernels = kernels_for(facts.size_bytes)

@@ -70,10 +70,10 @@ class Checked(NamedTuple):
 def encode_block(
     batch: pa.RecordBatch, header: BlockHeader = BlockHeader(), compression: Literal["lz4"] | None = "lz4"
 ) -> bytes:
-    """One block with the rows of a Batch; its ``offset`` column, if any, is left out.
+    """Encode the rows of a Batch as one block; its ``offset`` column, if any, is left out.
 
-    ``compression`` is ``lz4`` or None. LimitExceeded above 64 MiB or 16,777,216 rows and for an empty batch; LocalError
-    where columns are missing or of another type.
+    ``compression`` is ``lz4`` or None. Raises LimitExceeded above 64 MiB or 16,777,216 rows and for an empty batch;
+    LocalError if columns are missing or of another type.
     """
     try:
         plain = batch.select(SCHEMA_IN_BLOCKS.names).cast(SCHEMA_IN_BLOCKS)
@@ -150,7 +150,10 @@ def rows_of(body: memoryview, block: Block, included: list[int] | None = None) -
 
 
 def _require_sound(batch: pa.RecordBatch, error: type[Exception]) -> None:
-    """What Arrow's types do not say: no null where none may be, known states, times from 1970 on."""
+    """Check what Arrow's types do not: nulls only where they are allowed, known states, times from 1970 on.
+
+    Raises ``error`` for the first column that breaks a rule.
+    """
     for name in batch.schema.names:
         column: Any = batch.column(name)
         if name in ("state", "headers") and column.null_count:

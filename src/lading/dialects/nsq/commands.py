@@ -181,7 +181,7 @@ def _identified(command: Command, head: bytes, at: int, start: int) -> Line | No
 
 
 def auth_answer(identity: str, permissions_count: int) -> bytes:
-    """What a client is told whose AUTH was right, in nsqd's form."""
+    """Encode the response to a successful AUTH, in nsqd's form."""
     told = {"identity": identity, "identity_url": "", "permission_count": permissions_count}
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -231,7 +231,7 @@ def write(name: str, *parameters: str | int, body: bytes | None = None, message_
 
 
 def frame(kind: int, data: bytes) -> bytes:
-    """One frame."""
+    """Encode one frame."""
     return _FRAME.pack(4 + len(data), kind) + data
 
 

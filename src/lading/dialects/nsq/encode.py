@@ -138,7 +138,7 @@ def batch_body(items: Sequence[bytes]) -> bytes:
 
 
 def record(time_ns: int, message_id: bytes, version: int, ext: bytes, body: bytes, *, attempts: int = 0) -> bytes:
-    """A message as it is stored; see layout.py."""
+    """Encode a message as it is stored; see layout.py."""
     block = bytes((version,)) if version == NO_EXT else _EXT_HEAD.pack(version, len(ext)) + ext
     data = _FACTS.pack(time_ns, attempts, message_id) + block + body
     return _HEAD.pack(len(data), google_crc32c.value(data)) + data
@@ -160,9 +160,9 @@ def encode_stored(batch: pa.RecordBatch) -> bytes:
 
 
 def records(batch: pa.RecordBatch) -> list[bytes]:
-    """The messages of a Batch as they are stored, with its offsets, timestamps and those ids that are of NSQ.
+    """Encode the messages of a Batch as they are stored, with its offsets, timestamps and those ids that are NSQ's.
 
-    LimitExceeded as in ``exts_and_bodies``, and for an offset that no message id holds.
+    Raises LimitExceeded as ``exts_and_bodies`` does, and for an offset that no message id holds.
     """
     offsets: list[Any] = batch.column("offset").to_pylist()
     times_us: Any = batch.column("timestamp").cast(pa.int64())

@@ -70,7 +70,7 @@ FORM: Final = JsonForm()
 
 
 def _render(header: Header) -> Header | None:
-    """The header as it is read back from JSON; None if it cannot be shown."""
+    """Return the header as it is read back from JSON, or None if JSON cannot show it."""
     if header.key == CARRIER_NAME:
         return None
     if header.key == MARK:

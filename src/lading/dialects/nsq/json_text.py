@@ -164,7 +164,7 @@ class _Reader:
         self._text: str | None = None
 
     def peek(self) -> int:
-        """The next byte that is no white space, -1 at the end."""
+        """Return the next byte that is not white space, or -1 at the end, without reading past it."""
         data = self._data
         if self._at < len(data) and data[self._at] > 0x20:
             return data[self._at]

@@ -62,9 +62,10 @@ def store_pubs(
     partition: int,
     now_ns: int,
 ) -> Stored:
-    """As many whole commands with the same line as begin at ``source[start:end]``; ``line_bytes`` with its line feed.
+    """Store as many whole PUB commands with the same line as begin at ``source[start:end]``.
 
-    ``target`` needs ``pubs_room`` bytes. LimitExceeded where partition or offset have no form in a message id.
+    ``line_bytes`` counts the line with its line feed. ``target`` needs ``pubs_room`` bytes. Raises LimitExceeded if a
+    message id cannot hold the partition or offset.
     """
     most = (end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1
     _require_ids(partition, base_offset, most)

@@ -34,7 +34,7 @@ class _Refused(Exception):
 
 
 def _made(message: bytes, form: int, batch: bool, takes_ext: bool, now_ns: int, ident: int) -> tuple[bytes, int | None]:
-    """A published message as it is stored, and its trace id."""
+    """Return a published message as it is stored, and its trace id."""
     ext, body = b"", message
     trace = None
     if form == send_layout.TRACED:
@@ -86,10 +86,10 @@ def store_pubs(
     now_ns: int,
     answers: Bytes,
 ) -> tuple[int, int, int, int, int]:
-    """A run of whole PUB commands with the same line at ``source[at:end]`` as stored messages at ``target[to:]``.
+    """Store a run of whole PUB commands with the same line at ``source[at:end]`` as messages at ``target[to:]``.
 
-    Position behind the last one taken, how many, where they end in ``target``, bytes of ``answers``, and the reason
-    that the next is refused for (0: it is not whole, has another line, or there is no room).
+    Returns the position after the last one taken, how many there are, where they end in ``target``, the bytes of
+    ``answers``, and why the next is refused (0: the next is not whole or has another line, or there is no room).
     """
     data = source.data
     line = bytes(data[at : at + line_bytes])
