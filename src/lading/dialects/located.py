@@ -14,7 +14,7 @@ from lading.model.run import Located
 
 
 def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
-    """Per message, where the last value of each key lies; ``headers`` may be a slice."""
+    """Locate the last value of each key in every message; ``headers`` may be a slice."""
     column: Any = headers
     ends: NDArray[np.int64] = column.offsets.to_numpy().astype(np.int64)
     entries = column.values.slice(ends[0], ends[-1] - ends[0])
@@ -42,7 +42,7 @@ def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
 
 
 def _binary(array: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Ends (one more than values) and bytes of a binary array, which may be a slice."""
+    """Return ends (one more than values) and bytes of a binary array, which may be a slice."""
     _, ends, data = array.buffers()
     if ends is None or not len(array):
         return np.zeros(len(array) + 1, np.int64), np.empty(0, np.uint8)

@@ -87,7 +87,7 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
 
 
 def _columns(items: Items) -> tuple[Any, ...]:
-    """List ends, name ends, names, kinds, value ends, values and whether each value is there."""
+    """Return list ends, name ends, names, kinds, value ends, values and whether each value is present."""
     lists = np.zeros(items.rows_count + 1, np.int32)
     np.cumsum(np.bincount(items.rows, minlength=items.rows_count), out=lists[1:])
     names, kinds, values = (items.array.field(part) for part in range(3))
@@ -104,7 +104,7 @@ def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 
 
 def _scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
-    """Room for the largest header as its fingerprint is made."""
+    """Return memory for the largest header as its fingerprint is made."""
     sizes = np.diff(columns[1]).astype(np.int64) + np.diff(columns[4])
     return np.empty(int(sizes.max(initial=0)) + MARKED_BYTES, np.uint8)
 

@@ -106,7 +106,10 @@ def _has_states(region: Bytes) -> bool:
 
 
 def _find_payload(data: memoryview, at: int, end: int, state_bytes: int) -> tuple[int, int, int] | None:
-    """Start and end of the payload of the message at ``at``, which ends there, and its checksum; None if it is cut."""
+    """Return start and end of the payload of the message at ``at``, and its checksum; None if the message is cut.
+
+    The message ends where its payload does.
+    """
     head_end = at + layout.HEADERS - _STATE_BYTES + state_bytes
     if head_end + layout.LENGTH_BYTES > end:
         return None

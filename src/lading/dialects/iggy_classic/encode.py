@@ -61,7 +61,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool) -> bytes:
 
 
 def _facts(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[Any], ...]:
-    """Offsets, states, timestamps, ids and checksums; what a sent message does not have is not looked at."""
+    """Return offsets, states, timestamps, ids and checksums; columns that a sent message does not have are not read."""
     nothing = np.zeros(batch.num_rows, np.int64)
     if sent:
         return nothing, np.zeros(batch.num_rows, np.int8), nothing, message_ids(batch), nothing

@@ -119,7 +119,7 @@ def _if_any(codec: Codec[Any]) -> Codec[Any]:
 
 
 def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
-    """Polls and stored offsets, by how they name a partition."""
+    """Return the rows of polls and stored offsets; ``partition`` is the Codec by which they name a partition."""
     polling: dict[str, Codec[Any]] = {"strategy": STRATEGY, "count": U32, "auto_commit": BOOL}
     numbered = FROM_ZERO if partition is FLAGGED_PARTITION else U32
     return (

@@ -125,11 +125,11 @@ def restamp(
     now_us: int,
     random: NDArray[np.uint64],
 ) -> tuple[int, int, int]:
-    """Sent messages ``source[start:end]`` -> stored ones at ``target[to:]``: (code or 0, messages, bytes written).
+    """Store the sent messages ``source[start:end]`` at ``target[to:]``. Returns (code or 0, messages, bytes written).
 
     Checks every limit of ``limits.py`` (iggy.md A6) and takes no memory; ``target`` needs ``room(end - start)`` bytes.
-    Message i gets offset ``base_offset`` + i, time ``now_us`` + i, state available, its payload's CRC-32 and, where its
-    id is 0, a random UUID from ``random`` (see ``random_state``). What was written at a fault means nothing.
+    Message i gets offset ``base_offset`` + i, time ``now_us`` + i, state available, its payload's CRC-32 and, if its id
+    is 0, a random UUID from ``random`` (see ``random_state``). If the code is not 0, what was written is not valid.
     """
     if random[DRAWN] >= IDS_PER_SEED:
         random[:] = random_state()

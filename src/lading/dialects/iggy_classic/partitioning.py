@@ -33,7 +33,7 @@ def number_of_consumer(ident: int | str) -> int:
 
 
 def murmur3_128(key: bytes) -> int:
-    """MurmurHash3_x64_128 with seed 0 as one number, the second half on top."""
+    """Return the MurmurHash3_x64_128 of a key, with seed 0, as one number with the second half on top."""
     h1 = h2 = 0
     whole = len(key) - len(key) % 16
     for k1, k2 in struct.iter_unpack("<QQ", key[:whole]):

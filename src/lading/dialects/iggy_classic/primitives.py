@@ -160,7 +160,10 @@ TEXT: Codec[str] = Codec(_read_text, _write_text)
 
 
 def short_text(reason: Reason = Reason.MALFORMED) -> Codec[str]:
-    """``[len u8][utf8]``; ``reason`` is given where it is not UTF-8."""
+    """Return the Codec of ``[len u8][utf8]``.
+
+    Reading text that is not UTF-8 raises MalformedMessage with ``reason``.
+    """
 
     def read(data: memoryview, at: int) -> tuple[str, int]:
         size_bytes, text_at = U8.read(data, at)
@@ -353,7 +356,7 @@ def repeat_counted(codec: Codec[T]) -> Codec[Sequence[T]]:
 
 
 def optional(codec: Codec[T]) -> Codec[T | None]:
-    """``[is there u8]`` and the block, if it is."""
+    """Return the Codec of ``[is there u8]`` and, if it is, the block of ``codec``."""
 
     def read(data: memoryview, at: int) -> tuple[T | None, int]:
         is_there, at = BOOL.read(data, at)

@@ -29,7 +29,7 @@ _RULES: dict[type, tuple[tuple[str, Rule], ...]] = {}
 
 
 def validate(value: object) -> None:
-    """Refusal where a field breaks its rule: what a server refuses before it looks anything up (iggy.md A6)."""
+    """Raise Refusal if a field breaks its rule, as a server does before it looks anything up (iggy.md A6)."""
     kind = type(value)
     if kind not in _RULES:
         _RULES[kind] = tuple((name, extras[1]) for name, extras in _fields(kind) if len(extras) > 1)

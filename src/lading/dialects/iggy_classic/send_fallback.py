@@ -33,11 +33,11 @@ def restamp(
     now_us: int,
     random: NDArray[np.uint64],
 ) -> tuple[int, int, int]:
-    """Sent messages ``source[start:end]`` -> stored ones at ``target[to:]``: (code or 0, messages, bytes written).
+    """Store the sent messages ``source[start:end]`` at ``target[to:]``. Returns (code or 0, messages, bytes written).
 
     Offsets count from ``base_offset``, timestamps from ``now_us``, one each; an id of 0 becomes a random UUID; state is
-    available; the checksum is the payload's CRC-32. ``random`` holds six words: see messages.random_state. At
-    a fault the code is of the first one found, going through the bytes once, and what was written means nothing.
+    available; the checksum is the payload's CRC-32. ``random`` holds six words: see messages.random_state. The code is
+    that of the first fault, going through the bytes once; what was written then is not valid.
     """
     size = end - start
     if start < 0 or size < 0 or end > source.size or to < 0 or random.size < 6:
@@ -121,10 +121,10 @@ def write(
     target: Bytes,
     where: Longs,
 ) -> int:
-    """Columns as Arrow buffers -> messages as sent or as stored, at ``target``: a reason (layout.KEY_SIZE, …) or 0.
+    """Write columns as Arrow buffers as sent or stored messages at ``target``: a reason (layout.KEY_SIZE, …) or 0.
 
-    ``target`` has just the size of them all; a checksum of -1 is to be computed. At a fault ``where`` holds row
-    and header.
+    ``target`` has just the size of them all; a checksum of -1 is to be computed. At a fault ``where`` holds row and
+    header.
     """
     out = bytearray()
     for row in range(len(offsets)):

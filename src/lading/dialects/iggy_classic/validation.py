@@ -51,7 +51,7 @@ class Rule:
     sentence: str
 
     def check(self, value: Any) -> None:
-        """Refusal where ``value`` breaks the rule."""
+        """Raise Refusal if ``value`` breaks the rule."""
         if not self.holds(value):
             raise Refusal(self.reason, self.sentence.format(value=value))
 

@@ -16,7 +16,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 def hash_bytes(data: Bytes) -> int:
-    """XXH3-64 with seed 0."""
+    """Return the XXH3-64 of some bytes, with seed 0."""
     hashed: int = xxhash.xxh3_64_intdigest(data)
     return hashed
 

@@ -75,7 +75,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0) -> bytes:
 
 
 def _places(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets and times of the rows, and the rows with which batches begin, the end behind them."""
+    """Return offsets and times of the rows, and the rows with which batches begin, followed by the end."""
     rows = batch.num_rows
     offsets: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
     times: NDArray[np.int64] = np.zeros(rows, np.int64)

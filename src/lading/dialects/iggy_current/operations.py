@@ -233,9 +233,10 @@ def encode_body(operation: Operation, **values: Any) -> bytes:
 
 
 def parse_login(rest: memoryview) -> tuple[str | None, str]:
-    """User name and password behind the versions of a login, or None and a token; MalformedMessage for neither.
+    """Return the user name and password after the versions of a login, or None and a token.
 
-    A login by token has one text less, so that its context ends with the body.
+    Raises MalformedMessage if the bytes are neither. A login by token has one text less, so that its context ends with
+    the body.
     """
     for is_token in (True, False):
         try:

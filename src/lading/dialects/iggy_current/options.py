@@ -88,7 +88,7 @@ def parse_options(data: memoryview) -> dict[str, Option]:
 
 
 def check_topic_options(options: Options) -> None:
-    """StatusError for an option that no topic has, and for a value that it cannot have."""
+    """Raise StatusError for an option that no topic has, and for a value that it cannot have."""
     for key, (kind, value) in options.items():
         spec = TOPIC_OPTIONS.get(key)
         if spec is None:

@@ -42,13 +42,13 @@ def rejection(code: int) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """``[len u32][utf8]``."""
+    """Encode text as ``[len u32][utf8]``."""
     raw = value.encode()
     return U32.pack(len(raw)) + raw
 
 
 def prefix_size(block: bytes) -> bytes:
-    """``[len u32][block]``."""
+    """Encode a block with its size before it: ``[len u32][block]``."""
     return U32.pack(len(block)) + block
 
 
@@ -121,7 +121,7 @@ def group_block(ident: int, partitions_count: int, members_count: int, name: str
 
 
 def numbers_block(numbers: Sequence[int]) -> bytes:
-    """``[count u32]`` and as many u32."""
+    """Encode numbers as ``[count u32]`` and as many u32."""
     return struct.pack(f"<{1 + len(numbers)}I", len(numbers), *numbers)
 
 
@@ -162,7 +162,7 @@ def cluster_block(name: str, host: str, tcp: int, quic: int, http: int, websocke
 
 
 def describe_block(options: Mapping[str, OptionSpec]) -> bytes:
-    """Which options there are, their defaults, and a sentence about each."""
+    """Encode the options that exist, with their defaults and a sentence about each."""
     rows = [
         NAME.write(key) + bytes((spec.kind,)) + prefix_size(spec.default) + text(spec.description)
         for key, spec in options.items()

@@ -111,10 +111,10 @@ def write(
     target: Bytes,
     where: Longs,
 ) -> int:
-    """Columns as Arrow buffers -> batches as sent or as stored, at ``target``: a reason (shared.KEY_SIZE, …) or 0.
+    """Write columns as Arrow buffers as sent or stored batches at ``target``: a reason (shared.KEY_SIZE, …) or 0.
 
-    ``firsts`` holds the row with which each batch begins, and how many rows there are behind the last. ``target`` has
-    just the size of them all. At a fault ``where`` holds row and header.
+    ``firsts`` holds the row with which each batch begins, and the number of rows after the last. ``target`` has just
+    the size of them all. At a fault ``where`` holds row and header.
     """
     out = bytearray()
     for number in range(len(firsts) - 1):

@@ -85,7 +85,7 @@ def message_times_us(batch: pa.RecordBatch, absent_us: int = 0) -> NDArray[np.in
 
 
 def refuse_message(batch: pa.RecordBatch, reason: int, row: int, header: int) -> LimitExceeded:
-    """Why the message in a row of the Batch cannot be written, as a kernel says by ``reason``."""
+    """Return the error for a message of the Batch that cannot be written; ``reason`` is the kernel's."""
     if reason == layout.NO_PAYLOAD:
         return LimitExceeded(f"message {row} has an empty payload; Iggy takes 1 byte or more")
     headers: Any = batch.column("headers")
@@ -103,7 +103,10 @@ def refuse_message(batch: pa.RecordBatch, reason: int, row: int, header: int) ->
 
 
 def _wire_keys(texts: Any, lists: NDArray[np.int32], typed: int) -> tuple[Any, NDArray[np.int8]]:
-    """Header keys as bytes, escapes (names.key_text) undone, and their kinds; LimitExceeded for what is no key here."""
+    """Return header keys as bytes, with escapes (names.key_text) undone, and their kinds.
+
+    Raises LimitExceeded for a text that is no key here.
+    """
     kinds = np.full(len(texts), STRING_KEY, np.int8)
     if not pc.any(pc.starts_with(texts, "\\"), min_count=0).as_py():
         return texts, kinds
@@ -121,7 +124,7 @@ def _wire_keys(texts: Any, lists: NDArray[np.int32], typed: int) -> tuple[Any, N
 
 
 def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Ends (one more than values) and bytes of a string or binary array, which may be a slice."""
+    """Return ends (one more than values) and bytes of a string or binary array, which may be a slice."""
     _, ends, data = array.buffers()
     if ends is None or not len(array):
         return np.zeros(len(array) + 1, np.int32), np.empty(0, np.uint8)

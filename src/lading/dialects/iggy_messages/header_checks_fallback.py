@@ -20,9 +20,9 @@ class RefusedMessage(Exception):
 
 
 def check_header(data: memoryview, at: int, end: int, typed: int) -> tuple[bytes, int, int]:
-    """Key, with its kind in front if keys are typed, bytes of the value, and end of the header at ``at`` of a block.
+    """Check the header at ``at`` of a block. Returns its key, the size of its value in bytes, and its end.
 
-    Raises RefusedMessage for what no header may be.
+    The key has its kind in front if keys are typed. Raises RefusedMessage if the header breaks a rule.
     """
     if end - at < HEADER_BYTES_MIN + typed:
         raise RefusedMessage(limits.MALFORMED)

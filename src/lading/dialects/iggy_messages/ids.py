@@ -16,9 +16,9 @@ DRAWN, SEED, WORDS = 4, 5, 6
 
 
 def random_state() -> NDArray[np.uint64]:
-    """State for ids that are drawn: four words of xoshiro256**, a count, a seed for hashing; one a thread.
+    """Return the state for drawing ids: four words of xoshiro256**, a count, a seed for hashing; one for each thread.
 
-    Seeded by the operating system, and again after every 65,536 ids: ids are unique and well spread, but no secret.
+    Seeded by the operating system, and again after every 65,536 ids: ids are unique and well spread, but not secret.
     """
     return np.frombuffer(os.urandom(32) + bytes(8) + os.urandom(8), np.uint64).copy()
 

@@ -29,9 +29,10 @@ def encode_stored(batch: pa.RecordBatch, form: WireForm = FORM_0_9) -> bytes:
 
 
 def encode_sent(batch: pa.RecordBatch, form: WireForm, now_us: int) -> bytes:
-    """Index and messages of a Batch as a send request carries them behind its head; LimitExceeded as above.
+    """Encode index and messages of a Batch as a send request carries them after its head.
 
-    The time of sending is that of a message, and ``now_us`` where it has none.
+    The time of sending is the message's timestamp, or ``now_us`` if it has none. Raises LimitExceeded as
+    ``encode_stored`` does.
     """
     nothing = np.zeros(batch.num_rows, np.int64)
     messages = _write(batch, form._replace(checksum=NO_CHECKSUM), nothing, nothing, message_times_us(batch, now_us))

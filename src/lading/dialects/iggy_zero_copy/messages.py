@@ -79,11 +79,11 @@ def restamp(
     now_us: int,
     random: NDArray[np.uint64],
 ) -> tuple[int, int, int]:
-    """Sent messages ``source[start:end]`` of a form -> stored ones at ``target[to:]``: (code or 0, messages, bytes).
+    """Store sent messages ``source[start:end]`` of a form at ``target[to:]``: (code or 0, messages, bytes written).
 
     Their index lies in ``source[index_at:start]``. Checks every limit of ``limits.py`` and takes no memory; ``target``
-    needs ``room`` for them. Message i gets offset ``base_offset`` + i, time ``now_us`` + i, its XXH3-64 and, where its
-    id is 0, a random UUID from ``random`` (see ids.random_state). What was written at a fault means nothing.
+    needs ``room`` for them. Message i gets offset ``base_offset`` + i, time ``now_us`` + i, its XXH3-64 and, if its id
+    is 0, a random UUID from ``random`` (see ids.random_state). If the code is not 0, what was written is not valid.
     """
     if random[DRAWN] >= IDS_PER_SEED:
         random[:] = random_state()
@@ -95,9 +95,10 @@ def restamp(
 
 
 def shorten(part: memoryview, form: WireForm) -> memoryview | None:
-    """Stored messages as clients of an earlier form poll them; None if a header key is not text: it has no form there.
+    """Convert stored messages to what clients of an earlier form poll; None if a header key is not text.
 
-    ``part`` holds whole messages (see ``slices``), which other readers have found to add up.
+    Such a key has no form there. ``part`` holds whole messages (see ``slices``), which other readers have found to add
+    up.
     """
     source = np.frombuffer(part, np.uint8)
     target = np.empty(source.size, np.uint8)

@@ -58,11 +58,11 @@ def restamp(
     now_us: int,
     random: NDArray[np.uint64],
 ) -> tuple[int, int, int]:
-    """Sent messages ``source[start:end]`` -> stored ones at ``target[to:]``: (code or 0, messages, bytes written).
+    """Store the sent messages ``source[start:end]`` at ``target[to:]``. Returns (code or 0, messages, bytes written).
 
     Their index begins at ``index_at``. Offsets count from ``base_offset``, timestamps from ``now_us``, one each; an id
-    of 0 becomes a random UUID; the checksum is XXH3-64. ``random`` holds six words: see ids.random_state. At a fault
-    the code is of the first one found, going through the bytes once, and what was written means nothing.
+    of 0 becomes a random UUID; the checksum is XXH3-64. ``random`` holds six words: see ids.random_state. The code is
+    that of the first fault, going through the bytes once; what was written then is not valid.
     """
     messages = (start - index_at) // INDEX_BYTES
     size = end - start
@@ -128,10 +128,11 @@ def _typed_block(data: memoryview, message: ZeroCopyMessage, typed: int) -> byte
 def lengthen(
     source: Bytes, start: int, end: int, head_bytes: int, typed: int, checksum: int, target: Bytes
 ) -> tuple[int, int, int, int]:
-    """Polled messages of an earlier form -> stored ones: (reason, where, bytes written, first of a wrong checksum).
+    """Convert polled messages of an earlier form to stored ones.
 
-    ``where`` is the position of what is no message, if there is a reason; -1 stands for no wrong checksum. What was
-    wrong is stored with the right checksum of its bytes.
+    Returns (reason, where, bytes written, first with a wrong checksum). ``where`` is the position of the bytes that are
+    no message, if there is a reason; -1 stands for no wrong checksum. A message with a wrong checksum is stored with
+    the right one of its bytes.
     """
     data = source.data
     at, write, wrong = start, 0, -1
@@ -157,9 +158,10 @@ def lengthen(
 
 
 def shorten(source: Bytes, start: int, end: int, checksum: int, target: Bytes) -> int:
-    """Stored messages ``source[start:end]`` -> polled ones of 56 bytes in front: bytes written.
+    """Convert stored messages ``source[start:end]`` to polled ones with heads of 56 bytes. Returns the bytes written.
 
-    -1 if a header key is no text, which these releases do not have, or the target is smaller than the source.
+    Returns -1 if a header key is not text, for which these releases have no form, or the target is smaller than the
+    source.
     """
     data = source.data
     if target.size < end - start:
@@ -218,7 +220,7 @@ def write(
     target: Bytes,
     where: Longs,
 ) -> int:
-    """Columns as Arrow buffers -> messages of a form, at ``target``: a reason (layout.KEY_SIZE, …) or 0.
+    """Write columns as Arrow buffers as messages of a form at ``target``: a reason (layout.KEY_SIZE, …) or 0.
 
     ``target`` has just the size of them all. At a fault ``where`` holds row and header.
     """

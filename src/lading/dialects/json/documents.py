@@ -23,7 +23,7 @@ def load_body(body: bytes) -> Any:
 
 
 def form_of(value: Any, where: str, kind: type[T]) -> T:
-    """``value``, which must be of ``kind``; BodyError 422 otherwise."""
+    """Return ``value`` if it is of ``kind``. Raises BodyError 422 otherwise."""
     if not isinstance(value, kind):
         raise wrong_document(f"{where}: invalid type, expected {_TYPE_WORD[kind]}")
     return value

@@ -45,10 +45,10 @@ BODY_TOO_LARGE: Final = BodyError(
 
 
 def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int, bytes]:
-    """Status and ``{"id", "code", "reason"}`` for a request that was understood and refused.
+    """Return status and ``{"id", "code", "reason"}`` for a request that was understood and refused.
 
-    ``facts`` are what the request named, see ``iggy_classic.errors.text_of``; where they do not fill the text of
-    the code, the error's own sentence is the reason.
+    ``facts`` are what the request named, see ``iggy_classic.errors.text_of``; if they do not fill the text of the code,
+    the error's own sentence is the reason.
     """
     row = ERRORS[code_of(error)]
     text = text_of(row.code, facts)
@@ -72,7 +72,7 @@ Names that are not found have the status of ids: clients since 0.6 take it for a
 
 
 def later_error_document(code: int, reason: str) -> tuple[int, bytes]:
-    """Status and ``{"id", "code", "reason", "field"}`` as releases since 0.1 have them."""
+    """Return status and ``{"id", "code", "reason", "field"}`` as releases since 0.1 have them."""
     name = LATER_ERRORS.get(code) or name_of(code)
     document = {"id": code, "code": name, "reason": reason, "field": None}
     return _LATER_STATUS.get(code, HTTPStatus.BAD_REQUEST), dump(document)

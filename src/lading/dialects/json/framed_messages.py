@@ -101,7 +101,7 @@ def _document(message: FramedMessage, typed: bool, reserved: bool) -> dict[str, 
 
 
 def _list_typed(block: memoryview) -> list[dict[str, Any]] | str:
-    """Keys and values with their kinds; bytes that are no headers, such as encrypted ones, as they are."""
+    """List keys and values with their kinds; bytes that are no headers, such as encrypted ones, stay as they are."""
     entries = []
     for place in list_headers(block, 0, len(block), TYPED):
         if place is None or place.key_kind not in _KIND_WORD or place.kind not in _KIND_WORD:

@@ -169,7 +169,7 @@ def _bound(name: str) -> Callable[[Any], int]:
 
 
 def _sizes(*names: str) -> Members:
-    """Sizes with units, under names that say nothing of bytes."""
+    """Return members that are sizes with units, under names that do not mention bytes."""
     return [(name, _SizeOf(name)) for name in names]
 
 
@@ -292,7 +292,7 @@ _KEPT_0_5: Final[Members] = [*_KEPT_0_11, _REPLICATION]
 
 
 def _users(expiry: str, id_shift: int = 0, behind: Members = ()) -> Answers:
-    """Users and tokens; ``expiry`` is what the end of a token is called."""
+    """Return the documents of users and tokens; ``expiry`` is the name of the member for a token's end."""
     user: Members = [
         _shift("id", id_shift),
         _CREATED,

@@ -100,7 +100,7 @@ def assign_range(members: Mapping[str, Subscription], counts: Mapping[str, int])
 
 
 def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
-    """Partition after partition to member after member, leaving out those that do not want the topic."""
+    """Assign partitions in order to members in turn, skipping those that do not want the topic."""
     shares: Shares = {member: [] for member in members}
     turns = sorted(members)
     at = 0
@@ -113,9 +113,10 @@ def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str,
 
 
 def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
-    """Everybody keeps what it holds as far as that is even; what moves is given to nobody until its holder let go.
+    """Let every member keep what it holds, as far as that is even.
 
-    A member that is told to let go comes to the group again, and then the partition is free for the next.
+    A partition that moves is assigned to no member until its holder has let go: a member that is told to let go comes
+    to the group again, and then the partition is free for the next.
     """
     places = _all_places(members, counts)
     holder = _holders(members, frozenset(places))

@@ -80,7 +80,7 @@ def _undone(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) 
 
 
 def _times(column: Any, count: int) -> Any:
-    """Times that may be written over; of no meaning where nobody asked for them."""
+    """Return times in an array that may be overwritten; zeros without meaning if the column was not asked for."""
     if column is None:
         return np.zeros(count, np.int64)
     return column.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()

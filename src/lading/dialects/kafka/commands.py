@@ -197,7 +197,7 @@ class _Reader:
         return found
 
     def count(self, entry_bytes: int) -> int:
-        """Entries of a list, 0 for null; each has at least ``entry_bytes``."""
+        """Read the number of entries of a list, 0 for null; each has at least ``entry_bytes``."""
         count = self.number(_INT32)
         if count > (len(self.data) - self.at) // entry_bytes:
             raise MalformedMessage(f"a response claims {count} entries", at=self.at)

@@ -96,7 +96,7 @@ class RecordEncoder:
         self._scratch = np.empty(int(largest) + MARKED_BYTES, np.uint8)
 
     def split_batches(self, low: int = 0, bytes_max: int = BATCH_BYTES_WANTED) -> Iterator[tuple[int, int]]:
-        """Rows from ``low`` on as (first, end) of batches below ``bytes_max``, of one row where that is larger."""
+        """Yield (first, end) of batches below ``bytes_max`` from row ``low`` on; a larger row is a batch alone."""
         while low < self.rows:
             fits = int(np.searchsorted(self._sums, self._sums[low] + bytes_max - BATCH_HEADER_BYTES, "right")) - 1
             high = min(max(fits, low + 1), low + BATCH_RECORDS_MAX, self.rows)
@@ -148,7 +148,10 @@ def encode_batches(batch: pa.RecordBatch) -> Iterator[memoryview]:
 
 
 def _wire_keys(texts: Any, lists: NDArray[np.int32]) -> Any:
-    """Header keys as bytes: escapes (names.key_text) undone; LimitExceeded for a key that Kafka has no form for."""
+    """Return header keys as bytes with escapes (names.key_text) undone.
+
+    Raises LimitExceeded for a key that Kafka has no form for.
+    """
     if not pc.any(pc.starts_with(texts, "\\"), min_count=0).as_py():
         return texts
     keys = []
@@ -185,7 +188,7 @@ _Binary = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def _binary(array: Any) -> _Binary:
-    """Ends (one more than values), bytes, and whether each is there (1 or 0), of an array that may be a slice."""
+    """Return ends (one more than values), bytes, and which values are present (1 or 0), of an array or a slice."""
     _, ends, data = array.buffers()
     present = np.ones(len(array), np.uint8)
     if array.null_count:

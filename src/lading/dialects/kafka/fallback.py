@@ -29,7 +29,7 @@ class _Refused(Exception):
 def survey(
     region: Bytes, chunks: Longs, first: int, end: int, verify: bool, cursor: Longs, table: Longs
 ) -> tuple[int, int, int]:
-    """Headers of the batches with any offset from ``first`` up to, not including, ``end``, into ``table``.
+    """Copy the headers of the batches with any offset of first <= offset < end into ``table``.
 
     Goes on at ``cursor`` (chunk, position or -1) until the table is full: (batches, position, reason). ``verify`` is
     whether CRCs are checked; the records are not looked at.
@@ -246,7 +246,7 @@ def _bounded(ms: int) -> int:
 
 
 def _micros(ms: int) -> int:
-    """Microseconds since 1970; what no Batch can hold becomes the nearest it can."""
+    """Convert to microseconds since 1970; a time that no Batch can hold becomes the nearest that one can."""
     return _bounded(ms) * 1000
 
 

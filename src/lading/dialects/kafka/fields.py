@@ -33,13 +33,13 @@ class Reader:
         return value
 
     def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Several numbers."""
+        """Read the numbers of ``layout``."""
         values = layout.unpack_from(self.frame, self.at)
         self.at += layout.size
         return values
 
     def count(self, entry_bytes: int) -> int:
-        """Entries of a list, 0 for null; each has at least ``entry_bytes``."""
+        """Read the number of entries of a list, 0 for null; each has at least ``entry_bytes``."""
         count = self._length(INT32)
         if count > (len(self.frame) - self.at) // entry_bytes:
             raise MalformedMessage(f"the request claims a list of {count} entries", at=self.at)

@@ -10,7 +10,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_legal(name: str) -> bool:
-    """Letters, digits, ``.``, ``_`` and ``-``, at most 249 of them, and neither ``.`` nor ``..``."""
+    """Check a name: letters, digits, ``.``, ``_`` and ``-``, at most 249 of them, and neither ``.`` nor ``..``."""
     return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 

@@ -118,7 +118,7 @@ def write(
 
 
 def checksum(data: Bytes, start: int, end: int) -> int:
-    """CRC-32C of ``data[start:end]``."""
+    """Return the CRC-32C of ``data[start:end]``."""
     return int(google_crc32c.value(bytes(data[start:end])))
 
 

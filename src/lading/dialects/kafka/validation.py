@@ -176,7 +176,7 @@ def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_ma
 
 
 def _scratch() -> Bytes:
-    """Memory of this thread for records that are looked at and forgotten: fresh pages cost more than the look."""
+    """Return this thread's memory for records that are only checked: fresh pages cost more than the check."""
     if not hasattr(_threads, "scratch"):
         _threads.scratch = np.empty(SCRATCH_BYTES, np.uint8)
     scratch: Bytes = _threads.scratch
@@ -184,7 +184,7 @@ def _scratch() -> Bytes:
 
 
 def kernels_for(size_bytes: int) -> Any:
-    """Kernels or twin, as this process can have them."""
+    """Return the compiled kernels, or their twin in Python if this process does not have them."""
     return engine.select(KERNEL_MODULE, validation_fallback, size_bytes)
 
 

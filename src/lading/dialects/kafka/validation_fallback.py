@@ -84,7 +84,7 @@ def _behind(data: Any, at: int, end: int, size_min: int) -> int:
 
 
 def checksum(region: Bytes, start: int, end: int) -> int:
-    """CRC-32C of ``region[start:end]``."""
+    """Return the CRC-32C of ``region[start:end]``."""
     return int(google_crc32c.value(bytes(region[start:end])))
 
 

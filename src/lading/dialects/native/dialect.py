@@ -47,7 +47,7 @@ class Native:
         return messages.encode_block(batch)
 
     def salvage(self, run: Run) -> Run:
-        """Nothing: a block has no checksum of its own beside its chunk's."""
+        """Return a Run without chunks: a block has no checksum of its own beside its chunk's."""
         return Run(run.dialect, run.region, run.chunks[:0])
 
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:

@@ -64,7 +64,7 @@ class _Table:
         self._size = struct.unpack_from("<H", data, self._fields)[0]
 
     def field(self, index: int) -> int:
-        """Position of a field's value, or 0 where the table leaves it out."""
+        """Return the position of a field's value, or 0 if the table leaves it out."""
         entry = 4 + 2 * index
         if entry + 2 > self._size:
             return 0
@@ -77,7 +77,7 @@ class _Table:
         return int(struct.unpack_from("<" + form, self.data, at)[0]) if at else 0
 
     def follow(self, index: int) -> int:
-        """Position that an offset field points to, or 0 where left out."""
+        """Return the position that an offset field points to, or 0 if it is left out."""
         at = self.field(index)
         return at + int(struct.unpack_from("<I", self.data, at)[0]) if at else 0
 

@@ -67,11 +67,11 @@ def frames(
     detail: bool = False,
     textual: bool = False,
 ) -> Bytes:
-    """Message frames for the messages at these places of ``records``, ready to be sent.
+    """Return the message frames for the messages at these places of ``records``, ready to be sent.
 
-    ``attempts`` (one each, from 1) are cut at 4000. ``ext``: with ext blocks, for a client with extend support;
+    ``attempts`` (one each, from 1) are capped at 4000. ``ext``: with ext blocks, for a client with extend support;
     ``detail``: with queue offset and raw size, as after SUB_ADVANCED; ``textual``: ids are 16 digits to base 16, as
-    upstream's are, instead of two binary numbers. LimitExceeded where an id has no form.
+    upstream's are, instead of two binary numbers. Raises LimitExceeded if an id has no form.
     """
     count = len(picked)
     if count == 1:

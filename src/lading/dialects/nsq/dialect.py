@@ -30,7 +30,10 @@ class Nsq:
         return encode.encode_stored(batch)
 
     def rebase(self, body: NDArray[np.uint8], partition: int, base_offset: int) -> None:
-        """Messages that are appended again, elsewhere: their ids tell where they lie, and are put right in place."""
+        """Correct the ids of messages that are appended again elsewhere, in place.
+
+        An id tells where its message lies.
+        """
         publishing.rebase(body, partition, base_offset)
 
     def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:

@@ -82,7 +82,7 @@ def ext_of(headers: Iterable[Header]) -> bytes:
 
 
 def _unquoted(headers: Sequence[Header]) -> frozenset[int]:
-    """Places of the headers whose text is the JSON to write."""
+    """Return the places of the headers whose text is the JSON to write."""
     if all(key != json_mark.NAME for key, _, _ in headers):
         return frozenset()
     return json_mark.find_marked([BatchHeader(*each) for each in headers])
@@ -104,7 +104,7 @@ def _member(key: str, kind: int, value: bytes | None) -> str:
 
 
 def exts_and_bodies(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
-    """Ext and body of every row. LimitExceeded, naming the row, for what no message can hold."""
+    """Return ext and body of every row. Raises LimitExceeded, naming the row, for what no message can hold."""
     found = []
     for row, (headers, body) in enumerate(zip(_headers(batch), batch.column("payload").to_pylist(), strict=True)):
         if not body:

@@ -206,7 +206,7 @@ def locate(
 def survey(
     region: Bytes, chunks: Longs, cursor: Longs, first: int, end: int, offsets: Longs, starts: Longs, sizes: Longs
 ) -> tuple[int, int, int]:
-    """Offsets of the next messages and where their records lie: (how many, reason, position); see ``scan``."""
+    """List the offsets of the next messages and where their records lie: (messages, reason, position); see ``scan``."""
     data = region.data
     chunk, at, index = cursor.tolist()
     count, reason = 0, layout.FINE
@@ -236,9 +236,9 @@ def survey(
 
 
 def intact(region: Bytes, start: int, stop: int, low: int, records: int, found: Longs, budget: int) -> int:
-    """Offset, start and end of the messages of a damaged chunk whose CRC-32C holds; how many there are.
+    """List offset, start and end of a damaged chunk's messages whose CRC-32C matches, and return how many there are.
 
-    Behind damage the message's own id has to tell its offset, between that of the one before and the chunk's last.
+    After damage the message's own id has to tell its offset, between that of the one before and the chunk's last.
     """
     data = region.data
     at, index, count, damaged = start, 0, 0, False

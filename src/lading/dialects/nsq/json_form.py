@@ -85,7 +85,7 @@ def _render(header: Header) -> Header | None:
 
 
 def _text(kind: int, value: bytes) -> _Form:
-    """Text as it is, other bytes as base64."""
+    """Return text as it is, other bytes as base64."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -43,7 +43,7 @@ class JsonMember(NamedTuple):
 
 
 def value_of(text: bytes) -> tuple[int, bytes | None]:
-    """Kind and bytes of a JSON value, from its text."""
+    """Return kind and bytes of a JSON value, from its text."""
     if text[:1] == b'"':
         return text_of(unescape(text[1:-1]))
     if text in _WORDS:
@@ -73,7 +73,7 @@ def is_beyond(text: bytes) -> bool:
 
 
 def text_of(data: bytes) -> tuple[int, bytes]:
-    """Kind string, or raw for what is no UTF-8."""
+    """Return the kind of some bytes with them: string, or raw if they are not UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -81,10 +81,10 @@ def store_pubs(
 def store_alike(
     source: Bytes, count: int, line_bytes: int, target: Bytes, to: int, base_offset: int, partition: int, now_ns: int
 ) -> int:
-    """Just the ``count`` whole PUB commands that ``source`` is, without headers and all with the same line.
+    """Store the ``count`` whole PUB commands that fill ``source``, without headers and all with the same line.
 
-    Bytes that they take at ``target[to:]``, which needs ``GROWTH_BYTES`` a command
-    more than ``source`` has. LimitExceeded as in ``store_pubs``.
+    Returns the bytes that they take at ``target[to:]``, which needs ``GROWTH_BYTES`` a command more than ``source``
+    has. Raises LimitExceeded as ``store_pubs`` does.
     """
     if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
         _require_ids(partition, base_offset, count)
@@ -108,9 +108,9 @@ def store_batch(
     partition: int,
     now_ns: int,
 ) -> Stored:
-    """Return the ``count`` items of an MPUB, which are just ``source[start:end]``; all or, with a reason, none.
+    """Store the ``count`` items of an MPUB, which fill ``source[start:end]``: all of them or, with a reason, none.
 
-    ``target`` needs ``batch_room`` bytes. LimitExceeded as in ``store_pubs``.
+    ``target`` needs ``batch_room`` bytes. Raises LimitExceeded as ``store_pubs`` does.
     """
     _require_ids(partition, base_offset, count)
     answer = np.empty(TRACED_ANSWER_BYTES, np.uint8)

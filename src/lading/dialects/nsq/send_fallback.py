@@ -196,7 +196,7 @@ def frames(
     textual: bool,
     target: Bytes,
 ) -> int:
-    """Message frames of the ``picked`` ones among the messages that lie at ``starts``, into ``target``; their bytes."""
+    """Write frames of the ``picked`` messages among those at ``starts`` into ``target``; returns their bytes."""
     data = region.data
     to = 0
     for message, tried in zip(picked.tolist(), attempts.tolist(), strict=True):
@@ -240,7 +240,10 @@ def take_fins(source: Bytes, at: int, end: int, textual: bool, ids: Any) -> tupl
 
 
 def rebase(body: Bytes, partition: int, base_offset: int) -> int:
-    """Give the messages in ``body`` the ids of another place in the log; how many, or -1 - where none begins."""
+    """Give the messages in ``body`` the ids of another place in the log.
+
+    Returns how many there are, or -1 - the position of bytes that are no message.
+    """
     at = count = 0
     while body.size - at >= RECORD_BYTES_MIN:
         stop = at + HEAD_BYTES + int.from_bytes(body[at : at + 4].tobytes(), "big")
