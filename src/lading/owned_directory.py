@@ -7,7 +7,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,8 @@ from .model.errors import LocalError
 LOG: Final = logging.getLogger("lading")
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+DATA_LOCK_FILE: Final = "lock"
+"""In a data directory, with the process id of the broker that has it."""
 
 
 @contextmanager
@@ -69,3 +71,28 @@ def check_sharing(directory: Path) -> None:
             "chmod -R go-rwx %s",
             directory, mode, directory,
         )  # fmt: skip
+
+
+@contextmanager
+def lock_data_directory(data: Path) -> Iterator[None]:
+    """Own the data directory, made where it is missing; LocalError where another process does, with its pid.
+
+    The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
+    """
+    with ExitStack() as held:
+        try:
+            data.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            handle = held.enter_context(lock_directory(data, DATA_LOCK_FILE))
+            check_sharing(data)
+        except BlockingIOError:
+            owner = (data / DATA_LOCK_FILE).read_text(errors="replace").strip() or "unknown"
+            raise LocalError(
+                f"the data directory {data} is in use by the broker with process id {owner}; "
+                "stop that one, or give another directory with --data"
+            ) from None
+        except OSError as error:
+            raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        yield
+        os.ftruncate(handle, 0)

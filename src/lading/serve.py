@@ -34,11 +34,11 @@ from .endpoints.encryption.renewal import CertificateRenewal
 from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
-from .model.errors import LocalError, Refusal
+from .model.errors import Refusal
 from .model.protocol import EndpointSpec
 from .model.version import __version__
 from .open_files import open_files_limit, share_open_files
-from .owned_directory import DIRECTORY_MODE, check_sharing, lock_directory
+from .owned_directory import lock_data_directory
 from .service_manager import ServiceManager
 from .settings import Settings
 from .settings_sources import ENVIRONMENT_PREFIX
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lading")
 
-LOCK_FILE: Final = "lock"
 LETTERS_WAIT_MIN_S: Final = 0.01
 LETTERS_RETRY_S: Final = 1.0
 WORKERS_TURN_S: Final = 0.0005
@@ -368,31 +367,6 @@ def change_access(data: Path, make: Callable[[AccessControl], Change[object]]) -
 
     with open_access(data) as access:
         complete(make(access))
-
-
-@contextlib.contextmanager
-def lock_data_directory(data: Path) -> Iterator[None]:
-    """Own the data directory, made where it is missing; LocalError where another process does, with its pid.
-
-    The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
-    """
-    with contextlib.ExitStack() as held:
-        try:
-            data.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            handle = held.enter_context(lock_directory(data, LOCK_FILE))
-            check_sharing(data)
-        except BlockingIOError:
-            owner = (data / LOCK_FILE).read_text(errors="replace").strip() or "unknown"
-            raise LocalError(
-                f"the data directory {data} is in use by the broker with process id {owner}; "
-                "stop that one, or give another directory with --data"
-            ) from None
-        except OSError as error:
-            raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
-        yield
-        os.ftruncate(handle, 0)
 
 
 def _runner() -> asyncio.Runner:

@@ -12,7 +12,7 @@ import pytest
 import lading
 from lading import testing
 from lading.model.errors import LocalError
-from lading.serve import lock_data_directory
+from lading.owned_directory import lock_data_directory
 from lading.spool import spool_log
 from tests.broker.room import fill, opened, topic_of
 
