@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
 
 from ....dialects.iggy_current import responses
 from ....dialects.iggy_current.responses import StreamFacts, TopicFacts
@@ -12,6 +13,11 @@ from .caller import to_wire
 if TYPE_CHECKING:
     from ....broker.core.topology import Stream
     from ....broker.iggy.groups import IggyGroup
+
+Outcome = bytes | Awaitable[bytes]
+"""The body of a reply, or what is awaited for it."""
+NOTHING: Final = b""
+"""What is answered where something was asked for that is not there, and where all went well without more to say."""
 
 
 def describe_stream(stream: Stream, size: MeasuredStream) -> bytes:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ....broker.core.settings import TopicSettings
-from ....dialects.iggy_classic import later_commands as later
-from ....dialects.iggy_classic.permissions import Permissions
 from ....dialects.iggy_classic.primitives import Identifier
-from ....dialects.iggy_classic.responses import UserDetails, UserInfo
 from ....dialects.iggy_current import limits, options, responses
 from ....dialects.iggy_current.errors import CODE_OF, StatusError
 from ....dialects.iggy_current.operations import ConsumerName
@@ -28,25 +25,21 @@ from ...base.services import Services, now_us
 from ...base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from ..clients import Client, clients_of
 from ..rights import require_operation
-from ..users import users_of
-from .blocks import describe_group, describe_stream, describe_topic, describe_topic_with_partitions
-from .caller import FIRST_ID, CurrentCaller, from_wire, to_wire
+from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, describe_topic_with_partitions
+from .caller import CurrentCaller, from_wire, to_wire
 from .poll import consumer_of
 from .topic_options import merge_options, purge_topic, refuse_new_name, refuse_options, refuse_partitions
+from .users import USER_CHANGES, USER_HANDLERS, CurrentUsers
 
 if TYPE_CHECKING:
     from ....broker.core.topology import Stream, Topic
     from ....broker.core.topology_changes import Change
     from ....broker.iggy.groups import IggyGroup
 
-Outcome = bytes | Awaitable[bytes]
-
 _NOT_FOUND: Final = frozenset({
     Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,
     Reason.GROUP_NOT_FOUND,
 })  # fmt: skip
-NOTHING: Final = b""
-"""What is answered where something was asked for that is not there, and where all went well without more to say."""
 _TOPIC_SCOPE, _LAST_SCOPE = 1, 3
 
 
@@ -58,18 +51,23 @@ class CurrentService:
         self._broker = services.broker
         self._connected = clients_of(services)
         self._machine = machine()
-        self._users = users_of(services)
+        users = CurrentUsers(services)
+        self._handlers: Mapping[str, Callable[..., Outcome]] = {
+            **{name: partial(handler, self) for name, handler in _HANDLERS.items()},
+            **{name: partial(handler, users) for name, handler in USER_HANDLERS.items()},
+        }
+        """Who answers which operation; those that are missing are refused."""
 
     def begin(self, name: str, caller: CurrentCaller, values: Mapping[str, Any]) -> Outcome:
         """Answer the operation of this name, or begin to; Refusal if nobody does, or the caller may not have it."""
-        handler = _HANDLERS.get(name)
+        handler = self._handlers.get(name)
         if handler is None:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, f"{name} is not offered here")
         # the first user is created while nobody has rights yet; who changes users asks for them
-        if self._broker.access.is_enabled and name not in _OF_USERS:
+        if self._broker.access.is_enabled and name not in USER_CHANGES:
             fields = {key: from_wire(values[key]) for key in ("stream", "topic") if key in values}
             require_operation(self._broker, caller.client.principal, name, {**fields, "name": values.get("name")})
-        return handler(self, caller, **values)
+        return handler(caller, **values)
 
     def _topic(self, stream: Identifier, topic: Identifier) -> Topic:
         return self._broker.topology.topic(from_wire(stream), from_wire(topic))
@@ -130,62 +128,6 @@ class CurrentService:
         groups = self._broker.groups.memberships(client.id)
         places = b"".join(responses.U32.pack(to_wire(ident)) for place in groups for ident in place)
         return self._client_block(client) + places
-
-    # -- users
-
-    def _user(self, caller: CurrentCaller, user: Identifier) -> Outcome:
-        try:
-            return _describe_user(self._users.get(from_wire(user), caller.client, FIRST_ID))
-        except Refusal as refusal:
-            return _nothing_if_missing(refusal, Reason.USER_NOT_FOUND)
-
-    def _list_users(self, caller: CurrentCaller) -> Outcome:
-        return b"".join(map(_describe_user_alone, self._users.list_users(caller.client)))
-
-    async def _create_user(
-        self,
-        caller: CurrentCaller,
-        username: str,
-        password: str,
-        status: int,
-        permissions: Permissions | None,
-        options: Options,
-    ) -> bytes:
-        refuse_options(options, "users")
-        command = later.CreateUser(username, password, status, permissions)
-        return _describe_user(await self._users.change(command, caller.client, FIRST_ID))
-
-    async def _update_user(
-        self, caller: CurrentCaller, user: Identifier, username: str | None, status: int | None, options: Options
-    ) -> bytes:
-        refuse_options(options, "users")
-        return await self._change_user(caller, later.UpdateUser(from_wire(user), username, status))
-
-    async def _delete_user(self, caller: CurrentCaller, user: Identifier) -> bytes:
-        return await self._change_user(caller, later.DeleteUser(from_wire(user)))
-
-    async def _change_password(self, caller: CurrentCaller, user: Identifier, current: str, new: str) -> bytes:
-        return await self._change_user(caller, later.ChangePassword(from_wire(user), current, new))
-
-    async def _update_permissions(
-        self, caller: CurrentCaller, user: Identifier, permissions: Permissions | None
-    ) -> bytes:
-        return await self._change_user(caller, later.UpdatePermissions(from_wire(user), permissions))
-
-    async def _create_token(self, caller: CurrentCaller, name: str, expiry_us: int) -> bytes:
-        command = later.CreateToken(name, None if expiry_us in (0, options.UNLIMITED) else expiry_us)
-        token: str = (await self._users.change(command, caller.client, FIRST_ID)).token
-        return bytes((len(token),)) + token.encode()
-
-    async def _delete_token(self, caller: CurrentCaller, name: str) -> bytes:
-        return await self._change_user(caller, later.DeleteToken(name))
-
-    async def _change_user(self, caller: CurrentCaller, command: object) -> bytes:
-        await self._users.change(command, caller.client, FIRST_ID)
-        return NOTHING
-
-    def _tokens(self, caller: CurrentCaller) -> Outcome:
-        return b"".join(responses.token_block(one.name, one.ends_us) for one in self._users.tokens(caller.client))
 
     # -- streams
 
@@ -396,18 +338,6 @@ class CurrentService:
 
 
 _OFFSET_NOT_FOUND: Final = 3021
-_OF_USERS: Final = frozenset(
-    {"create_user", "update_user", "delete_user", "change_password", "update_permissions",
-     "create_personal_access_token", "delete_personal_access_token"}
-)  # fmt: skip
-
-
-def _describe_user_alone(user: UserInfo) -> bytes:
-    return responses.user_block(to_wire(user.id), user.created_us, user.status, user.name)
-
-
-def _describe_user(found: UserDetails) -> bytes:
-    return _describe_user_alone(found.user) + responses.permissions_block(found.permissions)
 
 
 def _nothing_if_missing(refusal: Refusal, *others: Reason) -> bytes:
@@ -425,16 +355,6 @@ _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "get_me": CurrentService._me,
     "get_client": CurrentService._client,
     "get_clients": CurrentService._clients,
-    "get_user": CurrentService._user,
-    "get_users": CurrentService._list_users,
-    "create_user": CurrentService._create_user,
-    "update_user": CurrentService._update_user,
-    "delete_user": CurrentService._delete_user,
-    "change_password": CurrentService._change_password,
-    "update_permissions": CurrentService._update_permissions,
-    "create_personal_access_token": CurrentService._create_token,
-    "delete_personal_access_token": CurrentService._delete_token,
-    "get_personal_access_tokens": CurrentService._tokens,
     "get_stream": CurrentService._stream,
     "get_streams": CurrentService._streams,
     "create_stream": CurrentService._create_stream,
@@ -461,4 +381,4 @@ _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "leave_consumer_group": CurrentService._leave,
     "sync_consumer_group": CurrentService._sync,
 }
-"""Who answers which operation; those that are missing are refused."""
+"""Who answers which operation."""
