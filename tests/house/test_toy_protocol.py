@@ -22,6 +22,8 @@ from tests.house.toy_protocol.edits import EDITS
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = Path(__file__).parent / "toy_protocol" / "site"
 PATHS: Final = os.pathsep.join((str(SITE), str(ROOT / "src"), str(ROOT)))
+# as a plugin of pytest, Lading is a package whose modules pytest loads by itself to rewrite their assertions: unedited
+PYTEST: Final = ("-m", "pytest", "-p", "no:cacheprovider", "--assert=plain")
 PASSED: Final = re.compile(r"(\d+) passed")
 
 
@@ -51,13 +53,13 @@ def test_nothing_else_knows_the_toy() -> None:
 
 def test_the_rows_hold_with_the_toy_among_them() -> None:
     general = "loaded or tables_of_the_settings or readers_get or port_of_a_scheme or only_sums or explained"
-    run_with_toy("-m", "pytest", "-p", "no:cacheprovider", "tests/dialects/test_protocols.py", "-k", general)
+    run_with_toy(*PYTEST, "tests/dialects/test_protocols.py", "-k", general)
 
 
 @pytest.mark.timeout(400)
 def test_the_toy_behaves_as_all_protocols_do() -> None:
     routes = "lading-python-toy or lading-from-python-toy or (lading-from and to-python-toy)"
-    said = run_with_toy("-m", "pytest", "-p", "no:cacheprovider", "tests/behaviours", "-k", routes)
+    said = run_with_toy(*PYTEST, "tests/behaviours", "-k", routes)
     found = PASSED.search(said)
     assert found is not None and int(found[1]) > 100, said[-4_000:]
 
