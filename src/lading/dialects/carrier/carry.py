@@ -85,7 +85,7 @@ def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
 
 
 def without_carriers(carried: Carried) -> tuple[Carried, int]:
-    """Return the same messages with what the target shows of them alone, and how many lose something by that."""
+    """Return the messages reduced to what the target shows of them, and how many lose something by that."""
     items = items_of(carried.batch)
     names = items.array.field("key")
     reserved = numpy_of(pc.starts_with(names, NAME)).astype(np.bool_)

@@ -45,7 +45,7 @@ def loses_kinds_only(target: Capabilities) -> bool:
 
 
 def size_bytes(headers: Sequence[Header], target: Capabilities) -> int:
-    """Return what the headers, as they are shown, count towards ``values_sum_max``."""
+    """Return how many bytes the headers, as they are shown, count towards ``values_sum_max``."""
     form = form_of(target)
     return sum(len(header.value or b"") for header in headers) if form is None else form.size_bytes(headers)
 

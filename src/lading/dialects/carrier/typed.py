@@ -110,7 +110,7 @@ def _scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
 
 
 def ids_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return all ids one behind the other (anything where there is none), and whether each is there."""
+    """Return all ids one after another (undefined bytes for a null), and whether each is present."""
     if column.null_count == len(column):
         return np.zeros(layout.ID_BYTES * len(column), np.uint8), np.zeros(len(column), np.uint8)
     valid = np.ascontiguousarray(numpy_of(column.is_valid().cast(pa.uint8())))

@@ -89,7 +89,7 @@ class CommandTable:
         return row.answer.write(result)
 
     def parse_response(self, command: Any, body: Bytes) -> Any:
-        """Return what the body of a status 0 says; MalformedMessage where it is no answer to ``command``."""
+        """Parse the body of a response with status 0. Raises MalformedMessage if it does not answer ``command``."""
         row = self.row_by_request[command if isinstance(command, type) else type(command)]
         return parse_whole(row.answer, body, f"the answer to {row.name}")
 

@@ -42,7 +42,7 @@ class SegmentPieces(NamedTuple):
 
 
 def list_pieces(region: Bytes) -> SegmentPieces:
-    """Find the pieces of a segment; what lies behind ``stopped_at`` is no message, or one that is cut short."""
+    """Find the pieces of a segment; the bytes from ``stopped_at`` on are no message, or one that is cut short."""
     has_states = _has_states(region)
     rows, at = [], 0
     end = region.size

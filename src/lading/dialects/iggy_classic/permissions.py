@@ -24,7 +24,7 @@ Flags = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class StreamPermissions:
-    """Those of a stream, and of topics in it by id."""
+    """The permissions on a stream, and on topics in it by id."""
 
     flags: Flags = frozenset()
     topics: Mapping[int, Flags] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class StreamPermissions:
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Those of a user; streams by id."""
+    """The permissions of a user; streams by id."""
 
     flags: Flags = frozenset()
     streams: Mapping[int, StreamPermissions] = field(default_factory=dict)

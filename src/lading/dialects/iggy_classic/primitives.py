@@ -26,7 +26,7 @@ class ConsumerKind(IntEnum):
 
 
 class PartitioningKind(IntEnum):
-    """How the partition of a send is chosen."""
+    """The way in which the partition of a send is chosen."""
 
     BALANCED = 1
     PARTITION_ID = 2
@@ -34,7 +34,7 @@ class PartitioningKind(IntEnum):
 
 
 class PollingKind(IntEnum):
-    """Where a poll begins."""
+    """The kinds of place where a poll can begin."""
 
     OFFSET = 1
     TIMESTAMP = 2

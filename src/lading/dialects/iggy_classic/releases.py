@@ -25,7 +25,7 @@ CREATE_TOPIC: Final = 302
 
 
 class MessageForm(Enum):
-    """How messages lie in sends and in polls."""
+    """The form of messages in sends and in polls."""
 
     HEADERS_ONLY = "headers only"
     """Sent as in 0.0.40; polled without state and checksum."""

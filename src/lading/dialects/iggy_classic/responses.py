@@ -212,7 +212,7 @@ class RawToken:
 
 @dataclass(frozen=True, slots=True)
 class IdentityInfo:
-    """Who has logged in."""
+    """The user that has logged in."""
 
     user_id: Annotated[int, U32]
 

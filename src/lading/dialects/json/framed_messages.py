@@ -37,7 +37,7 @@ class FramedMessage(NamedTuple):
 
 
 def list_zero_copy(polled: memoryview, form: WireForm) -> Iterator[FramedMessage]:
-    """Yield messages as the releases 0.7 to 0.10 poll them; MalformedMessage where they are cut short."""
+    """Yield messages as the releases 0.7 to 0.10 poll them. Raises MalformedMessage if one is cut short."""
     at = 0
     while at < len(polled):
         if len(polled) - at < form.head_bytes:
@@ -53,7 +53,7 @@ def list_zero_copy(polled: memoryview, form: WireForm) -> Iterator[FramedMessage
 
 
 def list_batches(polled: memoryview) -> Iterator[FramedMessage]:
-    """Yield messages as the current generation polls them; MalformedMessage where they are cut short."""
+    """Yield messages as the current generation polls them. Raises MalformedMessage if one is cut short."""
     at = 0
     while at < len(polled):
         if len(polled) - at < current.BATCH_HEAD_BYTES:

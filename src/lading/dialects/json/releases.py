@@ -42,7 +42,7 @@ UNLIMITED: Final = (1 << 64) - 1
 
 
 class MessagesForm(Enum):
-    """How messages lie in the documents of sends and polls."""
+    """The form of messages in the documents of sends and polls."""
 
     LISTED = "a list"
     """A poll is the list of its messages; headers are an object by key."""
@@ -58,7 +58,7 @@ class MessagesForm(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JsonRelease:
-    """What the HTTP clients of a release send and expect."""
+    """The documents that the HTTP clients of a release send and expect."""
 
     name: str
     """The oldest version of the crate, as settings and docs write it."""

@@ -40,7 +40,7 @@ def encode_subscription(topics: Iterable[str]) -> bytes:
 
 
 def parse_subscription(data: bytes) -> Subscription:
-    """Return what a member of any client said. Raises MalformedMessage if it cannot be read."""
+    """Parse the subscription of a member of any client. Raises MalformedMessage if it cannot be read."""
     layout = message("consumer", "ConsumerProtocolSubscription")
     found = _parsed(layout, data, "subscription")
     owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
@@ -49,7 +49,7 @@ def parse_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(places: Iterable[Place]) -> bytes:
-    """Return what one member is to read."""
+    """Encode the partitions that one member is to read."""
     layout = message("consumer", "ConsumerProtocolAssignment")
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(places):

@@ -123,7 +123,7 @@ def encode_fetch(
     max_bytes: int,
     wait_ms: int,
 ) -> bytes:
-    """Return a Fetch of one partition without a session, that sees what is committed.
+    """Encode a Fetch of one partition, without a session, that sees committed messages only.
 
     Waits only while there is nothing.
 

@@ -82,7 +82,7 @@ def plain_bytes_max(size_bytes: int) -> int:
 def decompress(
     codec: int, data: memoryview, spare_bytes: int = 0, *, bytes_max: int = PLAIN_BYTES_MAX
 ) -> tuple[NDArray[np.uint8], int]:
-    """Return the records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
+    """Decompress ``data``. Returns memory with the records and ``spare_bytes`` after them, and the records' size.
 
     Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim.
     MalformedMessage for bytes that are none of the codec, or larger; it holds nothing of the memory, however long

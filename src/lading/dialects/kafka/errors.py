@@ -170,7 +170,7 @@ CODE_OF: Final[dict[Reason, int]] = {
 
 
 def code_of(error: LadingError) -> int:
-    """Return the code that tells a client what was wrong."""
+    """Return the error code that a client is sent."""
     if isinstance(error, (Refusal, MalformedMessage)):
         return CODE_OF.get(error.reason, UNKNOWN_SERVER_ERROR)
     return UNKNOWN_SERVER_ERROR

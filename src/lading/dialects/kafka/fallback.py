@@ -159,7 +159,7 @@ def _record(data: Any, at: int, stop: int, base: int) -> tuple[int, int, int, in
 
 
 class _Scanner:
-    """What ``scan`` has found so far."""
+    """The messages that ``scan`` has found so far."""
 
     def __init__(self, data: Any, wants: int, asked: list[bytes], rows: Longs, starts: Longs, lengths: Longs) -> None:
         self._data = data

@@ -292,7 +292,7 @@ def _next_magic(body: Bytes, at: int) -> int | None:
 
 
 def visible(table: Table, aborted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Return which batches of an answer hold messages for a reader of what is committed.
+    """Return which batches of a response hold messages for a reader of committed messages.
 
     ``aborted`` is (producer id, first offset) of each aborted transaction, as the broker told with the answer: from
     there on the transactional batches of that producer are left out until its next control batch (kafka.md 2.4).

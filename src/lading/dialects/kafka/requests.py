@@ -51,7 +51,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
-    """Return the position behind the tagged fields at ``at``. Raises MalformedMessage."""
+    """Return the end of the tagged fields at ``at``. Raises MalformedMessage if they are cut short or too many."""
     count, at = read_uvarint(frame, at)
     if count > TAGS_MAX:
         raise MalformedMessage(f"the request claims {count} tagged fields", at=at)

@@ -22,7 +22,7 @@ NONCE_BYTES: Final = 24
 
 
 class Verifier(Protocol):
-    """What is kept of a password."""
+    """The part of a password that is stored."""
 
     @property
     def salt(self) -> bytes: ...

@@ -14,7 +14,7 @@ from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS,
 
 
 def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
-    """Return whether the batch ``region[start:end]`` is what it says: (reason, lowest and highest time in ms).
+    """Check the batch ``region[start:end]`` against its header: (reason, lowest and highest time in ms).
 
     Its CRC-32C is checked and, where it is not compressed, each record; its header was looked at before. A reason
     other than FINE, or compression, leaves the times without meaning.

@@ -29,7 +29,7 @@ class StreamShape:
 
 
 def shape(data: memoryview) -> StreamShape:
-    """Return what a stream of exactly one record batch claims. Raises MalformedMessage if its framing does not hold."""
+    """Return the shape that a stream of exactly one record batch claims. Raises MalformedMessage for wrong framing."""
     try:
         schema, at = _message(data, 0)
         if schema.kind != _SCHEMA_MESSAGE or schema.body_bytes:

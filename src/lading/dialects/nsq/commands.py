@@ -31,7 +31,7 @@ FRAME_BYTES_MAX: Final = limits.MESSAGE_BYTES_MAX + limits.EXT_BYTES_MAX + 64
 
 
 class ClientState(Enum):
-    """How far a client is."""
+    """The stage of a client's connection."""
 
     FRESH = "fresh"
     SUBSCRIBED = "subscribed"
@@ -39,7 +39,7 @@ class ClientState(Enum):
 
 
 class Body(Enum):
-    """What follows a command's name."""
+    """The form of the bytes after a command's name."""
 
     LINE = "parameters up to the line feed"
     SIZED = "parameters, then a size and that many bytes"
@@ -187,7 +187,7 @@ def auth_answer(identity: str, permissions_count: int) -> bytes:
 
 
 def read_size(data: bytes | bytearray | memoryview, at: int, end: int) -> int | None:
-    """Return the size behind the line of a sized command, or None if it is incomplete."""
+    """Return the size after the line of a sized command, or None if it is incomplete."""
     return _SIZE.unpack_from(data, at)[0] if end - at >= _SIZE.size else None
 
 
@@ -215,7 +215,7 @@ _FALSE: Final = frozenset((b"0", b"f", b"F", b"false", b"FALSE", b"False"))
 
 
 def bool_of(text: bytes) -> bool:
-    """Return what the ext parameter of INTERNAL_CREATE_TOPIC says. Raises NsqProtocolError E_BAD_EXT."""
+    """Parse the ext parameter of INTERNAL_CREATE_TOPIC. Raises NsqProtocolError E_BAD_EXT if it is invalid."""
     if text not in _TRUE | _FALSE:
         shown = text.decode(errors="replace")
         raise NsqProtocolError(
@@ -265,7 +265,7 @@ class TraceAnswer(NamedTuple):
 
 
 def read_trace_answer(data: bytes | memoryview) -> TraceAnswer | None:
-    """Return the answer to a traced publication; None for a plain OK. MalformedMessage for anything else."""
+    """Parse the response to a traced publication; None for a plain OK. Raises MalformedMessage for anything else."""
     if data == OK:
         return None
     if len(data) != _TRACE_ANSWER.size or data[:2] != OK:

@@ -145,7 +145,7 @@ def record(time_ns: int, message_id: bytes, version: int, ext: bytes, body: byte
 
 
 def encode_stored(batch: pa.RecordBatch) -> bytes:
-    """Return the messages of a Batch one behind the other, as ``records`` makes them.
+    """Encode the messages of a Batch one after another, as ``records`` does.
 
     Their offsets must follow one another.
 

@@ -22,7 +22,7 @@ class _Refused(Exception):
 
 
 class _Record(NamedTuple):
-    """Where the parts of a record are."""
+    """The places of the parts of a record."""
 
     end: int
     ext: int

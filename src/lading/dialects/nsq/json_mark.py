@@ -25,7 +25,7 @@ _OCCURRENCES_MAX: Final = 8
 
 
 def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
-    """Return the header to put behind these, of which those at ``places`` are text that is JSON."""
+    """Return the header to put after these, of which those at ``places`` are text that is JSON."""
     found = fingerprints(headers)
     return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places).hex().encode())
 
@@ -37,7 +37,7 @@ def _words(mark: bytes) -> list[int]:
 
 
 def tells(mark: bytes, header: Header) -> bool:
-    """Return whether a mark names this header, be it the first of its name or one of those behind."""
+    """Return whether a mark names this header, be it the first of its name or a later one."""
     found = {fingerprint(header, occurrence) for occurrence in range(_OCCURRENCES_MAX)}
     return any(word in found for word in _words(mark))
 
