@@ -8,6 +8,7 @@ offsets here number the arrival.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,6 +58,10 @@ class _Queue:
         """How many messages the channel has to give; it is made where it is not there yet."""
         self._figures(topic)
         self._ask("/channel/create", topic=topic, channel=channel)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        # a server moves what the topic has to its first channel a little later
+        while self._figures(topic)["depth"] and time.monotonic() < deadline_s:
+            time.sleep(0.01)
         (row,) = (row for row in self._figures(topic)["channels"] if row["channel_name"] == channel)
         return int(row["depth"])
 

@@ -17,6 +17,7 @@ import pytest
 
 import lading
 from lading.broker.core.pending_append import Append
+from lading.dialects.protocols import ENDPOINTS
 from lading.log.disk import File, RealDisk
 from lading.model.errors import Reason, Refusal
 from lading.open_files import share_open_files
@@ -117,7 +118,8 @@ def test_shares_stay_below_the_limit(limit: int) -> None:
 def served(home: Path, limit: int) -> Iterator[tuple[str, str]]:
     """A broker that may have ``limit`` files open; the addresses of admin and Kafka."""
     command = f"ulimit -n {limit}; exec {sys.executable} -m lading.cli.main serve --data {home / 'data'} --output json"
-    others = ("iggy_tcp", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http")
+    # all of them: one that is left takes the port that another test, or another broker here, has
+    others = sorted(ENDPOINTS.keys() - {"admin", "kafka"})
     off = " ".join(f"--set endpoints.{name}.enabled=false" for name in others)
     ports = "--set endpoints.admin.address=127.0.0.1:0 --set endpoints.kafka.address=127.0.0.1:0"
     with (home / "stderr.log").open("w") as stderr:
