@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lading.dialects.carrier import is_reserved
@@ -364,9 +365,10 @@ class AiokafkaSession:
 
     def close(self) -> None:
         async def stopped() -> None:
-            await self._consumer.stop()
-            await self._producer.stop()
-            await self._admin.close()
+            for stop in (self._consumer.stop, self._producer.stop, self._admin.close):
+                # while a connection is lost, the producer's sender takes its own end for that of the caller
+                with suppress(asyncio.CancelledError):
+                    await stop()
 
         self._run(stopped())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ RUN = "LADING_TEST_RUN"
 """Names the directory of this run to the processes it starts."""
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "")
 """Of several test processes each has a name; it makes names of topics differ."""
+LAST_LINES = 20
 
 
 def begin() -> None:
@@ -42,8 +44,15 @@ def running() -> RunningKafka:
 
 
 def end() -> None:
-    """By the first process, when all others have ended."""
+    """By the first process, when all others have ended; it says so if the broker ended before them."""
     place = Path(os.environ.pop(RUN))
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(json.loads((place / "kafka.json").read_text())[1], signal.SIGKILL)
+    with suppress(FileNotFoundError):
+        pid = json.loads((place / "kafka.json").read_text())[1]
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            words = (place / "kafka" / "server.log").read_text(errors="replace").splitlines()[-LAST_LINES:]
+            print(
+                f"Apache Kafka ({pid}) ended before the tests did; its last words:", *words, sep="\n", file=sys.stderr
+            )
     shutil.rmtree(place, ignore_errors=True)

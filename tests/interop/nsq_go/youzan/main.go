@@ -87,7 +87,7 @@ func publish(asked request) ([]string, error) {
 		if i < len(asked.Tags) {
 			ext.DispatchTag = asked.Tags[i]
 		}
-		err = to.PublishWithPartitionIdAsync(asked.Topic, asked.Partition, body, ext, done)
+		err = sendAsync(to, asked, body, ext, done)
 		if err != nil {
 			return answers, err
 		}
@@ -102,6 +102,16 @@ func publish(asked request) ([]string, error) {
 		}
 	}
 	return answers, nil
+}
+
+// A producer whose server hung up says "not connected" until its own routine has ended, and connects again after that.
+func sendAsync(to *nsq.Producer, asked request, body []byte, ext *nsq.MsgExt, done chan *nsq.ProducerTransaction) error {
+	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := to.PublishWithPartitionIdAsync(asked.Topic, asked.Partition, body, ext, done)
+		if err != nsq.ErrNotConnected || time.Now().After(limit) {
+			return err
+		}
+	}
 }
 
 func consume(asked request) ([]message, error) {
