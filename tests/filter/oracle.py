@@ -35,6 +35,7 @@ from lading.filter.tree import (
     Operand,
     Operator,
     Or,
+    Present,
     Truth,
 )  # fmt: skip
 from lading.model.headers import Header as Held
@@ -94,6 +95,8 @@ def _predicate(row: Row, node: Any, one: Held | None) -> Truth3:
             return None if text is None else re.fullmatch(_regex(pattern), text, re.DOTALL) is not None
         case IsNull(operand):
             return _is_null(row, operand, one)
+        case Present(operand):
+            return any(held.key == operand.key for held in row.headers)
         case Truth(operand):
             truth: Truth3 = _value(row, operand, Domain.BOOLEAN, one)
             return truth

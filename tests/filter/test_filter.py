@@ -123,6 +123,22 @@ def test_any_looks_at_every_value_of_a_header() -> None:
     assert found("CAST(any(via) AS string) = 'a'", rows) == [True, False, True, None, False]
 
 
+@pytest.mark.parametrize("repeated", [1, 15])
+def test_present_tells_null_from_absent(repeated: int) -> None:
+    rows = batch(*[{"carrier": "UA", "x-lag": None}, {"carrier": None}, {"delay": "soon"}, {}] * repeated)
+    expected = {
+        "present(carrier)": [True, True, False, False],
+        "NOT present(carrier)": [False, False, True, True],
+        "present(carrier) AND carrier IS NULL": [False, True, False, False],
+        "present(header('x-lag'))": [True, False, False, False],
+        "present(delay) OR offset < 0": [False, False, True, False],
+    }
+    for text, each in expected.items():
+        assert found(text, rows) == each * repeated
+        assert found(text, rows, contract=CONTRACT) == each * repeated
+    assert parse("PRESENT(carrier) AND present = 'x'").header_keys == ("carrier", "present")
+
+
 def test_numbers_are_compared_exactly_beyond_what_doubles_hold() -> None:
     rows = batch({"n": u64(2**53)}, {"n": u64(2**53 + 1)}, {"n": u128(2**128 - 1)}, {"n": "9007199254740993"})
     assert found("n = 9007199254740993", rows) == [False, True, False, True]
@@ -235,6 +251,12 @@ def test_no_rows() -> None:
         ("any(5) = 5", "any takes one header", None),
         ("header(carrier) = 5", "in quotes", None),
         ("header('') = 5", "in quotes", None),
+        ("present(5)", "present takes one header", "present(5)"),
+        ("present(any(delay))", "present takes one header", None),
+        ("present(offset)", "present takes one header", "present(offset)"),
+        ("present(delay, late)", "present takes one header", None),
+        ("present(dely)", "unknown header 'dely'", "dely"),
+        ("present(delay) = TRUE", "condition by itself and cannot be compared", "present(delay)"),
         ("sum(delay) > 5", "function 'sum' does not exist", "sum"),
         ("delay + 1 > 5", "arithmetic is not supported", "+"),
         ("lag-x > 5", "header('a-b')", "lag-x"),

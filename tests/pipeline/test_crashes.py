@@ -52,6 +52,10 @@ def _another_contract(text: str) -> str:
     return text.replace('"string required"', '"string"').replace("delay > 60", "delay > 100")
 
 
+def _with_an_expectation(text: str) -> str:
+    return text.replace("[good]", '[[expect]]\nname = "short"\ncondition = "delay < 180"\nelse = "quarantine"\n\n[good]')
+
+
 def _in_form(text: str, form: str) -> str:
     """The good table and those of routes in a form; the quarantine is always Parquet."""
     before, quarantine, after = text.partition("[quarantine]")
@@ -60,6 +64,7 @@ def _in_form(text: str, form: str) -> str:
 
 CHANGES: dict[str, Callable[[str], str]] = {
     "nothing": _same, "tasks": _tasks_cut_otherwise, "contract": _another_contract, "states": _same,
+    "expectation": _with_an_expectation,
 }  # fmt: skip
 MATRIX = [(phase, change) for phase in PHASES for change in CHANGES]
 SAMPLE = {*((phase, "nothing") for phase in PHASES), *random.Random(17).sample(MATRIX, 6)}

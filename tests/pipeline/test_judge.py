@@ -34,6 +34,7 @@ ROUTES = {
         "delay > 900",
         "carrier = 'LH' AND delay IS NOT NULL",
         "gate LIKE 'A1%'",
+        "present(trace) AND trace IS NULL",
         "trace IS NULL",
         "gate = '12'",
     ],

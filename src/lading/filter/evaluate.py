@@ -32,11 +32,14 @@ from .tree import (
     Operator,
     Or,
     Predicate,
+    Present,
     Truth,
     operands,
 )  # fmt: skip
 from .values import Messages, Numbers, Source, Values, is_null, numbers, values
 
+ABSENT: Final = -1
+"""The length of a located value that is not there; one that is null has another."""
 _PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
     Operator.EQ: pc.equal,
     Operator.NE: pc.not_equal,
@@ -65,6 +68,9 @@ def _condition(messages: Messages, node: Condition) -> Values:
             return reduce(pc.or_kleene, (_condition(messages, term) for term in terms))
         case Not(term):
             return pc.invert(_condition(messages, term))
+        case Present():
+            # among distinct values, which are typed, null and absent look the same
+            return _predicate(messages, node)
         case _:
             found = {operand for operand in operands(node) if not isinstance(operand, Literal | Cast)}
             every = next((operand for operand in found if isinstance(operand, AnyHeader)), None)
@@ -105,6 +111,8 @@ def _predicate(source: Source, node: Predicate) -> Values:
             return pc.match_like(values(source, operand, Domain.TEXT), pattern)
         case IsNull(operand):
             return is_null(source, operand)
+        case Present(header):
+            return pa.array(source.locate(header).length != ABSENT)
         case Truth(operand):
             return values(source, operand, Domain.BOOLEAN)
 

@@ -21,7 +21,7 @@ TOKENS_MAX: Final = 10_000
 DEPTH_MAX: Final = 16
 """Parentheses and NOTs inside one another; the parser takes some 20 stack frames for each."""
 
-FUNCTIONS: Final = frozenset({"header", "any", "cast"})
+FUNCTIONS: Final = frozenset({"header", "any", "present", "cast"})
 _KEYWORDS: Final = {
     TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.IN, TokenType.LIKE, TokenType.IS, TokenType.NULL,
     TokenType.BETWEEN, TokenType.TRUE, TokenType.FALSE,
@@ -116,7 +116,7 @@ def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
                 if word.lower() not in FUNCTIONS:
                     refuse(
                         text,
-                        f"function {word!r} does not exist; functions are header, any and CAST",
+                        f"function {word!r} does not exist; functions are header, any, present and CAST",
                         token.start,
                         end + 1,
                     )

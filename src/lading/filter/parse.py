@@ -31,6 +31,7 @@ from .tree import (
     Operand,
     Operator,
     Or,
+    Present,
     Truth,
 )
 from .typing import FIELD_DOMAINS, common_domain, constant, nature
@@ -129,6 +130,14 @@ class _Reader:
             self._refuse("IS is followed by NULL or NOT NULL", node)
         return IsNull(self._operand(node.this))
 
+    def _call(self, node: exp.Expr) -> Condition:
+        if node.name != "present":
+            return self._truth(node)
+        named = [self._operand(argument) for argument in node.expressions]
+        if len(named) != 1 or not isinstance(named[0], HeaderRef):
+            self._refuse("present takes one header, such as present(via) or present(header('trace-id'))", node)
+        return Present(named[0])
+
     def _truth(self, node: exp.Expr) -> Condition:
         operand = self._operand(node)
         if nature(operand) not in ("open", "null", Domain.BOOLEAN):
@@ -173,6 +182,10 @@ class _Reader:
 
     def _function(self, node: exp.Expr) -> Operand:
         """``header('key')``: any header by its key, typed where it is declared."""
+        if node.name == "present":
+            self._refuse(
+                "present(...) is a condition by itself and cannot be compared; NOT present(...) negates it", node
+            )
         arguments = node.expressions
         if len(arguments) != 1 or not _is_text(arguments[0]) or not arguments[0].name:
             self._refuse("header takes one header key in quotes, such as header('trace-id')", node)
@@ -272,6 +285,7 @@ _CONDITIONS: Final[dict[str, Callable[[_Reader, Any], Condition]]] = {
     "In": _Reader._in,
     "Like": _Reader._like,
     "Is": _Reader._is,
+    "Anonymous": _Reader._call,
 }
 _OPERANDS: Final[dict[str, Callable[[_Reader, Any], Operand]]] = {
     "Paren": _Reader._inside,

@@ -125,6 +125,13 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class Present:
+    """The message has the header, be its last value null or not; never unknown."""
+
+    operand: HeaderRef
+
+
+@dataclass(frozen=True, slots=True)
 class Truth:
     """``operand`` as a boolean."""
 
@@ -152,7 +159,7 @@ class Or:
     terms: tuple[Condition, ...]
 
 
-Predicate = Compare | Between | In | Like | IsNull | Truth
+Predicate = Compare | Between | In | Like | IsNull | Present | Truth
 Condition = Predicate | Not | And | Or
 
 
@@ -171,7 +178,7 @@ def operands(condition: Condition) -> list[Operand]:
                 todo.extend((left, right))
             case Between(operand, low, high):
                 todo.extend((operand, low, high))
-            case In(operand) | Like(operand) | IsNull(operand) | Truth(operand):
+            case In(operand) | Like(operand) | IsNull(operand) | Present(operand) | Truth(operand):
                 todo.append(operand)
             case Cast(operand):
                 found.append(node)

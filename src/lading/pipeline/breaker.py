@@ -1,4 +1,8 @@
-"""The circuit breaker: a batch of which too many messages fail is not published, as all of it is suspect."""
+"""The circuit breaker: which batches are not published.
+
+Those of which too many messages fail, as all of such a batch is suspect, and those with a message that violates an
+expectation whose ``else`` is fail.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from ..tables.manifest import same_ranges
 from ..tables.ranges import OffsetRange
 from ..tables.state import PipelineStateDirectory
 from .job import PipelineJob
-from .reasons import reason_of
+from .reasons import BY_CHOICE, reason_of
 from .state import clear_rejected_batch, read_rejected_batch, save_rejected_batch
 
 REASONS_SHOWN = 3
@@ -18,10 +22,16 @@ REASONS_SHOWN = 3
 def check_failure_ratio(
     job: PipelineJob, state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]
 ) -> None:
-    """Raise LocalError if more of a batch failed than the settings allow, unless it was accepted."""
+    """Raise LocalError if more of a batch failed than the settings allow, unless it was accepted.
+
+    What routes take to quarantine counts as no failure: they were told to. One message that violates an expectation
+    whose ``else`` is fail is enough, however small the batch is.
+    """
     quality = job.settings.document.quality
-    read, failed = counts.get("read", 0), counts.get("quarantined", 0)
-    if read < quality.min_messages or failed <= quality.max_failure_ratio * read:
+    read = counts.get("read", 0)
+    failed = counts.get("quarantined", 0) - _chosen(counts)
+    violated = [one for one in job.plan.expectations if one.otherwise == "fail" and counts.get(one.counter)]
+    if not violated and (read < quality.min_messages or failed <= quality.max_failure_ratio * read):
         if read_rejected_batch(state):
             clear_rejected_batch(state)
         return
@@ -29,6 +39,13 @@ def check_failure_ratio(
         clear_rejected_batch(state)
         return
     save_rejected_batch(state, ranges, counts)
+    if violated:
+        first = violated[0]
+        raise LocalError(
+            f"pipeline {job.settings.id!r} stopped before publishing: the expectation {first.name!r} does not hold for "
+            f"{counts[first.counter]:,} of {read:,} messages of this batch: {first.filter}. Correct the sender or the "
+            f"expectation and run again, or publish this batch unchanged with {job.accept_command}"
+        )
     raise LocalError(
         f"pipeline {job.settings.id!r} stopped before publishing: {failed:,} of {read:,} messages of this batch failed "
         f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}): {_most(counts)}. That looks "
@@ -37,8 +54,14 @@ def check_failure_ratio(
     )
 
 
+def _chosen(counts: Mapping[str, int]) -> int:
+    found = ((count, reason_of(name)) for name, count in counts.items())
+    return sum(count for count, reason in found if reason is not None and reason[0] == BY_CHOICE)
+
+
 def _most(counts: Mapping[str, int]) -> str:
     found = [(count, reason) for name, count in counts.items() if (reason := reason_of(name)) is not None]
+    found = [(count, reason) for count, reason in found if reason[0] != BY_CHOICE]
     shown = [
         f"{reason} {header} {count:,}".replace("  ", " ")
         for count, (reason, header) in sorted(found, reverse=True)[:REASONS_SHOWN]

@@ -25,12 +25,15 @@ class ClassifiedBatch:
     """Some messages, each with its failure or its destination.
 
     ``batch`` has the columns of the plan's projection. For each message ``failure`` is the index of its failure among
-    those of the plan, -1 if it has none; ``destination`` the index of its destination, -1 if it failed.
+    those of the plan, -1 if it has none; ``destination`` the index of its destination, -1 if it failed a check. A
+    route to quarantine gives both. ``violations`` is for each expectation the number of messages that passed the
+    contract and for which it does not hold.
     """
 
     batch: pa.RecordBatch
     failure: NDArray[np.int16]
     destination: NDArray[np.int16]
+    violations: tuple[int, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -39,22 +42,42 @@ class ClassifiedBatch:
 
 
 def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> ClassifiedBatch:
-    """Check every message and assign the first destination whose condition is true for it; null counts as false."""
+    """Check every message and assign the first destination whose condition is true for it; null counts as false.
+
+    An expectation that is null for a message does not hold for it either.
+    """
     made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
     for at, rows in enumerate(_failing(plan, decoded, made.bad)):
         if rows is not None:
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
-    waiting = failure < 0
     messages = Messages(decoded, _typed_before(plan, made))
+    violations = _expect(plan, messages, failure) if plan.expectations else ()
+    waiting = failure < 0
     for at, one in enumerate(plan.destinations):
         if not waiting.any():
             break
         taken = waiting if one.filter is None else waiting & _mask(one.filter.selects(messages))
         destination[taken] = at
+        if one.failure is not None:
+            failure[taken] = one.failure
         waiting = waiting & ~taken
-    return ClassifiedBatch(made.batch, failure, destination)
+    return ClassifiedBatch(made.batch, failure, destination, violations)
+
+
+def _expect(plan: Plan, messages: Messages, failure: NDArray[np.int16]) -> tuple[int, ...]:
+    """Return for each expectation how many messages violate it; those that go to quarantine get their ``failure``.
+
+    Every expectation looks at all messages that passed the contract, so that no count depends on another expectation.
+    """
+    passed, counts = failure < 0, []
+    for one in plan.expectations:
+        violating = passed & ~_mask(one.filter.selects(messages))
+        counts.append(int(np.count_nonzero(violating)))
+        if one.failure is not None and counts[-1]:
+            failure[violating & (failure < 0)] = one.failure
+    return tuple(counts)
 
 
 def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:

@@ -10,7 +10,7 @@ from ..metrics import Counter, Gauge, Histogram
 from ..model.errors import LocalError
 from ..settings import Address
 from ..tables.manifest import Manifest
-from .reasons import reason_of
+from .reasons import expectation_of, reason_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -33,6 +33,10 @@ class PipelineMetrics:
         self._failures = Counter(
             "lading_pipeline_failures", "Messages put into quarantine, by reason and header.", (*of, "reason", "header")
         )
+        self._violations = Counter(
+            "lading_pipeline_expectation_violations", "Messages for which an expectation did not hold.",
+            (*of, "expectation"),
+        )  # fmt: skip
         self._rows = Counter(
             "lading_pipeline_rows", "Rows by destination: route or good.", (*of, "destination")
         )  # fmt: skip
@@ -43,7 +47,8 @@ class PipelineMetrics:
             "lading_pipeline_batch_seconds", "Time from planning a batch to its manifest.", BATCH_SECONDS
         )
         self._sources: list[Counter | Histogram | Gauge] = [
-            self._messages, self._failures, self._rows, self._manifests, self._files, self._bytes, self._seconds,
+            self._messages, self._failures, self._violations, self._rows, self._manifests, self._files, self._bytes,
+            self._seconds,
             Gauge("lading_pipeline_lag_messages", "Source messages not yet processed.", of,
                   lambda: [(self._pipeline, float(self.lag))]),
             Gauge("lading_pipeline_rows_per_second", "Messages read per second in the last batch.", of,
@@ -64,6 +69,8 @@ class PipelineMetrics:
         for name, count in counts.items():
             if (why := reason_of(name)) is not None:
                 self._failures.values[(*self._pipeline, *why)] += count
+            elif (expectation := expectation_of(name)) is not None:
+                self._violations.values[(*self._pipeline, expectation)] += count
             elif name.startswith("to."):
                 self._rows.values[(*self._pipeline, name.removeprefix("to."))] += count
         self._manifests.values[self._pipeline] += 1

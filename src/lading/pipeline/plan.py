@@ -21,8 +21,8 @@ from ..tables.files import local_directory
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import split_target
 from ..tables.schema import table_schema
-from .reasons import Failure
-from .settings import Good, PipelineSettings, Route
+from .reasons import Failure, expectation_counter
+from .settings import QUARANTINE, Good, PipelineSettings, Route
 from .steps import default_columns, select_step_columns
 
 QUARANTINE_FIELDS = ("stream", "topic", "partition", *FIELDS)
@@ -68,6 +68,24 @@ class Destination:
     table: TablePlan | None
     state: State | None = None
     counter: Literal["good", "routed", "passed"] = "good"
+    failure: int | None = None
+    """The failure of its messages, if it takes them to quarantine."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A condition that is to be true for every message that passed the contract, and what happens if it is not."""
+
+    name: str
+    filter: Filter
+    otherwise: Literal["warn", "quarantine", "fail"]
+    failure: int | None = None
+    """The failure of messages that it puts into quarantine."""
+
+    @property
+    def counter(self) -> str:
+        """Its name among the counts of a manifest."""
+        return expectation_counter(self.name)
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,7 @@ class Plan:
     results: tuple[StepDestination, ...] = ()
     forms: Mapping[Path, str] = field(default_factory=dict)
     """The format of every table that a destination names."""
+    expectations: tuple[Expectation, ...] = ()
 
     @classmethod
     def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
@@ -151,15 +170,21 @@ class Plan:
         """The message fields to decode."""
         wanted = {name for name in self.projection.fields if name not in PLACE_FIELDS} | {"offset", "timestamp"}
         wanted |= {"payload", "checksum"} if self.verify_checksum else set()
-        return frozenset(wanted.union(*(one.filter.fields for one in self.destinations if one.filter is not None)))
+        return frozenset(wanted.union(*(one.fields for one in self.filters)))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """The header keys to locate."""
         keys = [*self.contract.header_keys]
-        for one in self.destinations:
-            keys += one.filter.header_keys if one.filter is not None else ()
+        for one in self.filters:
+            keys += one.header_keys
         return tuple(dict.fromkeys(keys))
+
+    @property
+    def filters(self) -> list[Filter]:
+        """The conditions of expectations and routes."""
+        routes = [one.filter for one in self.destinations if one.filter is not None]
+        return [*(one.filter for one in self.expectations), *routes]
 
 
 def problems(settings: PipelineSettings) -> Iterator[str]:
@@ -185,17 +210,17 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
             )
     places: dict[Path, str] = {}
     columns: dict[Path, tuple[str, tuple[str, ...]]] = {}
-    for at, route in enumerate(document.route):
-        if document.step:
-            # what steps make is known to Spark alone: it looks at conditions and columns
-            break
-        key = f"route[{at + 1}]"
+    conditions = [(f"expect[{at + 1}].condition", one.condition) for at, one in enumerate(document.expect)]
+    if not document.step:
+        # what steps make is known to Spark alone: it looks at conditions and columns
+        conditions += [(f"route[{at + 1}].where", one.where) for at, one in enumerate(document.route)]
+    for key, condition in conditions:
         try:
-            parse(route.where, settings.contract if settings.contract.headers else None)
+            parse_condition(settings, condition)
         except FilterError as error:
-            yield f"{settings.name}: {key}.where: {error}"
+            yield f"{settings.name}: {key}: {error}"
     tables: list[tuple[str, Route | Good]] = [
-        (f"route[{at + 1}]", route) for at, route in enumerate(document.route) if route.to is not None
+        (f"route[{at + 1}]", route) for at, route in enumerate(document.route) if route.table is not None
     ]
     for key, section in [*tables, ("good", document.good)]:
         assert section.to is not None
@@ -249,18 +274,38 @@ def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str
         yield f"{twice!r} is named twice"
 
 
+def parse_condition(settings: PipelineSettings, text: str) -> Filter:
+    """Return a condition over the messages of a pipeline, typed by its contract. Raises FilterError."""
+    return parse(text, settings.contract if settings.contract.headers else None)
+
+
 def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
     document, contract = settings.document, settings.contract
+    failures = list(_failures(contract, verify_checksum=document.quality.verify_checksum))
+    expectations = _expectations(settings, failures)
     return Plan(
         contract,
-        _steps(settings) if document.step else _destinations(settings),
+        _steps(settings) if document.step else _destinations(settings, failures),
         local_directory("quarantine", settings.quarantine_table),
-        tuple(_failures(contract, verify_checksum=document.quality.verify_checksum)),
+        tuple(failures),
         document.quality.verify_checksum,
         made,
         () if made is None else _results(settings, made),
         {local_directory("table", place): form for place, form in settings.forms.items()},
+        expectations,
     )
+
+
+def _expectations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Expectation, ...]:
+    """Return the expectations of a pipeline; ``failures`` grows by those that put messages into quarantine."""
+    found = []
+    for section in settings.document.expect:
+        condition, failure = parse_condition(settings, section.condition), None
+        if section.otherwise == "quarantine":
+            failure = len(failures)
+            failures.append(Failure.of("expectation", section.name, condition=section.condition))
+        found.append(Expectation(section.name, condition, section.otherwise, failure))
+    return tuple(found)
 
 
 def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
@@ -272,7 +317,7 @@ def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
 
 def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestination, ...]:
     sections: list[tuple[str, Route | Good]] = [
-        *((f"route {at + 1}", route) for at, route in enumerate(settings.document.route)),
+        *((route.name or f"route {at + 1}", route) for at, route in enumerate(settings.document.route)),
         ("good", settings.document.good),
     ]
     results = []
@@ -284,7 +329,8 @@ def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestinati
     return tuple(results)
 
 
-def _destinations(settings: PipelineSettings) -> tuple[Destination, ...]:
+def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Destination, ...]:
+    """Return routes and good; ``failures`` grows by those of routes to quarantine."""
     document, contract = settings.document, settings.contract
 
     def table(to: str | None, columns: tuple[str, ...] | None) -> TablePlan | None:
@@ -295,16 +341,14 @@ def _destinations(settings: PipelineSettings) -> tuple[Destination, ...]:
         fields = tuple(name for name in names if name in FIELD_TYPES)
         return TablePlan(local_directory("table", settings.place(to)), Projection(fields, headers, names))
 
-    destinations = [
-        Destination(
-            f"route {at + 1}",
-            parse(route.where, contract if contract.headers else None),
-            table(route.to, route.columns),
-            STATE_BY_WORD[route.set_state] if route.set_state else None,
-            "routed",
-        )
-        for at, route in enumerate(document.route)
-    ]
+    destinations = []
+    for at, route in enumerate(document.route):
+        name, condition, failure = route.name or f"route {at + 1}", parse_condition(settings, route.where), None
+        if route.to == QUARANTINE:
+            failure = len(failures)
+            failures.append(Failure.of("route", route.name or str(at + 1), condition=route.where))
+        state = STATE_BY_WORD[route.set_state] if route.set_state else None
+        destinations.append(Destination(name, condition, table(route.table, route.columns), state, "routed", failure))
     return (*destinations, Destination("good", None, table(document.good.to, document.good.columns)))
 
 

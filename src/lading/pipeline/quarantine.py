@@ -39,6 +39,10 @@ SHAPE = pa.schema([*VERDICT, *PLACE, *SCHEMA])
 """The columns of the quarantine table, with message fields as in Batch."""
 
 
+_NAMED = pa.array(["expectation", "route"])
+"""Reasons whose ``header`` is the name of what put the message there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Redriven:
     """What a redrive did, or with ``dry_run`` would do; ``resumed`` counts messages of an interrupted redrive."""
@@ -62,13 +66,14 @@ class Quarantine:
     def batches(self, where: str | None = None, reasons: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the messages that ``where`` (a filter on the original messages) and ``reasons`` select, in SHAPE.
 
-        Raises FilterError for an invalid filter and SettingError for an unknown reason.
+        A reason may also be the name of an expectation or a route of the pipeline's file. Raises FilterError for an
+        invalid filter and SettingError for an unknown reason.
         """
+        known = [*SENTENCES, *self._settings.check_names]
         for reason in reasons:
-            if reason not in SENTENCES:
+            if reason not in known:
                 raise SettingError(
-                    f"reason {reason!r} does not exist{did_you_mean(reason, SENTENCES)}; reasons are "
-                    f"{', '.join(SENTENCES)}"
+                    f"reason {reason!r} does not exist{did_you_mean(reason, known)}; reasons are {', '.join(known)}"
                 )
         contract = self._settings.contract if self._settings.contract.headers else None
         condition = None if where is None else parse(where, contract)
@@ -77,8 +82,7 @@ class Quarantine:
         for part in ds.dataset(self.table, format="parquet").to_batches(batch_size=CHUNK_ROWS):
             batch = _shaped(part)
             if reasons:
-                named: Any = batch.column("reason")
-                batch = batch.filter(pc.is_in(named, value_set=pa.array(sorted(reasons), pa.string())))
+                batch = batch.filter(_has_reason(batch, reasons))
             if condition is not None:
                 batch = _chosen(batch, condition)
             if batch.num_rows:
@@ -238,6 +242,15 @@ def identities(batch: pa.RecordBatch) -> list[MessageIdentity]:
         (flat_name(stream, topic), partition, offset, time)
         for stream, topic, partition, offset, time in zip(*columns, times, strict=True)
     ]
+
+
+def _has_reason(batch: pa.RecordBatch, reasons: Collection[str]) -> pa.BooleanArray:
+    """Return which messages are there for one of ``reasons``: words, or names of expectations and routes."""
+    wanted = pa.array(sorted(reasons), pa.string())
+    word: Any = batch.column("reason")
+    concerned: Any = batch.column("header")
+    by_name = pc.and_(pc.is_in(word, value_set=_NAMED), pc.is_in(concerned, value_set=wanted))
+    return cast("pa.BooleanArray", pc.or_(pc.is_in(word, value_set=wanted), by_name))
 
 
 def _status(identity: MessageIdentity, sent: set[MessageIdentity], parked: set[MessageIdentity]) -> str:

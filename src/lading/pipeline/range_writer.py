@@ -87,7 +87,9 @@ class _Range:
         self._failed = files(self._plan.quarantine, self._plan.quarantine_schema, failed, TABLE, self._stem)
         self._copies: _Staged | None = None
         self._marked: list[tuple[int, int, int]] = []
-        begun = ("read", "quarantined", *(one.counter for one in self._plan.destinations), "good", "routed")
+        outcomes = (one.counter for one in self._plan.destinations)
+        begun: tuple[str, ...] = ("read", "quarantined", *outcomes, "good", "routed")
+        begun += tuple(one.counter for one in self._plan.expectations)
         self.counts: Counter[str] = Counter(dict.fromkeys(begun, 0))
 
     def take(self, stretch: FetchedRange) -> None:
@@ -122,7 +124,11 @@ class _Range:
     def _count(self, decoded: Decoded, judged: ClassifiedBatch, now_us: int) -> None:
         counts, plan = self.counts, self._plan
         counts["read"] += decoded.count
+        for expectation, violations in zip(plan.expectations, judged.violations, strict=True):
+            counts[expectation.counter] += violations
         for at, one in enumerate(plan.destinations):
+            if one.failure is not None:
+                continue
             count = int(np.count_nonzero(judged.destination == at))
             counts[one.counter] += count
             if one.counter != "passed":

@@ -10,13 +10,20 @@ SENTENCES: Final[dict[str, str]] = {
     "null_header": "the header {header!r} is required and its value is null",
     "bad_value": "the header {header!r} has a value that is no {type} under encoding {encoding}",
     "checksum_mismatch": "the payload is not what its checksum says",
+    "expectation": "the expectation {header} does not hold: {condition}",
+    "route": "the {header} takes it to quarantine: {condition}",
 }
-"""Reason to message; checks run in the order of the contract, the checksum last."""
+"""Reason to message; checks run in the order of the contract, then the checksum, then expectations, then routes."""
+BY_CHOICE: Final = "route"
+"""The reason of messages that are no faults: a route asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One way in which a message can violate a contract: the reason, the header concerned, the message for people."""
+    """One way in which a message can get into quarantine: the reason, what it concerns, the message for people.
+
+    ``header`` is the header concerned, or the name of the expectation or route.
+    """
 
     reason: str
     header: str | None
@@ -40,3 +47,14 @@ def reason_of(counter: str) -> tuple[str, str] | None:
         return None
     reason, _, header = rest.partition(".")
     return reason, header
+
+
+def expectation_counter(name: str) -> str:
+    """Return the name of an expectation among the counts of a manifest: messages for which it did not hold."""
+    return f"expect.{name}"
+
+
+def expectation_of(counter: str) -> str | None:
+    """Return the name of the expectation that a counter counts, or None for a counter of something else."""
+    word, _, name = counter.partition(".")
+    return name if word == "expect" else None

@@ -16,7 +16,7 @@ from ..tables.state import PipelineStateDirectory
 from .ledger import Ledger
 from .plots import STYLE, Bar, bars, columns, duration, table
 from .range_writer import TASK_US
-from .reasons import reason_of
+from .reasons import expectation_of, reason_of
 
 OUTCOMES: Final = ("good", "routed", "quarantined")
 BATCHES_SHOWN = 200
@@ -45,6 +45,7 @@ def page(pipeline: str, manifests: Sequence[Manifest], directory: Path, redriven
         body += _rates(manifests)
         body += _delays(counts)
         body += ["<h2>Destinations and tables</h2>", _destinations(counts), _tables(manifests, directory)]
+    body += _expectations(counts)
     body += ["<h2>Why messages failed</h2>", _reasons(counts)]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(pipeline)}</title>'
@@ -187,6 +188,19 @@ def _tables(manifests: Iterable[Manifest], directory: Path) -> str:
     named = sorted((os.path.normpath(directory / name), name) for name in rows)
     shown = [(path, f"{rows[name]:,}", f"{files[name]:,}", f"{sizes[name]:,}") for path, name in named]
     return table(("table", "rows", "files", "bytes"), shown)
+
+
+def _expectations(counts: Counter[str]) -> list[str]:
+    found = [(name, count) for counter, count in counts.items() if (name := expectation_of(counter)) is not None]
+    if not found:
+        return []
+    read = counts["read"]
+    shown = [(name, f"{count:,}", f"{100 * count / read:.2f} %" if read else "") for name, count in sorted(found)]
+    return [
+        "<h2>Expectations</h2>",
+        '<p class="sub">messages that passed the contract, and for which an expectation did not hold</p>',
+        table(("expectation", "messages", "of those read"), shown),
+    ]
 
 
 def _reasons(counts: Counter[str]) -> str:

@@ -11,25 +11,20 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError
 
-from ..columns.contract import (
-    FIELD_TYPES,
-    HeaderColumn,
-    Projection,
-    did_you_mean,
-    parse_encoding,
-    parse_header_column,
-    parse_type,
-    refuse_near_miss,
-)
+from ..columns.contract import did_you_mean
 from ..endpoint_settings import Listen
 from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
 from ..tables.files import OWN
 from ..tables.formats.registry import FORMATS, split_target
+from .header_section import parse_headers
+from .reasons import SENTENCES
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
-SEVERAL = ("source", "step", "route")
+SEVERAL = ("source", "expect", "step", "route")
 """Sections that may occur several times; a single one may be written as a plain table."""
+QUARANTINE = "quarantine"
+"""What a route's ``to`` says for putting messages into quarantine."""
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -62,8 +57,22 @@ def _state(value: object) -> object:
     return value
 
 
+def _route_target(value: object) -> object:
+    return value if value == QUARANTINE else _table(value)
+
+
+def _check_name(value: object) -> object:
+    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z][\w.-]*", value) is None:
+        raise ValueError("a name begins with a letter and has letters, digits, and _ . - after it")
+    if value in SENTENCES or value in ("good", QUARANTINE):
+        raise ValueError("this word is taken; choose another name")
+    return value
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
 Table = Annotated[str, BeforeValidator(_table)]
+RouteTarget = Annotated[str, BeforeValidator(_route_target)]
+CheckName = Annotated[str, BeforeValidator(_check_name)]
 StateWord = Annotated[str, BeforeValidator(_state)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
@@ -116,6 +125,14 @@ class Quality(PipelineFileSection):
     """Batches with fewer messages are always published."""
 
 
+class ExpectSection(PipelineFileSection):
+    """One [[expect]]: a condition that is to be true for each message, and what happens if it is not."""
+
+    name: CheckName
+    condition: NonEmpty
+    otherwise: Literal["warn", "quarantine", "fail"] = Field(alias="else")
+
+
 class Step(PipelineFileSection):
     """One [[step]]: a query in Spark's SQL over the messages that passed the checks, or over the previous step."""
 
@@ -130,12 +147,18 @@ class Good(PipelineFileSection):
 
 
 class Route(PipelineFileSection):
-    """One [[route]]: its condition, and the table or state for messages that satisfy it."""
+    """One [[route]]: its condition, and the table (or the quarantine) or state for messages that satisfy it."""
 
     where: NonEmpty
-    to: Table | None = None
+    name: CheckName | None = None
+    to: RouteTarget | None = None
     set_state: StateWord | None = None
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+
+    @property
+    def table(self) -> str | None:
+        """The target of its table; None if it has none, or takes messages to the quarantine."""
+        return None if self.to == QUARANTINE else self.to
 
 
 class QuarantineSection(PipelineFileSection):
@@ -159,6 +182,7 @@ class Document(PipelineFileSection):
     source: tuple[SourceSection, ...] = Field(min_length=1)
     headers: dict[str, Any] = Field(default_factory=dict)
     quality: Quality = Quality()
+    expect: tuple[ExpectSection, ...] = ()
     step: tuple[Step, ...] = ()
     good: Good
     route: tuple[Route, ...] = ()
@@ -181,17 +205,27 @@ class PipelineSettings:
             self.document = Document.model_validate({**self.raw, **single})
         except ValidationError as error:
             raise SettingError(f"{name}: {_sentence(error, single)}") from None
-        self.contract = self._contract()
+        self.contract = parse_headers(self.document.headers, name)
         for at, route in enumerate(self.document.route):
             if route.to is None and route.set_state is None:
                 raise SettingError(f"{name}: route {at + 1} does nothing; give it to = … or set_state = … or both")
-            if route.columns is not None and route.to is None:
+            if route.columns is not None and route.table is None:
                 raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or remove columns")
             if route.set_state is not None and self.document.step:
                 raise SettingError(
                     f"{name}: route {at + 1} sets states, but what it takes are rows that the steps made, and those "
                     "are no messages; remove set_state, or do it in a pipeline without steps"
                 )
+            if route.to == QUARANTINE and self.document.step:
+                raise SettingError(
+                    f"{name}: route {at + 1} takes rows that the steps made to quarantine, which holds messages; use "
+                    "an [[expect]], which looks at messages before the steps, or a pipeline without steps"
+                )
+        names = self.check_names
+        if twice := next((one for one in names if names.count(one) > 1), None):
+            raise SettingError(
+                f"{name}: the name {twice!r} is given twice; name each expectation and route differently"
+            )
 
     @classmethod
     def load(cls, file: Path) -> PipelineSettings:
@@ -210,6 +244,12 @@ class PipelineSettings:
     def id(self) -> str:
         """The pipeline's id: as set, else the file's name without its suffix."""
         return self.document.pipeline.id or Path(self.name).stem
+
+    @property
+    def check_names(self) -> list[str]:
+        """The names of expectations and routes, which are reasons of quarantined messages."""
+        routes = [one.name for one in self.document.route if one.name is not None]
+        return [*(one.name for one in self.document.expect), *routes]
 
     @property
     def state_directory(self) -> str:
@@ -236,7 +276,7 @@ class PipelineSettings:
     @property
     def forms(self) -> dict[str, str]:
         """The format of every table that a destination names, by its place."""
-        targets = (*(route.to for route in self.document.route), self.document.good.to)
+        targets = (*(route.table for route in self.document.route), self.document.good.to)
         return {self.place(to): split_target(to)[0] for to in targets if to is not None}
 
     def url(self, from_: str) -> str:
@@ -262,48 +302,6 @@ class PipelineSettings:
     def _relative(self, text: str) -> str:
         return text if "://" in text else str((self.base / text).absolute())
 
-    def _contract(self) -> Projection:
-        columns = []
-        for name, value in self.document.headers.items():
-            try:
-                columns.append(_header_column(name, value))
-            except SettingError as error:
-                raise SettingError(f"{self.name}: headers.{name}: {error}") from None
-        return Projection(headers=tuple(columns))
-
-
-_HEADER_KEYS = ("type", "encoding", "required", "from")
-
-
-def _header_column(name: str, value: object) -> HeaderColumn:
-    if name in FIELD_TYPES:
-        raise SettingError(
-            f"{name!r} is a field of every message; name the column of a header {name!r} differently: "
-            f'header_{name} = {{ type = "…", from = "{name}" }}'
-        )
-    if isinstance(value, str):
-        return parse_header_column(name, value)
-    if not isinstance(value, dict):
-        raise SettingError(
-            f'{value!r} is not a declaration; write "int required", or a table of {", ".join(_HEADER_KEYS)}'
-        )
-    for key in value:
-        if key not in _HEADER_KEYS:
-            raise SettingError(
-                f"unknown key {key!r}{did_you_mean(key, _HEADER_KEYS)}; there are {', '.join(_HEADER_KEYS)}"
-            )
-    if not isinstance(value.get("type"), str):
-        raise SettingError('the type is missing; for example type = "int"')
-    required, header = value.get("required", False), value.get("from", name)
-    if not isinstance(required, bool):
-        raise SettingError(f"required is {required!r}; it takes true or false")
-    if not isinstance(header, str):
-        raise SettingError(f"from is {header!r}; it takes the name of a header")
-    if "from" not in value:
-        refuse_near_miss(name, f'For a header of that name add from = "{name}"')
-    encoding = value.get("encoding", "auto")
-    return HeaderColumn(name, header, parse_type(value["type"]), parse_encoding(str(encoding)), required)
-
 
 def _sentence(error: ValidationError, single: Collection[str]) -> str:
     """Return the first error in words, unknown keys first: a missing key is most often a misspelt one."""
@@ -327,6 +325,9 @@ _EXAMPLES = {
     "topic": "; it takes the name of a topic",
     "good": '; for example [good] with to = "parquet:./tables/flights"',
     "to": '; for example to = "parquet:./tables/flights"',
+    "name": '; for example name = "plausible-delay"',
+    "condition": "; it takes a filter, for example condition = \"delay < 3000\"",
+    "else": '; it takes "warn", "quarantine" or "fail"',
     "where": "; it takes a filter, for example where = \"delay > 60\"",
     "sql": "; it takes a query, for example sql = \"SELECT *, delay / 60 AS hours FROM messages\"",
 }  # fmt: skip

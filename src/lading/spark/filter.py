@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from ..columns.contract import INTEGER_DECIMAL, Projection
 from ..columns.locate import locate
 from ..filter import tree
+from ..filter.evaluate import ABSENT
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..filter.tree import (
@@ -33,6 +34,7 @@ from ..filter.tree import (
     Not,
     Operand,
     Or,
+    Present,
     Truth,
     operands,
 )
@@ -40,8 +42,8 @@ from ..filter.values import DOMAIN_TYPES, Messages, Source, is_null, numbers, va
 from ..model.run import Decoded
 from .functions import arrow_function, as_headers
 
-Form = Domain | Literal["null"]
-"""What is needed of an operand: its value in a domain, or whether it is null."""
+Form = Domain | Literal["null", "present"]
+"""What is needed of an operand: its value in a domain, whether it is null, or whether the message has the header."""
 
 NUMBER: Final = pa.struct([("whole", INTEGER_DECIMAL), ("double", pa.float64())])
 """A number in a comparison: two integers are compared exactly, any other numbers as doubles."""
@@ -49,6 +51,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
     **{str(domain): type_ for domain, type_ in DOMAIN_TYPES.items()},
     Domain.NUMBER: NUMBER,
     "null": pa.bool_(),
+    "present": pa.bool_(),
 }
 _OPERATORS: Final[dict[tree.Operator, Callable[[Column, Column], Column]]] = {
     tree.Operator.EQ: operator.eq,
@@ -98,6 +101,8 @@ def _predicate(node: tree.Predicate, headers: str) -> Column:
             return _read(operand, Domain.TEXT, headers).like(pattern)
         case IsNull(operand):
             return _read(operand, "null", headers)
+        case Present(header):
+            return _read(header, "present", headers)
         case Truth(operand):
             return _read(operand, Domain.BOOLEAN, headers)
 
@@ -145,6 +150,7 @@ def _constant(operand: Operand, form: Form) -> Column | None:
         whole = numbers(nothing, operand).whole.as_py()
         text = None if whole is None else str(whole)
         return F.struct(F.lit(text).cast("decimal(38,0)").alias("whole"), F.lit(text).cast("double").alias("double"))
+    assert form != "present", "constants are no headers"
     scalar = values(nothing, operand, form)
     return _literal(scalar.as_py() if form is not Domain.INSTANT else scalar.cast(pa.int64()).as_py(), form)
 
@@ -185,6 +191,9 @@ def _messages(inner: Operand, held: pa.Array[Any]) -> Messages:
 def _array(source: Source, operand: Operand, form: Form) -> pa.Array[Any]:
     if form == "null":
         made: Any = is_null(source, operand)
+    elif form == "present":
+        assert isinstance(operand, tree.HeaderRef)
+        made = pa.array(source.locate(operand).length != ABSENT)
     elif form is Domain.NUMBER:
         found = numbers(source, operand)
         made = pa.StructArray.from_arrays([found.whole.cast(INTEGER_DECIMAL), found.as_double()], fields=list(NUMBER))
