@@ -53,7 +53,9 @@ def _another_contract(text: str) -> str:
 
 
 def _with_an_expectation(text: str) -> str:
-    return text.replace("[good]", '[[expect]]\nname = "short"\ncondition = "delay < 180"\nelse = "quarantine"\n\n[good]')
+    return text.replace(
+        "[good]", '[[expect]]\nname = "short"\ncondition = "delay < 180"\nelse = "quarantine"\n\n[good]'
+    )
 
 
 def _in_form(text: str, form: str) -> str:
