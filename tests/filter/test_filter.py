@@ -125,7 +125,8 @@ def test_any_looks_at_every_value_of_a_header() -> None:
 
 @pytest.mark.parametrize("repeated", [1, 15])
 def test_present_tells_null_from_absent(repeated: int) -> None:
-    rows = batch(*[{"carrier": "UA", "x-lag": None}, {"carrier": None}, {"delay": "soon"}, {}] * repeated)
+    messages: list[HeadersLike] = [{"carrier": "UA", "x-lag": None}, {"carrier": None}, {"delay": "soon"}, {}]
+    rows = batch(*messages * repeated)
     expected = {
         "present(carrier)": [True, True, False, False],
         "NOT present(carrier)": [False, False, True, True],
