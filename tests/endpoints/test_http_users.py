@@ -79,7 +79,12 @@ def test_strangers_are_told_nothing(started: Started, endpoint: str, method: str
 
 
 def test_health_needs_no_login(started: Started) -> None:
-    assert client(started[0]).get("/health").status_code == 200
+    # what has a name is told to those who may see the broker
+    for path, status in (("/health", "ok"), ("/ready", "ready")):
+        stranger, ann, root = (client(started[0], **who) for who in ({}, {"basic": "ann"}, {"basic": "root"}))
+        assert stranger.get(path).json() == ann.get(path).json() == {"status": status}
+        assert root.get(path).json().keys() > {"status"}
+    assert client(started[0], bearer="lading_wrong").get("/health").status_code == 401
     assert client(started[0], "nsqd_http").get("/ping").text == "OK"
 
 

@@ -34,6 +34,8 @@ class GroupView(NamedTuple):
     generation: int
     members: list[str]
     progress: list[PartitionLag]
+    topic: Topic | None = None
+    """The only one that it reads, if it belongs to one."""
 
     @property
     def lag(self) -> int:
@@ -78,10 +80,14 @@ class GroupViews:
                     progress.append(_lag(partition, position.offset + group.next_after))
                 if turn.is_over():
                     yield
-            views.append(GroupView(group.protocol, group.name, group.state, group.generation, group.members, progress))
+            views.append(
+                GroupView(
+                    group.protocol, group.name, group.state, group.generation, group.members, progress, group.topic
+                )
+            )  # fmt: skip
             if turn.is_over():
                 yield
-        return sorted(views)
+        return sorted(views, key=lambda view: (view.protocol, view.name))
 
     def _iggy(self, topics: Iterable[Topic]) -> Iterator[_FoundGroup]:
         for topic in topics:

@@ -190,12 +190,16 @@ class AccessControl(Component):
         found = rules.get(principal.name, frozenset())
         return rules_allow(found | rules.get(EVERYBODY, frozenset()), operation, resource)
 
-    def require(self, principal: Principal | None, operation: Right, resource: Resource) -> None:
-        """Raise Refusal with UNAUTHORIZED unless ``allows``; the text does not tell whether the resource exists."""
+    def require(self, principal: Principal | None, operation: Right, resource: Resource, called: str = "") -> None:
+        """Raise Refusal with UNAUTHORIZED unless ``allows``; the text does not tell whether the resource exists.
+
+        ``called`` is how the client has named it, if that is by another name than that of rules.
+        """
         if not self.allows(principal, operation, resource):
             name = principal.name if principal is not None else ANONYMOUS
+            named = called or resource.name
             raise Refusal(
-                Reason.UNAUTHORIZED, f"user {name!r} may not {operation} {resource.kind} {resource.name!r}; "
+                Reason.UNAUTHORIZED, f"user {name!r} may not {operation} {resource.kind} {named!r}; "
                 f"an administrator can allow it: lading acl add {name} {operation} …",
             )  # fmt: skip
 

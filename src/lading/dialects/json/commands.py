@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from ...model.errors import Reason, Refusal
 from ...model.state import STATE_BY_WORD, State
 from ..iggy_classic import commands as c
 from ..iggy_classic import responses as r
@@ -81,8 +82,10 @@ def identifier(path_part: str) -> Identifier:
 def parse_body(command: type[C], body: bytes, parts: Parts = BODIES, **path: Any) -> C:
     """Return the command that a path and a body make; ``parts`` are the bodies of a release.
 
-    Raises BodyError if the body is not valid, Refusal if the command breaks a rule.
+    Raises BodyError if the body is not valid, Refusal if the command breaks a rule or the release has none of the kind.
     """
+    if command not in parts:
+        raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this release has no {command.__name__}; log in as a later one")
     return _command(command, {**path, **read_body(parts[command], body)})
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.counters import Counters
-from ...broker.core.rights import Right
+from ...broker.core.rights import CLUSTER, Right
 from ...kernels import engine
 from ...metrics import Gauge, Labels, MetricsSnapshot
 from ...model.version import __version__
@@ -19,7 +19,7 @@ from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.services import Endpoint, Services
 from ..http_shared.documents import error_response, json_response
 from ..http_shared.http import HttpEndpoint, InPieces
-from ..http_shared.http_guard import guard_all
+from ..http_shared.http_guard import guard_all, principal_of
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router
 from .access import AdminAccess
 from .data import AdminData
@@ -57,9 +57,12 @@ class AdminStatus:
         refusing = await finish_in_turns(self._list_refusing())
         damaged = self._services.broker.damages.sentences()
         problems = self._services.health.problems()
+        status = "degraded" if refusing or damaged or problems else "ok"
+        if not self._may_see(request):
+            return json_response({"status": status})
         return json_response(
             {
-                "status": "degraded" if refusing or damaged or problems else "ok",
+                "status": status,
                 "version": __version__,
                 "durability": self._services.settings.durability,
                 "refusing": refusing,
@@ -78,7 +81,12 @@ class AdminStatus:
         if self._services.stopping:
             reasons["stopping"] = "the broker is stopping; clients find it again after its restart"
         status = "not ready" if reasons else "ready"
-        return json_response({"status": status, "reasons": reasons}, 503 if reasons else 200)
+        told = {"status": status, "reasons": reasons} if self._may_see(request) else {"status": status}
+        return json_response(told, 503 if reasons else 200)
+
+    def _may_see(self, request: Request) -> bool:
+        """Return whether the caller may know what is wrong, which names partitions and directories."""
+        return self._services.broker.access.allows(principal_of(request), Right.DESCRIBE, CLUSTER)
 
     def _list_refusing(self) -> Turns[dict[str, str]]:
         refusing, turn = {}, TurnCounter(HEALTH_ROWS_AT_ONCE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.rights import Resource, ResourceKind, Right
+from ...broker.core.rights import Resource, ResourceKind, Right, flat_topic_resource
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
 from ...metrics import Gauge, GaugeRow
@@ -51,14 +51,7 @@ class AdminGroups:
         """Return the table for the router."""
         return [
             HttpRoute("GET", "/groups", "group.list", self._list, right=None),
-            HttpRoute(
-                "GET",
-                "/groups/{protocol}/{group}",
-                "group.show",
-                self._show,
-                right=Right.DESCRIBE,
-                resource=group_in_path,
-            ),
+            HttpRoute("GET", "/groups/{protocol}/{group}", "group.show", self._show, right=None),
             HttpRoute(
                 "POST", "/groups/{group}/join", "group.join", self._join, right=Right.READ, resource=group_in_path
             ),
@@ -81,25 +74,47 @@ class AdminGroups:
         ]
 
     async def _list(self, request: Request, path: Parameters) -> Response:
-        views = await finish_in_turns(self._broker.group_views.list_all())
-        access, principal = self._broker.access, principal_of(request)
-        shown = [
-            view for view in views
-            if access.allows(principal, Right.DESCRIBE, Resource(ResourceKind.GROUP, view.name))
-        ]  # fmt: skip
+        shown = await self._list_visible(request)
         return await answer_rows(_summary(view) | {"members": len(view.members)} for view in shown)
+
+    async def _list_visible(self, request: Request) -> list[GroupView]:
+        """Return the groups that the caller may see, each with the topics that the caller may see."""
+        access, topology, principal = self._broker.access, self._broker.topology, principal_of(request)
+        views = await finish_in_turns(self._broker.group_views.list_all())
+        if access.is_administrator(principal):
+            return views
+
+        def is_visible(name: str) -> bool:
+            return access.allows(principal, Right.DESCRIBE, flat_topic_resource(topology, name))
+
+        found = []
+        for view in views:
+            group = Resource(ResourceKind.GROUP, view.name)
+            # the name of a group that belongs to a topic names that too
+            if (
+                access.allows(principal, Right.DESCRIBE, group)
+                if view.topic is None
+                else is_visible(view.topic.flat_name)
+            ):
+                found.append(view._replace(progress=[one for one in view.progress if is_visible(one.topic)]))
+        return found
 
     async def _show(self, request: Request, path: Parameters) -> Response:
         protocol, group = path["protocol"], path["group"]
-        for view in await finish_in_turns(self._broker.group_views.list_all()):
+        for view in await self._list_visible(request):
             if (view.protocol, view.name) == (protocol, group):
                 document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
                 return await answer_document(_summary(view) | document)
+        # whether it exists is told to those who might see it
+        self._broker.access.require(principal_of(request), Right.DESCRIBE, group_in_path(request, path))
         raise Refusal(Reason.GROUP_NOT_FOUND, f"{protocol} group {group!r} does not exist; lading group list shows all")
 
     async def _join(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(GroupMemberDocument, request, self._services.receive)
-        topics = [self._broker.topology.resolve(name) for name in call.topics]
+        access, topology = self._broker.access, self._broker.topology
+        for name in call.topics:
+            access.require(principal_of(request), Right.READ, flat_topic_resource(topology, name))
+        topics = [topology.resolve(name) for name in call.topics]
         require_name("group", path["group"], Reason.INVALID_GROUP_ID)
         return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
 
@@ -115,10 +130,16 @@ class AdminGroups:
         return json_response({})
 
     async def _position(self, request: Request, path: Parameters) -> Response:
+        self._require_member(request, path)
         stored = self._groups.position(path["group"], partition_of(self._broker, path))
         return json_response({"offset": stored and stored.offset, "epoch": stored and stored.epoch})
 
+    def _require_member(self, request: Request, path: Parameters) -> None:
+        """Raise Refusal unless the caller may be in the group; the route asks for the right on the topic."""
+        self._broker.access.require(principal_of(request), Right.READ, group_in_path(request, path))
+
     async def _store_position(self, request: Request, path: Parameters) -> Response:
+        self._require_member(request, path)
         wanted = await parse_body(NewPosition, request, self._services.receive)
         self._groups.store_position(
             path["group"],

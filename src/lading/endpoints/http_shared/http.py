@@ -69,6 +69,7 @@ class HttpEndpoint:
 
         ``reserved_paths`` are also answered when all places are taken.
         """
+        self.app: Final = app
         self._hosts = HostNames(services.settings.http, hosts)
         context = make_context(name, services, connections_max, reserved_paths)
         section = services.settings.endpoints.section(name)

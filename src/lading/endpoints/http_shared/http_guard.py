@@ -65,14 +65,16 @@ class HttpGuard:
     ) -> Response | Awaitable[Response | None] | None:
         # a path that no route has is guarded like what is used: it tells as little
         access = Access.USE if route is None else route.access
-        if access is Access.HEALTH:
-            return None
         header = request.headers.get("authorization", "")
+        if access is Access.HEALTH and not header and (self._wanted or self._access.is_enabled):
+            # answered to strangers too, without anything that has a name
+            return None
         # each of them is compared: how long it takes does not tell which one was near
         has_token = bool(sum(hmac.compare_digest(header.encode("latin-1"), one) for one in self._wanted))
         if self._access.is_enabled:
             return self._check_user(request, route, path, header, has_token=has_token)
-        request.scope[PRINCIPAL] = self._access.admit(is_open=False)
+        if not self._wanted or has_token or access is not Access.HEALTH:
+            request.scope[PRINCIPAL] = self._access.admit(is_open=False)
         if not self._wanted or has_token or access not in self._guarded:
             return None
         return _refuse(401, "unauthorized", self._token_needed, "Bearer")
@@ -89,7 +91,7 @@ class HttpGuard:
                     "the command line takes a token from LADING_TOKEN",
                 )
             request.scope[PRINCIPAL] = principal
-            if route is not None and route.right is not None:
+            if route is not None and route.right is not None and route.access is not Access.HEALTH:
                 find = route.resource or resource_in_path
                 self._access.require(principal, route.right, find(request, path))
         except Refusal as refusal:
@@ -116,7 +118,7 @@ class HttpGuard:
 
 
 def principal_of(request: Request) -> Principal | None:
-    """Return who sends a request that its guard let pass."""
+    """Return the sender of a request that its guard let pass; None for strangers, who may ask for health."""
     principal: Principal | None = request.scope.get(PRINCIPAL)
     return principal
 

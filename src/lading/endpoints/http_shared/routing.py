@@ -83,6 +83,7 @@ class Router:
         self._guard = guard
         self._missing = missing
         self._endpoint = endpoint
+        self.routes: Final = routes
         self._routes = [(tuple(route.pattern.strip("/").split("/")), route) for route in routes]
         self._refuse = refuse
         self._requests = metrics.requests.values

@@ -40,7 +40,7 @@ from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
 from .http_logins import HttpLogins, Route
 from .http_messages import HttpMessages
-from .rights import requirement_of
+from .rights import login_refusal, requirement_of
 from .service import CHANGES, SURVEYS, IggyService
 from .users import users_of
 
@@ -144,7 +144,7 @@ class IggyHttp:
         """Return the routes of Iggy's HTTP API."""
         return [
             # before the routes whose last part may be any word
-            *self._plain_routes(self._logins.routes()),
+            *self._plain_routes(self._logins.routes(), is_open=True),
             HttpRoute("GET", "/", "root", self._root),
             HttpRoute("GET", "/ping", "ping", self._ping),
             *(
@@ -176,15 +176,25 @@ class IggyHttp:
             ),
         ]
 
-    def _plain_routes(self, routes: Iterable[Route]) -> list[HttpRoute]:
-        return [HttpRoute(method, path, name, self._for_caller(handler)) for method, path, name, handler in routes]
+    def _plain_routes(self, routes: Iterable[Route], *, is_open: bool = False) -> list[HttpRoute]:
+        return [
+            HttpRoute(method, path, name, self._for_caller(handler, is_open=is_open))
+            for method, path, name, handler in routes
+        ]
 
-    def _for_caller(self, handler: CallerHandler) -> Callable[[Request, Parameters], Awaitable[Response]]:
-        """Return a handler that identifies the caller, and whose errors have the codes of the caller's release."""
+    def _for_caller(
+        self, handler: CallerHandler, *, is_open: bool = False
+    ) -> Callable[[Request, Parameters], Awaitable[Response]]:
+        """Return a handler that identifies the caller, and whose errors have the codes of the caller's release.
+
+        Unless ``is_open`` a stranger is refused unread: what a request says is no business of this broker then.
+        """
 
         async def answer(request: Request, path: Parameters) -> Response:
             try:
                 caller = self._callers.identify(request)
+                if caller.client.principal is None and not is_open:
+                    raise login_refusal()
             except LadingError as error:
                 return refuse_caller(error, None)
             try:
@@ -312,9 +322,9 @@ class IggyHttp:
 
     def _partition(self, path: Parameters, caller: HttpCaller, right: Right) -> Partition:
         fields = _fields(path, caller)
-        topic = self._services.broker.topology.topic(fields["stream"], fields["topic"])
         if (require := requirement_of(self._services.broker, caller.client.principal)) is not None:
-            require(topic, right)
+            require(fields["stream"], fields["topic"], right)
+        topic = self._services.broker.topology.topic(fields["stream"], fields["topic"])
         return topic.partition(fields["partition_id"] - caller.release.release.first_partition)
 
     async def _body(self, request: Request) -> bytes:

@@ -111,10 +111,10 @@ class HttpMessages:
         return None
 
     def _require(self, client: Client, stream: Identifier, topic: Identifier, right: Right) -> None:
-        """Raise Refusal unless the client has the right on the topic; it then learns nothing more about it."""
+        """Raise Refusal unless the client has the right on the topic, whether or not that exists."""
         require = requirement_of(self._broker, client.principal)
         if require is not None:
-            require(self._broker.topology.topic(stream, topic), right)
+            require(stream, topic, right)
 
     async def poll(self, client: Client, command: c.PollMessages, states: frozenset[State] | None) -> bytes:
         """Return the document that answers a poll; Refusal."""

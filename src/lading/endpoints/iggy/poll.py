@@ -186,8 +186,8 @@ class Poller:
         return command
 
     def _routed(self, command: PollMessages) -> Route:
+        self._require(command.stream, command.topic, Right.READ)
         topic = self._broker.topology.topic(command.stream, command.topic)
-        self._require(topic, Right.READ)
         return topic, consumer_of(command.consumer, topic, self._broker.groups), command.partition_id - 1
 
 

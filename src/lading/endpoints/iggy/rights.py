@@ -10,11 +10,12 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.state_commands import GetStates, SetStates, SetStatesWhere
 from ...model.errors import Reason, Refusal
+from ...model.names import flat_name
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.principal import Principal
-    from ...broker.core.topology import Topic
+    from ...dialects.iggy_classic.primitives import Identifier
     from .send import Require
 
 Fields = Mapping[str, Any]
@@ -40,24 +41,35 @@ def _new_stream(broker: Broker, fields: Fields) -> Resource:
 
 
 def _stream(broker: Broker, fields: Fields) -> Resource:
-    return Resource(ResourceKind.STREAM, broker.topology.stream(fields["stream"]).name)
+    return Resource(ResourceKind.STREAM, _stream_name(broker, fields["stream"]))
 
 
 def _topics(broker: Broker, fields: Fields) -> Resource:
-    return topic_resource(broker.topology.stream(fields["stream"]).name, _ALL)
+    return topic_resource(_stream_name(broker, fields["stream"]), _ALL)
 
 
 def _new_topic(broker: Broker, fields: Fields) -> Resource:
-    return topic_resource(broker.topology.stream(fields["stream"]).name, fields["name"])
+    return topic_resource(_stream_name(broker, fields["stream"]), fields["name"])
 
 
 def _topic(broker: Broker, fields: Fields) -> Resource:
-    return resource_of(broker.topology.topic(fields["stream"], fields["topic"]))
+    return resource_of(broker, fields["stream"], fields["topic"])
 
 
-def resource_of(topic: Topic) -> Resource:
-    """Return a topic as rules name it."""
-    return topic_resource(topic.stream.name, topic.name)
+def resource_of(broker: Broker, stream: Identifier, topic: Identifier) -> Resource:
+    """Return a topic as rules name it, whether or not it exists; one that is not there by its number is any."""
+    try:
+        name = broker.topology.topic(stream, topic).name
+    except Refusal:
+        name = topic if isinstance(topic, str) else _ALL
+    return topic_resource(_stream_name(broker, stream), name)
+
+
+def _stream_name(broker: Broker, stream: Identifier) -> str:
+    try:
+        return broker.topology.stream(stream).name
+    except Refusal:
+        return stream if isinstance(stream, str) else _ALL
 
 
 class NeededRight(NamedTuple):
@@ -193,7 +205,14 @@ def _require(broker: Broker, principal: Principal | None, needed: NeededRight | 
     if principal is None:
         raise login_refusal()
     if needed is not None:
-        broker.access.require(principal, needed.right, needed.find(broker, fields))
+        _require_right(broker, principal, needed.right, needed.find(broker, fields), fields)
+
+
+def _require_right(broker: Broker, principal: Principal, right: Right, resource: Resource, fields: Fields) -> None:
+    """Raise Refusal unless there is the right, before anything says whether the resource exists."""
+    named = [str(fields[part]) for part in ("stream", "topic") if fields.get(part) is not None]
+    # as the client has named it: what a number stands for is not told
+    broker.access.require(principal, right, resource, flat_name(*named) if len(named) > 1 else "".join(named))
 
 
 def login_refusal() -> Refusal:
@@ -206,9 +225,10 @@ def requirement_of(broker: Broker, principal: Principal | None) -> Require | Non
     if principal is not None and not principal.name:
         return None
 
-    def require(topic: Topic, right: Right) -> None:
+    def require(stream: Identifier, topic: Identifier, right: Right) -> None:
         if principal is None:
             raise login_refusal()
-        broker.access.require(principal, right, resource_of(topic))
+        fields = {"stream": stream, "topic": topic}
+        _require_right(broker, principal, right, resource_of(broker, stream, topic), fields)
 
     return require

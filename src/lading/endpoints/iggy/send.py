@@ -16,7 +16,7 @@ from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages
 from ...dialects.iggy_classic.errors import REASON_OF
-from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
+from ...dialects.iggy_classic.primitives import Identifier, Partitioning, PartitioningKind
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import MalformedMessage, Reason
 from ..base.route_cache import RouteCache
@@ -30,11 +30,11 @@ SEND: Final = 101
 Route = tuple["Topic", PartitionChoice]
 
 
-Require = Callable[["Topic", Right], None]
-"""Raises Refusal unless a user has a right on a topic."""
+Require = Callable[[Identifier, Identifier, Right], None]
+"""Raises Refusal unless a user has a right on a topic, named by stream and topic, whether or not it exists."""
 
 
-def allow_all(topic: Topic, right: Right) -> None:
+def allow_all(stream: Identifier, topic: Identifier, right: Right) -> None:
     """Everybody may do everything: no users are set up."""
 
 
@@ -42,7 +42,7 @@ class Sender:
     """Takes send requests of one release; one for all its connections of a face."""
 
     def __init__(self, services: Services, name: str, release: Release = UNTOLD, require: Require = allow_all) -> None:
-        """``require`` is asked for the topic of each new route, which counts as long as rights stay."""
+        """``require`` is asked for each new route, which counts as long as rights stay."""
         self._require = require
         self._release = release
         self._broker = services.broker
@@ -96,8 +96,8 @@ class Sender:
         """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
         command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
+        self._require(command.stream, command.topic, Right.WRITE)
         topic = self._broker.topology.topic(command.stream, command.topic)
-        self._require(topic, Right.WRITE)
         route = topic, choice_of(command.partitioning, self._release)
         self._routes.add(head, route)
         return route

@@ -17,8 +17,10 @@ from ...dialects.iggy_classic.primitives import Identifier
 from ...model.errors import Reason, Refusal
 from ..base.services import Services, now_us
 from .permissions import to_permissions, to_rules
+from .rights import login_refusal
 
 if TYPE_CHECKING:
+    from ...broker.core.principal import Principal
     from ...broker.core.users import User
     from .clients import Client
 
@@ -56,6 +58,7 @@ class IggyUsers:
             if ident not in (only.id, only.name, ROOT_NAME):
                 raise Refusal(Reason.USER_NOT_FOUND, f"there is no user {ident!r}: no users are set up")
             return r.UserDetails(only, ALL)
+        self._require_logged_in(client)
         user = self._find(ident, client, Right.DESCRIBE)
         return self._details(user, first_id)
 
@@ -76,14 +79,26 @@ class IggyUsers:
         found = next((one for one in self._access.table.users.values() if ident in (one.id, one.name)), None)
         if principal is None or found is None or principal.user_id != found.id:
             self._access.require(principal, right, _USERS)
+            if found is not None and found.is_administrator and right is Right.ADMINISTRATE:
+                self._require_administrator(principal, found)
         if found is None:
             raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist")
         return found
+
+    def _require_logged_in(self, client: Client | None) -> None:
+        if self._access.is_enabled and (client is None or client.principal is None):
+            raise login_refusal()
+
+    def _require_administrator(self, principal: Principal | None, user: User) -> None:
+        """Raise Refusal unless the caller is one too: who may manage users takes over no administrator."""
+        if not self._access.is_administrator(principal):
+            raise Refusal(Reason.UNAUTHORIZED, f"user {user.name!r} is an administrator; only another may change it")
 
     # -- changes
 
     async def change(self, command: Any, client: Client | None, first_id: int) -> Any:
         """Carry out one of ``USER_COMMANDS``; returns what it answers, None for nothing. Refusal."""
+        self._require_logged_in(client)
         match command:
             case later.CreateUser():
                 return await self._create(command, client, first_id)

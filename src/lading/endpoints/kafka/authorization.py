@@ -84,16 +84,6 @@ def _named(row: Any, code: int) -> Row:
     return {"name": row.name, "error_code": code, "error_message": None}
 
 
-def _fetched(row: Any, code: int) -> Row:
-    return {
-        "name": row.name,
-        "partitions": [
-            {"partition_index": one, "committed_offset": -1, "metadata": "", "error_code": code}
-            for one in row.partition_indexes
-        ],
-    }
-
-
 def _all_topics(body: Any, code: int) -> Fields:
     return {"topics": [_partitions("partition_index")(row, code) for row in body.topics]}
 
@@ -116,7 +106,7 @@ def _written(row: Any, code: int) -> Row:
 
 
 def _config(row: Any, code: int) -> Row:
-    code = _TOPIC if row.resource_type == _CONFIG_TOPIC else _CLUSTER
+    code = {_CONFIG_TOPIC: _TOPIC, _CONFIG_GROUP: _GROUP}.get(row.resource_type, _CLUSTER)
     return {
         "error_code": code, "error_message": None, "resource_type": row.resource_type,
         "resource_name": row.resource_name, "configs": [],
@@ -365,11 +355,9 @@ def _of_coordinators(request: Request) -> Sequence[Need]:
 
 
 def _of_positions(request: Request) -> Sequence[Need]:
+    """Return what the group is needed for; of which topics something is told, the handler asks."""
     if request.version < 8:
-        return [
-            RequestNeed(Right.DESCRIBE, _GROUP, _group_id, _no_positions),
-            RowNeed(Right.DESCRIBE, "topics", "topics", _fetched),
-        ]
+        return [RequestNeed(Right.DESCRIBE, _GROUP, _group_id, _no_positions)]
     return [
         RowNeed(
             Right.DESCRIBE, "groups", "groups",

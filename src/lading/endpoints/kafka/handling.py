@@ -106,6 +106,11 @@ class Context:
         broker.access.require(principal, right, flat_topic_resource(broker.topology, name))
         return broker.topology.resolve(name)
 
+    def may_describe(self, principal: Principal | None, name: str) -> bool:
+        """Return whether somebody may know of the topic of this flat name, whether or not it exists."""
+        broker = self.services.broker
+        return broker.access.allows(principal, Right.DESCRIBE, flat_topic_resource(broker.topology, name))
+
     def choose_address(self, session: Session) -> Address:
         """Return the address that clients are to connect to: the setting, or else the one that this client reached."""
         return self.settings.advertised or session.here

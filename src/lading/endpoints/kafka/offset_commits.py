@@ -17,6 +17,7 @@ from ...dialects.kafka.errors import (
     GROUP_SUBSCRIBED,
     NONE,
     POSITION_TEXT_TOO_LARGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNSTABLE_OFFSET_COMMIT,
     code_of,
 )
@@ -69,19 +70,19 @@ class GroupPositions:
         return durable(self._context, topics) if not refused else {"topics": topics}
 
     def fetch(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._fetch(request))
+        return take_turns(self._fetch(session, request))
 
-    def _fetch(self, request: Request) -> Turns[Fields]:
+    def _fetch(self, session: Session, request: Request) -> Turns[Fields]:
         body, version = request.body, request.version
         stable = version >= 7 and body.require_stable
         turn = TurnCounter()
         if version >= _MANY_GROUPS_FROM:
             groups = []
             for one in body.groups:
-                topics = yield from self._found(one.group_id, one.topics, stable, turn)
+                topics = yield from self._found(session, one.group_id, one.topics, stable, turn)
                 groups.append({"group_id": one.group_id, "topics": topics})
             return {"groups": groups}
-        topics = yield from self._found(body.group_id, body.topics, stable, turn)
+        topics = yield from self._found(session, body.group_id, body.topics, stable, turn)
         return {"error_code": NONE, "topics": topics}
 
     def delete(self, session: Session, request: Request) -> Answer:
@@ -113,13 +114,19 @@ class GroupPositions:
             return coordinator_code(refusal)
         return NONE
 
-    def _found(self, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
+    def _found(
+        self, session: Session, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter
+    ) -> Turns[list[Fields]]:
         if topics is None:
-            return (yield from self._all(group, stable, turn))
+            return (yield from self._all(session, group, stable, turn))
         found: list[Fields] = []
         for topic in topics:
             rows = []
+            may_describe = self._context.may_describe(session.principal, topic.name)
             for number in topic.partition_indexes:
+                if not may_describe:
+                    rows.append({"partition_index": number, **_NOTHING, "error_code": TOPIC_AUTHORIZATION_FAILED})
+                    continue
                 try:
                     place: Partition | None = self._broker.topology.resolve(topic.name).partition(number)
                 except Refusal:
@@ -130,7 +137,7 @@ class GroupPositions:
             found.append({"name": topic.name, "partitions": rows})
         return found
 
-    def _all(self, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
+    def _all(self, session: Session, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
         for topic in [topic for stream in self._broker.topology.streams() for topic in stream.topics.values()]:
@@ -139,7 +146,7 @@ class GroupPositions:
                 for one in topic.partitions
                 if key in one.positions or self._broker.producers.waits(one, key)
             ]
-            if rows:
+            if rows and self._context.may_describe(session.principal, topic.flat_name):
                 found.append({"name": topic.flat_name, "partitions": rows})
             if turn.is_over(len(topic.partitions)):
                 yield

@@ -58,12 +58,12 @@ class _Handlers:
         }
 
     def describe(self, session: Session, request: Request) -> Fields:
-        names = request.body.transactional_ids
-        return {
-            "transaction_states": [
-                _described(name, self._producers.find(name), self._context.broker.dates) for name in names
-            ]
-        }
+        dates, rows = self._context.broker.dates, []
+        for name in request.body.transactional_ids:
+            row = _described(name, self._producers.find(name), dates)
+            visible = [one for one in row["topics"] if self._context.may_describe(session.principal, one["topic"])]
+            rows.append({**row, "topics": visible})
+        return {"transaction_states": rows}
 
     def writers(self, session: Session, request: Request) -> Answer:
         return take_turns(self._writers(request))

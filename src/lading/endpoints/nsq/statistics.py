@@ -33,7 +33,8 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
     for connection in list(node.connections):
         for name in connection.published:
             publishers.setdefault(name, []).append(connection)
-        if connection.published:
+        if connection.published if not topic else topic in connection.published:
+            # of one topic only its own: who asks for it may not know of others
             producers.append(_client(connection))
         if connection.consumer is not None:
             subscribers.setdefault(connection.consumer.channel, []).append(connection)

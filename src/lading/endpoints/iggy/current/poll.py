@@ -82,8 +82,9 @@ class CurrentPoller:
         route = self._routes.get(head)
         if route is None:
             values = parse_body(READS[POLL], body)
-            topic = self._broker.topology.topic(from_wire(values["stream"]), from_wire(values["topic"]))
-            self._require(topic, Right.READ)
+            place = from_wire(values["stream"]), from_wire(values["topic"])
+            self._require(*place, Right.READ)
+            topic = self._broker.topology.topic(*place)
             consumer = consumer_of(self._broker, topic, values["consumer"])
             number = values["partition"]
             if number is None and consumer.kind is IggyConsumerKind.CONSUMER:

@@ -109,8 +109,9 @@ class CurrentSender:
         partitioning, at = PARTITIONING.read(data, at)
         if at != len(data):
             raise MalformedMessage(f"{len(data) - at} bytes are left behind where the messages go", at=at)
-        found = self._broker.topology.topic(from_wire(stream), from_wire(topic))
-        self._require(found, Right.WRITE)
+        place = from_wire(stream), from_wire(topic)
+        self._require(*place, Right.WRITE)
+        found = self._broker.topology.topic(*place)
         route = found, _CHOICES[partitioning.kind](partitioning.value)
         self._routes.add(head, route)
         return route
