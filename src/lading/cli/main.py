@@ -16,6 +16,7 @@ from ..model.printable import escape_unseen, escape_unseen_in_lines
 from ..model.version import __version__
 from . import (
     acl,
+    backup,
     cert,
     config,
     contract,
@@ -65,6 +66,8 @@ app.command("spool", rich_help_panel="Spark")(spool.spool)
 app.add_typer(pipeline.app, cls=NearestGroup, name="pipeline", rich_help_panel="Spark")
 app.add_typer(quarantine.app, cls=NearestGroup, name="quarantine", rich_help_panel="Spark")
 app.add_typer(contract.app, cls=NearestGroup, name="contract", rich_help_panel="Spark")
+app.command("backup", rich_help_panel="Broker")(backup.backup)
+app.command("restore", rich_help_panel="Broker")(backup.restore)
 app.command("cert", rich_help_panel="Broker")(cert.cert)
 app.add_typer(config.app, cls=NearestGroup, name="config", rich_help_panel="Broker")
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from ..clock import Dates
 from ..model.errors import CorruptLog, Reason, Refusal
+from .catalog_copy import connect_read_only
 from .catalog_schema import SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level
-from .catalog_state import CatalogOpening, wal_path
+from .catalog_state import CatalogOpening
 from .catalog_wal import CatalogWal
 from .disk import Disk, RealDisk, touch
 from .formats import CATALOG, GATE
@@ -96,9 +97,7 @@ class CatalogDatabase:
         """Check the version on a read-only connection: files of a later Lading, its log included, keep every byte."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
-        # without a log beside it a read-only connection would begin one
-        how = "mode=ro" if wal_path(self.path).exists() else "immutable=1"
-        with contextlib.closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", uri=True)) as db:
+        with connect_read_only(self.path) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
         GATE.require_known(CATALOG, version, self.path)
 

@@ -17,6 +17,7 @@ from typing import Final
 from .disk import RealDisk, read_all, replace
 
 SUFFIX: Final = ".opening"
+_OPEN, _CLOSED, _RESTORED = "open", "closed", "restored"
 _NUMBER_MAX: Final = (1 << 31) - 1
 _WAL_HEADER: Final = struct.Struct(">8I")
 _FRAME_HEADER: Final = struct.Struct(">6I")
@@ -35,7 +36,8 @@ class CatalogOpening:
         self.notes: list[str] = []
         self._catalog = path
         self._path = path.with_name(path.name + SUFFIX)
-        self._known, self._was_open = _read(self._path)
+        self._known, state = _read(self._path)
+        self._was_open, self._was_restored = state == _OPEN, state == _RESTORED
         self._number: int | None = None
         wal = wal_path(path)
         self._had_catalog, self._wal = path.exists(), read_all(RealDisk(), wal)
@@ -46,7 +48,12 @@ class CatalogOpening:
         wal, self._wal = self._wal, None
         if wal:
             self._check_wal(db, wal)
-        if self._known is not None and found < self._known:
+        if self._was_restored:
+            self.notes.append(
+                f"the catalog {self._catalog} was restored from a backup: groups, positions, transactions and commit "
+                "keys are as they were then"
+            )
+        elif self._known is not None and found < self._known:
             state = "is an older one or was emptied" if self._had_catalog else "was missing"
             self.notes.append(
                 f"the catalog {self._catalog} {state}: it is not the one that was used last; groups, positions, "
@@ -64,16 +71,17 @@ class CatalogOpening:
         with contextlib.suppress(sqlite3.OperationalError, OSError):
             db.execute(f"PRAGMA application_id = {number}")
             self._number = number
-            self._write("open")
+            self._write(_OPEN)
 
     def end(self) -> None:
         """Record that the catalog is about to be closed cleanly."""
         if self._number is not None:
             with contextlib.suppress(OSError):
-                self._write("closed")
+                self._write(_CLOSED)
 
     def _write(self, state: str) -> None:
-        replace(RealDisk(), self._path, f"{self._number} {state}\n".encode())
+        assert self._number is not None
+        replace(RealDisk(), self._path, _pack(self._number, state))
 
     def _check_wal(self, db: sqlite3.Connection, wal: bytes) -> None:
         frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
@@ -84,13 +92,22 @@ class CatalogOpening:
             )
 
 
-def _read(path: Path) -> tuple[int | None, bool]:
-    """Return (number of the last opening or None if unknown, whether it was left unclosed)."""
+def pack_restored(number: int) -> bytes:
+    """Return the file for a catalog of opening ``number`` that is put back: what it lacks is looked for in the logs."""
+    return _pack(min(number + 1, _NUMBER_MAX), _RESTORED)
+
+
+def _pack(number: int, state: str) -> bytes:
+    return f"{number} {state}\n".encode()
+
+
+def _read(path: Path) -> tuple[int | None, str]:
+    """Return the number of the last opening, or None if unknown, and how it ended."""
     try:
         number, state = (read_all(RealDisk(), path) or b"").decode().split()
-        return int(number), state == "open"
+        return int(number), state
     except (OSError, ValueError):
-        return None, False
+        return None, ""
 
 
 def _is_header_whole(wal: bytes) -> bool:

@@ -43,8 +43,10 @@ SNAPSHOT: Final = Format("snapshot", 1, (1,), "topics/ID/N/*.snapshot", "u32 at 
 WRITERS: Final = Format("writers", 1, (1,), "topics/ID/N/writers.snapshot", "`version` in what the snapshot holds")
 DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and checkpoints of tables (*.json)", "`version`")
 
+BACKUP: Final = Format("backup", 1, (1,), "points/TIME.json of a backup", "`version`")
+
 FORMATS: Final = (
-    CATALOG, OPENING, ACCESS, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
+    CATALOG, OPENING, ACCESS, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT, BACKUP,
 )  # fmt: skip
 """All formats; docs/reference/formats.md shows this table."""
 

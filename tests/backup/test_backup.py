@@ -1,0 +1,282 @@
+"""Backups: whole or none, segments copied once, every byte checked, and nothing of the data directory changed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+import lading
+from lading.backup.back_up import back_up
+from lading.backup.point import list_points
+from lading.backup.restore import check_backup, restore
+from lading.backup.store import BackupStore, DirectoryStore, ObjectStore
+from lading.model.errors import CorruptLog, LocalError, NewerFormat
+from lading.model.state import State
+from tests.broker.kafka_batches import committed
+from tests.broker.room import CONSUMER, fill, opened
+from tests.formats.generate import POISONED, SEEN
+
+COUNT = 600
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and not path.name.endswith("-shm")
+    }
+
+
+def payloads(data: Path) -> list[bytes]:
+    return [one.as_py() for one in lading.read_arrow(str(data), "s.t", columns="payload").column("payload")]
+
+
+@pytest.fixture(params=["directory", "object store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BackupStore:
+    if request.param == "directory":
+        return DirectoryStore(tmp_path / "backups")
+    (tmp_path / "backups").mkdir()
+    return ObjectStore("local://", LocalFileSystem(), str(tmp_path / "backups"))
+
+
+def test_everything_that_a_directory_keeps_is_restored(kept: Path, store: BackupStore, tmp_path: Path) -> None:
+    before = contents(kept)
+    back_up(kept, store)
+    assert contents(kept) == before
+    assert restore(store, tmp_path / "restored").damage == []
+    broker = opened(tmp_path / "restored")
+    partition = broker.topology.resolve("s.t").partition(0)
+    assert committed(broker, partition) == [*SEEN, POISONED]
+    end = partition.log.next_offset
+    assert partition.log.unavailable_ranges(0, 99) == [(end - 1, end, State.POISONED)]
+    assert partition.positions[CONSUMER.key].offset == 1
+    assert broker.postponed.count(partition) == 1
+    assert broker.access.table.user("root").is_administrator
+    assert [note for note in broker.notes if "was restored from a backup" not in note] == []
+    assert all(not report.damage and not report.cuts for _, report in broker.recoveries())
+    broker.stop()
+    again = opened(tmp_path / "restored")
+    assert again.notes == []
+    again.stop()
+
+
+def test_a_log_that_was_not_closed_is_backed_up_as_far_as_it_was_written(
+    segmented: Path, store: BackupStore, tmp_path: Path
+) -> None:
+    before = contents(segmented)
+    report = back_up(segmented, store)
+    assert contents(segmented) == before
+    assert report.point.messages == COUNT and report.point.damage == []
+    restore(store, tmp_path / "restored")
+    broker = opened(tmp_path / "restored")
+    partition = broker.topology.resolve("s.t").partition(0)
+    assert len(committed(broker, partition)) == COUNT
+    fill(broker, partition, 1)
+    broker.stop()
+
+
+def test_a_restored_log_begins_an_epoch_that_was_never_given_out(segmented: Path, tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "backups")
+    back_up(segmented, store)
+    # the broker that was backed up goes on, and is started again several times
+    for _ in range(3):
+        broker = opened(segmented)
+        fill(broker, broker.topology.resolve("s.t").partition(0), 1)
+        epochs = {number for number, _ in broker.topology.resolve("s.t").partition(0).log.epochs}
+        broker.topology.resolve("s.t").partition(0).log.drop()
+    restore(store, tmp_path / "restored")
+    broker = opened(tmp_path / "restored")
+    assert broker.topology.resolve("s.t").partition(0).log.epoch not in epochs
+    broker.stop()
+
+
+def test_segments_are_copied_once(segmented: Path, store: BackupStore) -> None:
+    first = back_up(segmented, store)
+    assert first.kept_bytes == 0
+    broker = opened(segmented, segment_bytes=3_000)
+    fill(broker, broker.topology.resolve("s.t").partition(0), 20)
+    broker.stop()
+    second = back_up(segmented, store)
+    shared = sum(file.size_bytes for file in first.point.files if file.segment is not None)
+    assert second.kept_bytes == shared > 10_000
+    assert second.point.messages == COUNT + 20
+    # the older one is still whole
+    assert check_backup(store, first.point.name).damage == []
+
+
+class _FullDisk:
+    """A store whose disk is full after so many bytes."""
+
+    def __init__(self, store: BackupStore, left_bytes: int) -> None:
+        self._store, self._left_bytes = store, left_bytes
+        self.url, self.lock, self.open = store.url, store.lock, store.open
+        self.size_bytes, self.names, self.remove = store.size_bytes, store.names, store.remove
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        with self._store.create(name) as file:
+            yield self._Limited(self, file)  # type: ignore[misc]
+
+    class _Limited(io.RawIOBase):
+        def __init__(self, around: _FullDisk, file: BinaryIO) -> None:
+            self._around, self._file = around, file
+
+        def write(self, data: Any) -> int:
+            self._around._left_bytes -= len(data)
+            if self._around._left_bytes < 0:
+                self._file.write(data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return self._file.write(data)
+
+
+@pytest.mark.parametrize("left_bytes", [0, 8_000, 26_000])
+def test_a_full_disk_leaves_no_half_backup_and_the_next_run_goes_on(
+    segmented: Path, store: BackupStore, tmp_path: Path, left_bytes: int
+) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        back_up(segmented, _FullDisk(store, left_bytes))
+    assert list_points(store) == []
+    with pytest.raises(LocalError, match="holds no finished backup"):
+        restore(store, tmp_path / "restored")
+    report = back_up(segmented, store)
+    assert (report.kept_bytes > 0) == (left_bytes > 4_000)
+    assert check_backup(store).damage == []
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+from lading.backup import back_up, store
+class Dying(store.DirectoryStore):
+    def create(self, name):
+        if name.startswith(sys.argv[3]):
+            made = super().create(name)
+            file = made.__enter__()
+            file.write(b"half")
+            file.flush()
+            os._exit(9)
+        return super().create(name)
+back_up.back_up(Path(sys.argv[1]), Dying(Path(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("at", ["points/"])
+def test_a_killed_backup_is_none_and_the_next_run_goes_on(segmented: Path, tmp_path: Path, at: str) -> None:
+    place = tmp_path / "backups"
+    done = subprocess.run([sys.executable, "-c", DIES, segmented, place, at], timeout=60)
+    assert done.returncode == 9
+    assert list(place.rglob("*.part")) != []
+    store = DirectoryStore(place)
+    with pytest.raises(LocalError, match="holds no finished backup"):
+        restore(store, tmp_path / "restored")
+    report = back_up(segmented, store)
+    assert report.kept_bytes > 0 and list(place.rglob("*.part")) == []
+    restore(store, tmp_path / "restored")
+    assert len(payloads(tmp_path / "restored")) == COUNT
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def test_damage_is_told_and_nothing_of_it_is_restored(segmented: Path, tmp_path: Path) -> None:
+    place = tmp_path / "backups"
+    store = DirectoryStore(place)
+    back_up(segmented, store)
+    (segment, *_) = sorted(place.glob("segments/*/*"))
+    flip(segment, 1_000)
+    (told,) = check_backup(store).damage
+    assert told.endswith(".log: its checksum does not match")
+    with pytest.raises(CorruptLog, match="its checksum does not match; restore another one with --point, or what is"):
+        restore(store, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists() and not (tmp_path / "restored.restoring").exists()
+    restore(store, tmp_path / "restored", keep_damaged=True)
+    broker = opened(tmp_path / "restored")
+    # a flipped bit is mended where it is the only one of its chunk
+    assert len(committed(broker, broker.topology.resolve("s.t").partition(0))) >= COUNT - 40
+    broker.stop()
+
+
+def test_a_damaged_archive_or_document_is_told(segmented: Path, tmp_path: Path) -> None:
+    place = tmp_path / "backups"
+    store = DirectoryStore(place)
+    name = back_up(segmented, store).point.name
+    archive, document = place / "points" / f"{name}.tar", place / "points" / f"{name}.json"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 3])
+    assert any("missing" in line for line in check_backup(store).damage)
+    archive.unlink()
+    assert len(check_backup(store).damage) > 3
+    archive.write_bytes(whole)
+    assert check_backup(store).damage == []
+    flip(archive, whole.index(b"SQLite format 3") + 3_000)
+    with pytest.raises(CorruptLog, match=r"catalog\.sqlite: its checksum"):
+        restore(store, tmp_path / "restored", keep_damaged=True)
+    document.write_text(document.read_text().replace('"messages": 600', '"messages": 601'))
+    with pytest.raises(CorruptLog, match="its checksum does not match; use another one"):
+        check_backup(store)
+    document.write_text(json.dumps({"version": 2}))
+    with pytest.raises(NewerFormat, match="was written by a later Lading"):
+        check_backup(store)
+
+
+def test_damage_in_the_data_directory_is_copied_and_told(segmented: Path, tmp_path: Path) -> None:
+    (log, *_) = sorted(segmented.glob("topics/*/0/*.log"))
+    log.write_bytes(log.read_bytes()[:500] + bytes(700) + log.read_bytes()[1200:])
+    store = DirectoryStore(tmp_path / "backups")
+    for _ in range(2):
+        assert any("damaged" in line for line in back_up(segmented, store).point.damage)
+    assert check_backup(store).damage == []
+
+
+def test_nothing_is_overwritten(segmented: Path, tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "backups")
+    (tmp_path / "backups").mkdir()
+    (tmp_path / "backups" / "letters").touch()
+    refusals: list[tuple[str, Callable[[], object]]] = [
+        ("holds 'letters', which is of no backup", lambda: back_up(segmented, store)),
+        ("lies within the data directory", lambda: back_up(segmented, DirectoryStore(segmented / "backups"))),
+        ("holds no topics", lambda: back_up(tmp_path / "backups", DirectoryStore(tmp_path / "new"))),
+        ("a file is in its place", lambda: back_up(segmented, DirectoryStore(segmented.parent / "file"))),
+    ]
+    (tmp_path / "file").touch()
+    for sentence, call in refusals:
+        with pytest.raises(LocalError, match=sentence):
+            call()
+    (tmp_path / "backups" / "letters").unlink()
+    back_up(segmented, store)
+    before = contents(segmented)
+    with pytest.raises(LocalError, match="already exists and is not empty, and a restore overwrites nothing"):
+        restore(store, segmented)
+    assert contents(segmented) == before
+    with pytest.raises(LocalError, match="has no 'yesterday'"):
+        restore(store, tmp_path / "restored", "yesterday")
+    with store.lock(), pytest.raises(LocalError, match="another backup is being written to it"):
+        back_up(segmented, DirectoryStore(tmp_path / "backups"))
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(segmented: Path, tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "backups")
+    broker = opened(segmented, segment_bytes=3_000)
+
+    def delete(done: int, total: int) -> None:
+        if "t" in [topic.name for topic in broker.topology.topics()]:
+            broker.at_once.delete_topic("s", "t")
+
+    report = back_up(segmented, store, delete)
+    broker.stop()
+    assert report.point.messages == 0 and report.point.topics == 0
+    restore(store, tmp_path / "restored")
+    opened(tmp_path / "restored").stop()

@@ -1,0 +1,85 @@
+"""A backup under load: the broker is killed and put back, and what was acknowledged before is there, once."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+import lading
+from lading import testing
+from lading.backup.back_up import back_up
+from lading.backup.restore import restore
+from lading.backup.store import DirectoryStore
+from tests.broker.room import opened
+from tests.endpoints.frames import Frames
+from tests.faults.test_kill_protocols import PLACE, TOPICS, Iggy, Kafka, Nsq, Writer
+
+confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
+KINDS: dict[str, type[Writer]] = {"iggy": Iggy, "kafka": Kafka, "nsq": Nsq}
+CONSUMER = struct.pack("<BI", 1, 7)
+
+
+def kafka_group(broker: testing.Running) -> Any:
+    return confluent.Consumer({"bootstrap.servers": broker.endpoints["kafka"], "group.id": "billing", "log_level": 0})
+
+
+@pytest.mark.timeout(600)
+def test_what_was_acknowledged_before_a_backup_is_restored_once(
+    tmp_path: Path, full: bool, record_figures: Callable[..., None]
+) -> None:
+    data, store = tmp_path / "data", DirectoryStore(tmp_path / "backups")
+    promised: dict[str, list[bytes]] = {}
+    kept_bytes: list[int] = []
+    with testing.broker(data, log__segment_bytes=65_536) as broker:
+        writers = {name: kind(broker, 0) for name, kind in KINDS.items()}
+        for writer in writers.values():
+            assert writer.begun.wait(30), writer.failure
+        frames = Frames(broker.endpoints["iggy_tcp"])
+        assert frames.ask(121, CONSUMER + PLACE + struct.pack("<IQ", 1, 3))[0] == 0
+        kafka_group(broker).commit(offsets=[confluent.TopicPartition(TOPICS["kafka"], 0, 5)], asynchronous=False)
+        for what in ("create", "pause"):
+            url = f"http://{broker.endpoints['nsqd_http']}/channel/{what}?topic={TOPICS['nsq']}&channel=invoices"
+            urlopen(Request(url, method="POST"), timeout=10).close()
+        # until segments are closed, and past what a killed broker may lose
+        deadline_s = time.monotonic() + 20
+        while not [*data.glob("topics/*/0/*[1-9].log")] and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        for _ in range(4 if full else 2):
+            promised = {name: list(writer.acknowledged) for name, writer in writers.items()}
+            report = back_up(data, store)
+            assert report.point.damage == [] and report.notes == []
+            kept_bytes.append(report.kept_bytes)
+        broker.kill()
+        for writer in writers.values():
+            writer.join(30)
+            assert writer.failure is None and not writer.is_alive(), writer.failure
+    shutil.rmtree(data)
+    restored = tmp_path / "restored"
+    assert restore(store, restored).damage == []
+    again = opened(restored)
+    assert {(row.protocol, row.consumer, row.offset) for row in again.catalog.positions()} >= {
+        ("iggy", "consumer/7", 3), ("kafka", "billing", 5),
+    }  # fmt: skip
+    assert ("channel", "invoices") in {(row.protocol, row.name) for row in again.catalog.groups()}
+    assert all(report.damage == [] for _, report in again.recoveries())
+    again.stop()
+    for name, told in promised.items():
+        table = lading.read_arrow(str(restored), TOPICS[name], columns="payload")
+        found = Counter(table.column("payload").to_pylist())
+        assert [one for one in told if found[one] != 1] == [], name
+        assert max(found.values()) == 1, name
+    record_figures(
+        "backup under load",
+        **{f"promised_over_{name}": len(told) for name, told in promised.items()},
+        kept_bytes=kept_bytes[-1],
+    )
+    assert kept_bytes[-1] > 0
