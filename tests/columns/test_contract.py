@@ -66,7 +66,7 @@ def test_sparks_other_words_for_types() -> None:
         ("carier", "a header needs a type, for example `carier string`"),
         ("offsett", "did you mean 'offset'"),
         ("delay itn", "did you mean 'int'"),
-        ("delay decimal(10,2)", "unknown column type"),
+        ("delay decimal(39,2)", "from 1 to 38 digits"),
         ("delay int bee", "did you mean 'be'"),
         ("delay int from", "followed by a header name"),
         ("id string", "my_id string from id"),

@@ -8,7 +8,8 @@ from lading.columns.contract import FIELD_TYPES, TYPES, parse_columns
 from lading.spark.types import arrow_schema, schema_of
 from lading.tables.schema import table_schema
 
-EVERY = ", ".join([*FIELD_TYPES, *(f'"a {name}" {name}' for name in TYPES), "strict int be required"])
+EVERY = ", ".join([*FIELD_TYPES, *(f'"a {name}" {name}' for name in TYPES), "strict int be required",
+                   "via array<string>", "price decimal(10,2)"])  # fmt: skip
 
 
 @pytest.mark.parametrize(

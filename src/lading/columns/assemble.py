@@ -11,8 +11,9 @@ import pyarrow as pa
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
-from .contract import PLACE_FIELDS, Encoding, Projection
+from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
 from .locate import locate
+from .repeated import convert_repeated
 from .typed import convert_column
 
 
@@ -63,8 +64,12 @@ def assemble(
         else:
             made[field] = _decoded(decoded.columns, field, "message field")
     for column in projection.headers:
-        located: Located = _decoded(decoded.located, column.header, "header")
-        made[column.name], flags = form.typed(located, column.type, column.encoding)
+        if column.type == ARRAY:
+            headers = _decoded(decoded.columns, "headers", "message field")
+            made[column.name], flags = convert_repeated(headers, column.header, column.encoding)
+        else:
+            located: Located = _decoded(decoded.located, column.header, "header")
+            made[column.name], flags = form.typed(located, column.type, column.encoding)
         if flags is not None:
             bad[column.name] = flags
     fields = [field.with_type(made[field.name].type) for field in projection.schema]

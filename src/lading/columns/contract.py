@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import SettingError
 from .field_names import near_miss_problem
+
+if TYPE_CHECKING:
+    from .constraints import ValueConstraint
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 INTEGER_DECIMAL = pa.decimal128(38, 0)
@@ -28,9 +31,14 @@ TYPES: dict[str, pa.DataType] = {
     "float": pa.float32(),
     "double": pa.float64(),
     "decimal(38,0)": INTEGER_DECIMAL,
+    "date": pa.date32(),
     "timestamp": TIMESTAMP,
 }
-"""Column types by Spark's word for them."""
+"""Column types of one value by Spark's word for them; besides them there is decimal(p,s)."""
+ARRAY = pa.list_(pa.field("element", pa.string()))
+"""The type of a column with every value of a header that may be repeated."""
+ARRAY_WORD = "array<string>"
+_OTHER_WORDS = ("decimal(p,s)", ARRAY_WORD)
 
 SYNONYMS = {
     "text": "string",
@@ -72,11 +80,13 @@ class HeaderColumn:
     type: pa.DataType
     encoding: Encoding = Encoding.AUTO
     required: bool = False
+    constraint: ValueConstraint | None = None
+    """What a pipeline asks of its values beside the type."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.header:
             raise SettingError("a header column needs a name and a header key of at least one character")
-        if self.encoding in BINARY_ENCODINGS and self.type in (pa.string(), pa.binary()):
+        if self.encoding in BINARY_ENCODINGS and self.type in (pa.string(), pa.binary(), ARRAY):
             raise SettingError(
                 f"column {self.name!r}: encoding {self.encoding.value} reads binary numbers, "
                 f"and a {type_word(self.type)} is none; use auto, or a number type"
@@ -122,8 +132,12 @@ class Projection:
 
     @property
     def message_fields(self) -> tuple[str, ...]:
-        """The fields to decode from messages: those of the Batch schema, without where they were read from."""
-        return tuple(field for field in self.fields if field in FIELDS)
+        """The fields to decode from messages: those of the Batch schema, without where they were read from.
+
+        The headers are among them if a column has every value of a header.
+        """
+        wanted = {*self.fields, *(("headers",) if any(column.type == ARRAY for column in self.headers) else ())}
+        return tuple(field for field in FIELDS if field in wanted)
 
     @property
     def header_keys(self) -> tuple[str, ...]:
@@ -140,16 +154,33 @@ def type_word(type_: pa.DataType) -> str:
     for word, known in TYPES.items():
         if known == type_:
             return word
-    raise SettingError(f"a header column cannot have the type {type_}; known are {', '.join(TYPES)}")
+    if pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision:
+        return f"decimal({type_.precision},{type_.scale})"
+    if type_ == ARRAY:
+        return ARRAY_WORD
+    raise SettingError(f"a header column cannot have the type {type_}; known are {known_types()}")
+
+
+def known_types() -> str:
+    """Return the words of all types, for messages to people."""
+    return ", ".join((*TYPES, *_OTHER_WORDS))
 
 
 def parse_type(word: str) -> pa.DataType:
     """Return the Arrow type of a word such as ``int`` or ``decimal(38,0)``. Raises SettingError with a suggestion."""
     plain = re.sub(r"\s+", "", word).lower()
     known = TYPES.get(SYNONYMS.get(plain, plain))
-    if known is None:
-        raise SettingError(f"unknown column type {word!r}{did_you_mean(plain, TYPES)}; known are {', '.join(TYPES)}")
-    return known
+    if known is not None:
+        return known
+    if plain == ARRAY_WORD:
+        return ARRAY
+    if found := re.fullmatch(r"decimal\(([0-9]{1,3}),([0-9]{1,3})\)", plain):
+        precision, scale = int(found[1]), int(found[2])
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise SettingError(f"{word!r} is no type: decimal(p,s) has p from 1 to 38 digits, s of them decimals")
+        return pa.decimal128(precision, scale)
+    near = did_you_mean(plain, (*TYPES, ARRAY_WORD))
+    raise SettingError(f"unknown column type {word!r}{near}; known are {known_types()}")
 
 
 def parse_encoding(word: str) -> Encoding:
@@ -231,7 +262,7 @@ class _Token:
 
 _TOKEN = re.compile(
     r'\s*(?:"(?P<double>(?:[^"]|"")*)"|`(?P<back>(?:[^`]|``)*)`'
-    r"|(?P<word>(?:(?i:decimal)\s*\(\s*\d+\s*,\s*\d+\s*\))|[\w.-]+)|(?P<comma>,)|(?P<wrong>\S))"
+    r"|(?P<word>(?:(?i:decimal)\s*\(\s*\d+\s*,\s*\d+\s*\))|(?:(?i:array)\s*<\s*\w+\s*>)|[\w.-]+)|(?P<comma>,)|(?P<wrong>\S))"
 )
 
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ..kernels import engine
 from ..model.errors import LocalError
-from ..model.kinds import FLOATS, INTEGERS, Kind
+from ..model.kinds import FIXED_SIZE_BYTES, FLOATS, INTEGERS, Kind
 from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
+from .decimals import convert_texts, with_scale
 from .documents import unwrap_json
 from .rules import (
     ANY_WIDTH,
@@ -67,6 +68,10 @@ WHOLE_TARGETS = MappingProxyType(
     }
 )
 _INT64 = _bits(8)
+_DAY_US = 86_400_000_000
+_DAYS = WholeTarget(Text.NUMBER, 4, INSTANT_MIN_US // _DAY_US, INSTANT_MAX_US // _DAY_US)
+_DATE_CHARACTERS = len("2024-05-01")
+_FIRST_DASH = 4
 _RAW = {Encoding.LE: Raw.LE, Encoding.BE: Raw.BE}
 
 
@@ -89,6 +94,10 @@ def convert_column(
         array, status = _float_column(located, type_, raw)
     elif type_ in (pa.string(), pa.binary()):
         array, status = _bytes_column(located, type_)
+    elif type_ == pa.date32():
+        array, status = _date_column(located, raw)
+    elif isinstance(type_, pa.Decimal128Type):
+        array, status = _decimal_column(located, type_, raw)
     else:
         raise LocalError(f"a header cannot become a column of type {type_}")
     wrong = status == BAD
@@ -149,6 +158,36 @@ def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
         return _array(values.astype(cast("Any", type_.to_pandas_dtype()), copy=False), status, good), status
     array = _array(values, status, good).cast(INTEGER_DECIMAL)
     return _replaced(array, large, Decimal), status
+
+
+def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
+    """Whole numbers are days since 1970, as in Kafka Connect; texts are ISO dates, without a time of day."""
+    days, status = _integers(located, _DAYS, raw)[:2]
+    status[status == LEFT] = BAD
+    texts = (status == BAD) & (located.length == _DATE_CHARACTERS)
+    if texts.any():
+        rows = np.flatnonzero(texts)
+        moments, read = _integers(normalize_layout(subset(located, rows)), WHOLE_TARGETS[TIMESTAMP], raw)[:2]
+        # what has ten characters and no dash is a number that is out of range
+        dashed = located.data[located.start[rows] + _FIRST_DASH] == ord("-")
+        days[rows] = moments // _DAY_US
+        status[rows] = np.where((read == OK) & dashed, OK, BAD)
+    array = _array(days.astype(np.int32), status, int((status == OK).sum()))
+    return array.view(pa.date32()), status
+
+
+def _decimal_column(located: Located, type_: pa.Decimal128Type, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
+    """Decimals by their texts; binary ones are the unscaled number, as in Kafka Connect."""
+    texts, status = _bytes_column(located, pa.string())
+    array, unreadable = convert_texts(cast("pa.StringArray", texts), type_)
+    status[unreadable] = BAD
+    binary = np.flatnonzero((located.length >= 0) & ~np.isin(located.kind, (Kind.STRING, *FIXED_SIZE_BYTES)))
+    if raw is not Raw.TEXT and len(binary):
+        unscaled, read = _whole_column(normalize_layout(subset(located, binary)), INTEGER_DECIMAL, raw)
+        numbers, too_large = with_scale(unscaled, type_)
+        status[binary] = np.where(too_large, BAD, read)
+        array = _scattered(array, binary, numbers)
+    return array, status
 
 
 def _float_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
-from ..columns.contract import TIMESTAMP, HeaderColumn, Projection, did_you_mean, parse_type, type_word
+from ..columns.contract import (
+    ARRAY,
+    ARRAY_WORD,
+    TIMESTAMP,
+    HeaderColumn,
+    Projection,
+    did_you_mean,
+    parse_type,
+    type_word,
+)
 from ..columns.field_names import near_miss_problem
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
@@ -116,7 +125,7 @@ class _Reader:
         return In(operand, tuple(item for item in items if isinstance(item, Literal)), domain)
 
     def _like(self, node: exp.Expr) -> Condition:
-        operand, pattern = self._operand(node.this), self._operand(node.expression)
+        operand, pattern = self._one(node.this), self._operand(node.expression)
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             self._refuse("LIKE takes a pattern in quotes, such as LIKE 'N14%'", node)
         if nature(operand) not in ("open", "null", Domain.TEXT):
@@ -128,7 +137,10 @@ class _Reader:
     def _is(self, node: exp.Expr) -> Condition:
         if type(node.expression).__name__ != "Null":
             self._refuse("IS is followed by NULL or NOT NULL", node)
-        return IsNull(self._operand(node.this))
+        operand = self._operand(node.this)
+        if isinstance(operand, HeaderRef) and operand.type == ARRAY:
+            return Not(Present(operand))
+        return IsNull(operand)
 
     def _call(self, node: exp.Expr) -> Condition:
         if node.name != "present":
@@ -139,7 +151,7 @@ class _Reader:
         return Present(named[0])
 
     def _truth(self, node: exp.Expr) -> Condition:
-        operand = self._operand(node)
+        operand = self._one(node)
         if nature(operand) not in ("open", "null", Domain.BOOLEAN):
             self._refuse("not a condition; compare it, for example: delay > 15", node)
         return Truth(operand)
@@ -151,13 +163,20 @@ class _Reader:
             self._refuse(_REASONS.get(type(node).__name__, known), node)
         return build(self, node)
 
+    def _one(self, node: exp.Expr) -> Operand:
+        """Return an operand that is one value."""
+        operand = self._operand(node)
+        if isinstance(operand, HeaderRef) and operand.type == ARRAY:
+            self._refuse(f"this is an {ARRAY_WORD}; any(…) around it compares each of its values", node)
+        return operand
+
     def _inside(self, node: exp.Expr) -> Operand:
         return self._operand(node.this)
 
     def _name(self, node: exp.Expr) -> Operand:
         name: str = node.name
         if column := self._columns.get(name):
-            return HeaderRef(column.header, column.type, column.encoding)
+            return _reference(column)
         if name in FIELD_DOMAINS:
             return Field(name)
         if name == "headers":
@@ -190,18 +209,20 @@ class _Reader:
         if len(arguments) != 1 or not _is_text(arguments[0]) or not arguments[0].name:
             self._refuse("header takes one header key in quotes, such as header('trace-id')", node)
         column: HeaderColumn | None = self._by_header.get(arguments[0].name)
-        return HeaderRef(column.header, column.type, column.encoding) if column else HeaderRef(arguments[0].name)
+        return _reference(column) if column else HeaderRef(arguments[0].name)
 
     def _any(self, node: exp.Expr) -> Operand:
         named = self._operand(node.this)
         if not isinstance(named, HeaderRef):
             self._refuse("any takes one header, such as any(via) or any(header('trace-id'))", node)
-        return AnyHeader(named.key, named.type, named.encoding)
+        return AnyHeader(named.key, pa.string() if named.type == ARRAY else named.type, named.encoding)
 
     def _cast(self, node: exp.Expr) -> Operand:
         with self._placed(node):
             type_ = parse_type(node.args["to"].sql())
-        operand = self._operand(node.this)
+            if type_ == ARRAY:
+                raise LocalError(f"a filter compares single values, and an {ARRAY_WORD} is a list; use any(name)")
+        operand = self._one(node.this)
         if isinstance(operand, Literal):
             return self._cast_constant(node, operand, type_)
         instants = (nature(operand) is Domain.INSTANT) + (type_ == TIMESTAMP)
@@ -249,7 +270,7 @@ class _Reader:
 
     def _sides(self, node: exp.Expr, *parts: exp.Expr) -> list[Operand]:
         """Return the operands of one predicate; ``any`` means one value at a time, so it can stand there only once."""
-        sides = [self._operand(part) for part in parts]
+        sides = [self._one(part) for part in parts]
         if sum(isinstance(_innermost(side), AnyHeader) for side in sides) > 1:
             self._refuse("any(...) may appear only once per comparison", node)
         return sides
@@ -298,6 +319,10 @@ _OPERANDS: Final[dict[str, Callable[[_Reader, Any], Operand]]] = {
     "Boolean": _Reader._boolean,
     "Null": _Reader._null,
 }
+
+
+def _reference(column: HeaderColumn) -> HeaderRef:
+    return HeaderRef(column.header, column.type, column.encoding)
 
 
 def _innermost(operand: Operand) -> Operand:

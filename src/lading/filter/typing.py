@@ -40,8 +40,10 @@ TYPE_DOMAINS: Final[dict[pa.DataType, Domain]] = {
     INTEGER_DECIMAL: Domain.NUMBER,
     pa.float32(): Domain.DOUBLE,
     pa.float64(): Domain.DOUBLE,
+    pa.date32(): Domain.INSTANT,
     TIMESTAMP: Domain.INSTANT,
 }
+"""The domain of a type, but for decimals: those without decimals are NUMBER, others DOUBLE."""
 UNORDERED: Final = frozenset({Domain.BOOLEAN})
 NUMBERS: Final = frozenset({Domain.NUMBER, Domain.DOUBLE})
 ID = Field("id")
@@ -52,11 +54,11 @@ def nature(operand: Operand) -> Nature:
     """Return the domain of an operand by itself; "open" for a header without a type, "null" for NULL."""
     match operand:
         case HeaderRef(_, type_) | AnyHeader(_, type_):
-            return "open" if type_ is None else TYPE_DOMAINS[type_]
+            return "open" if type_ is None else domain_of(type_)
         case Field(name):
             return FIELD_DOMAINS[name]
         case Cast(_, type_):
-            return TYPE_DOMAINS[type_]
+            return domain_of(type_)
         case Literal(None):
             return "null"
         case Literal(bool()):
@@ -68,6 +70,13 @@ def nature(operand: Operand) -> Nature:
         case Literal(bytes()):
             return Domain.BYTES
     return Domain.NUMBER
+
+
+def domain_of(type_: pa.DataType) -> Domain:
+    """Return the domain in which values of a column type are compared."""
+    if isinstance(type_, pa.Decimal128Type):
+        return Domain.DOUBLE if type_.scale else Domain.NUMBER
+    return TYPE_DOMAINS[type_]
 
 
 def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:

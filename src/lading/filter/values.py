@@ -200,8 +200,10 @@ def constant_as(literal: Literal, type_: pa.DataType) -> Any:
     converted: Any = convert_column(to_located(column), type_)[0]
     if type_ == TIMESTAMP:
         return converted.cast(pa.int64())[0].as_py()
+    if type_ == pa.date32():
+        return converted.cast(pa.int32())[0].as_py()
     value = converted[0].as_py()
-    return int(value) if isinstance(value, Decimal) else value
+    return int(value) if isinstance(value, Decimal) and type_ == INTEGER_DECIMAL else value
 
 
 def _open(source: Source, operand: Operand) -> Located | None:
@@ -270,12 +272,12 @@ def _into(column: Values, domain: Domain) -> Values:
 
 
 def _whole(column: Values) -> Values:
-    return column if column.type == INTEGER_DECIMAL else pc.cast(column, pa.int64())
+    return column.cast(INTEGER_DECIMAL) if pa.types.is_decimal(column.type) else pc.cast(column, pa.int64())
 
 
 def _scalar(literal: Literal, type_: pa.DataType) -> Values:
     value = literal.value
-    if type_ == INTEGER_DECIMAL and value is not None:
+    if pa.types.is_decimal(type_) and value is not None:
         value = Decimal(value)  # type: ignore[arg-type]
     if type_ == pa.float64() and isinstance(value, int | Decimal):
         value = float(value)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..columns.assemble import Assembled, assemble
+from ..columns.contract import ARRAY
 from ..columns.dictionary_encoding import REPEATING
 from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
@@ -48,7 +49,7 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
     """
     made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
-    for at, rows in enumerate(_failing(plan, decoded, made.bad)):
+    for at, rows in enumerate(_failing(plan, decoded, made)):
         if rows is not None:
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
@@ -85,10 +86,11 @@ def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:
     return {
         (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
         for column in plan.contract.headers
+        if column.type != ARRAY
     }
 
 
-def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> Iterator[NDArray[np.bool_] | None]:
+def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[np.bool_] | None]:
     """Yield for each failure of the plan, in order, a mask of the messages that have it; None if no message can."""
     for column in plan.contract.headers:
         if column.required:
@@ -96,8 +98,10 @@ def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -
             lacking = bool((length < 0).any())
             yield length == ABSENT if lacking else None
             yield length == NULL if lacking else None
-        flags = bad.get(column.name)
+        flags = made.bad.get(column.name)
         yield None if flags is None else _mask(flags)
+        if column.constraint is not None:
+            yield from column.constraint.find_breaches(made.batch.column(column.name))
     if plan.verify_checksum:
         wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
         if not wrong.size:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..client.consumer import Consumer
-from ..columns.contract import FIELD_TYPES, HeaderColumn, Projection, type_word
+from ..columns.contract import ARRAY, FIELD_TYPES, Projection, type_word
 from ..columns.field_names import field_meant
 from ..columns.locate import locate
+from ..columns.repeated import convert_repeated
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import convert_column
 from ..model.toml import toml_key, toml_text
@@ -93,10 +95,11 @@ def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
         seen = found.statistics.keys.get(column.header)
         if seen is None and not column.required:
             yield Drift(column.header, "never seen", 0, "is declared, and no message has it")
+        asked = dict(column.constraint.rules) if column.constraint is not None else {}
         for kind, words in _BREACHES.items():
             count = found.breaches[column.name, kind]
             if count:
-                said = words.format(type=type_word(column.type), encoding=column.encoding.value)
+                said = words.format(type=type_word(column.type), encoding=column.encoding.value, asked=asked.get(kind))
                 yield Drift(column.header, kind, count, f"{said} in {_share(count, messages)} of the messages")
     declared = {column.header for column in contract.headers}
     for key, seen in found.statistics.keys.items():
@@ -111,6 +114,9 @@ _BREACHES = {
     "missing": "is required, and is missing",
     "null": "is required, and is null",
     "unreadable": "is no {type} under encoding {encoding}",
+    "value_not_allowed": "is none of {asked}",
+    "out_of_range": "is not {asked}",
+    "pattern_mismatch": "does not match {asked}",
 }
 
 
@@ -121,12 +127,14 @@ def _count_breaches(breaches: Counter[tuple[str, str]], contract: Projection, ba
         if column.required:
             breaches[column.name, "missing"] += int((at.length == ABSENT).sum())
             breaches[column.name, "null"] += int((at.length == NULL).sum())
-        breaches[column.name, "unreadable"] += _unreadable(at, column)
-
-
-def _unreadable(located: Any, column: HeaderColumn) -> int:
-    bad = convert_column(located, column.type, column.encoding)[1]
-    return 0 if bad is None else int(bad.true_count)
+        if column.type == ARRAY:
+            typed, bad = convert_repeated(batch.column("headers"), column.header, column.encoding)
+        else:
+            typed, bad = convert_column(at, column.type, column.encoding)
+        breaches[column.name, "unreadable"] += 0 if bad is None else int(bad.true_count)
+        if column.constraint is not None:
+            for (reason, _), rows in zip(column.constraint.rules, column.constraint.find_breaches(typed), strict=True):
+                breaches[column.name, reason] += 0 if rows is None else int(np.count_nonzero(rows))
 
 
 def _share(count: int, messages: int) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
+from ..columns.constraints import ValueConstraint
 from ..columns.contract import (
     FIELD_TYPES,
     HeaderColumn,
@@ -29,7 +32,7 @@ def parse_headers(section: Mapping[str, Any], name: str) -> Projection:
     return Projection(headers=tuple(columns))
 
 
-_HEADER_KEYS = ("type", "encoding", "required", "from")
+_HEADER_KEYS = ("type", "encoding", "required", "from", "values", "min", "max", "pattern")
 
 
 def _header_column(name: str, value: object) -> HeaderColumn:
@@ -59,4 +62,16 @@ def _header_column(name: str, value: object) -> HeaderColumn:
     if "from" not in value:
         refuse_near_miss(name, f'For a header of that name add from = "{name}"')
     encoding = value.get("encoding", "auto")
-    return HeaderColumn(name, header, parse_type(value["type"]), parse_encoding(str(encoding)), required)
+    type_ = parse_type(value["type"])
+    return HeaderColumn(name, header, type_, parse_encoding(str(encoding)), required, _constraint(value, type_))
+
+
+def _constraint(value: Mapping[str, Any], type_: pa.DataType) -> ValueConstraint | None:
+    values, pattern = value.get("values"), value.get("pattern")
+    if values is not None and not isinstance(values, list):
+        raise SettingError(f'values is {values!r}; it takes a list, for example values = ["UA", "AA"]')
+    if pattern is not None and not isinstance(pattern, str):
+        raise SettingError(f"pattern is {pattern!r}; it takes a regular expression in quotes")
+    if not value.keys() & {"values", "min", "max", "pattern"}:
+        return None
+    return ValueConstraint.of(type_, values, value.get("min"), value.get("max"), pattern)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, did_you_mean, type_word
+from ..columns.contract import FIELD_TYPES, Projection, did_you_mean, type_word
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..model.batch import FIELDS
@@ -168,7 +168,7 @@ class Plan:
     @cached_property
     def fields(self) -> frozenset[str]:
         """The message fields to decode."""
-        wanted = {name for name in self.projection.fields if name not in PLACE_FIELDS} | {"offset", "timestamp"}
+        wanted = set(self.projection.message_fields) | {"offset", "timestamp"}
         wanted |= {"payload", "checksum"} if self.verify_checksum else set()
         return frozenset(wanted.union(*(one.fields for one in self.filters)))
 
@@ -359,5 +359,7 @@ def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failur
             yield Failure.of("missing_header", column.header)
             yield Failure.of("null_header", column.header)
         yield Failure.of("bad_value", column.header, type=type_word(column.type), encoding=column.encoding.value)
+        for reason, asked in column.constraint.rules if column.constraint is not None else ():
+            yield Failure.of(reason, column.header, asked=asked)
     if verify_checksum:
         yield Failure.of("checksum_mismatch")

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..columns.contract import TYPES, Encoding, Projection, parse_columns, parse_encoding, parse_type
+from ..columns.contract import ARRAY, TYPES, Encoding, Projection, parse_columns, parse_encoding, parse_type
 from ..columns.locate import Entries, locate
+from ..columns.repeated import convert_repeated
 from ..columns.typed import convert_column as typed_array
 from ..model.batch import HEADERS_TYPE
 from ..model.errors import LocalError, SettingError
@@ -181,8 +182,14 @@ def _promote(projection: Projection) -> Callable[[Column], Column]:
     fields = [column.field for column in projection.headers]
 
     def convert(lists: pa.Array[Any]) -> pa.Array[Any]:
-        located = locate(as_headers(lists), projection.header_keys)
-        arrays = [typed_array(located[column.header], column.type, column.encoding)[0] for column in projection.headers]
+        held = as_headers(lists)
+        located = locate(held, projection.header_keys)
+        arrays = [
+            convert_repeated(held, column.header, column.encoding)[0]
+            if column.type == ARRAY
+            else typed_array(located[column.header], column.type, column.encoding)[0]
+            for column in projection.headers
+        ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
 
     promote: Callable[[Column], Column] = arrow_function(convert, pa.struct(fields))

@@ -1,0 +1,143 @@
+"""What a contract asks of values beside their type: one of a list, within a range, of a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..model.errors import SettingError
+from .contract import ARRAY, type_word
+from .locate import to_located
+from .typed import convert_column
+
+ORDERED: Final = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
+"""The types that have a range."""
+VALUES_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ValueConstraint:
+    """What the values of one column have to be; null values satisfy everything.
+
+    ``values`` are the only ones allowed, ``minimum`` and ``maximum`` are allowed themselves, ``pattern`` is a regular
+    expression of RE2 that the whole text matches. In lists they hold for each value. Each is in the column's type.
+    """
+
+    values: pa.Array[Any] | None = None
+    minimum: Any = None
+    maximum: Any = None
+    pattern: str | None = None
+
+    @classmethod
+    def of(
+        cls, type_: pa.DataType, values: list[Any] | None = None, minimum: Any = None, maximum: Any = None,
+        pattern: str | None = None,
+    ) -> ValueConstraint:  # fmt: skip
+        """Return the constraint with its constants in ``type_``. Raises SettingError that names what does not fit."""
+        of_one = pa.string() if type_ == ARRAY else type_
+        if (minimum is not None or maximum is not None) and not any(is_so(of_one) for is_so in ORDERED):
+            raise SettingError(f"min and max are for numbers, dates and timestamps, and this is a {type_word(type_)}")
+        if pattern is not None and of_one != pa.string():
+            raise SettingError(f"a pattern is for texts, and this is a {type_word(type_)}")
+        if pattern is not None:
+            _match(pa.array([""]), pattern)
+        if values is not None and not values:
+            raise SettingError("values is an empty list; leave it out, or name the values that are allowed")
+        allowed = None if values is None else pa.concat_arrays([_constant(one, of_one, "values") for one in values])
+        low, high = (
+            None if bound is None else _constant(bound, of_one, word)[0]
+            for bound, word in ((minimum, "min"), (maximum, "max"))
+        )
+        if low is not None and high is not None and bool(pc.greater(low, high).as_py()):
+            raise SettingError(f"min {minimum!r} is above max {maximum!r}")
+        return cls(allowed, low, high, pattern)
+
+    @property
+    def rules(self) -> list[tuple[str, str]]:
+        """The reason of each breach there can be, in the order of ``find_breaches``, with what it asks in words."""
+        found = []
+        if self.values is not None:
+            words = [str(value) for value in self.values[:VALUES_SHOWN].to_pylist()]
+            found.append(("value_not_allowed", ", ".join(words) + (", …" if len(self.values) > VALUES_SHOWN else "")))
+        if self.minimum is not None or self.maximum is not None:
+            low, high = (None if bound is None else bound.as_py() for bound in (self.minimum, self.maximum))
+            words = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+            found.append(("out_of_range", " and ".join(words)))
+        if self.pattern is not None:
+            found.append(("pattern_mismatch", self.pattern))
+        return found
+
+    def find_breaches(self, column: pa.Array[Any]) -> Iterator[NDArray[np.bool_] | None]:
+        """Yield for each of ``rules`` which rows break it, or None if no row does.
+
+        The column has the constraint's type, or is a dictionary of it, whose distinct values alone are looked at.
+        """
+        held: Any = column
+        values: Any = held.dictionary if pa.types.is_dictionary(held.type) else held
+        values = pc.list_flatten(values) if pa.types.is_list(values.type) else values
+        for kept in self._keep(values):
+            broken = pc.invert(kept).fill_null(False)
+            if not pc.any(broken).as_py():
+                yield None
+            elif pa.types.is_dictionary(held.type):
+                yield _mask(broken.take(held.indices).fill_null(False))
+            elif pa.types.is_list(held.type):
+                rows = np.zeros(len(held), np.bool_)
+                rows[pc.list_parent_indices(held).to_numpy()[_mask(broken)]] = True
+                yield rows
+            else:
+                yield _mask(broken)
+
+    def _keep(self, values: Any) -> Iterator[Any]:
+        """Yield for each rule which values keep it; null for a null."""
+        if self.values is not None:
+            missing: Any = pa.scalar(None, pa.bool_())
+            yield pc.if_else(pc.is_null(values), missing, pc.is_in(values, value_set=self.values))
+        if self.minimum is not None or self.maximum is not None:
+            above = None if self.minimum is None else pc.greater_equal(values, self.minimum)
+            below = None if self.maximum is None else pc.less_equal(values, self.maximum)
+            yield (
+                pc.and_(above, below) if above is not None and below is not None else above if below is None else below
+            )
+        if self.pattern is not None:
+            yield _match(values, self.pattern)
+
+
+def _match(texts: Any, pattern: str) -> Any:
+    try:
+        return pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
+    except pa.ArrowInvalid as error:
+        reason = str(error).rpartition(": ")[2]
+        raise SettingError(f"pattern {pattern!r} is no regular expression (RE2): {reason}") from None
+
+
+def _constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:
+    """Return a constant of the file as a column of one row, by the typing rules of headers."""
+    text = (
+        value.isoformat()
+        if hasattr(value, "isoformat")
+        else str(value).lower()
+        if value is True or value is False
+        else str(value)
+    )
+    array, bad = convert_column(to_located(pa.array([text])), type_)
+    if bad is not None:
+        raise SettingError(f"{word}: {value!r} is no {type_word(type_)}")
+    return array
+
+
+def _mask(array: Any) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return mask
