@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import SettingError
 from .field_names import near_miss_problem
-
-if TYPE_CHECKING:
-    from .constraints import ValueConstraint
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 INTEGER_DECIMAL = pa.decimal128(38, 0)
@@ -68,6 +67,19 @@ class Encoding(StrEnum):
 BINARY_ENCODINGS = frozenset({Encoding.BE, Encoding.LE})
 
 
+class ColumnConstraint(Protocol):
+    """What is asked of the values of a column beside their type; ``columns.constraints`` has it."""
+
+    @property
+    def rules(self) -> Sequence[tuple[str, str]]:
+        """The reason of each breach there can be, and what it asks, in words."""
+        ...
+
+    def find_breaches(self, column: pa.Array[Any]) -> Iterator[NDArray[np.bool_] | None]:
+        """Yield for each of ``rules`` which rows break it, or None if no row does."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class HeaderColumn:
     """One promoted header: column ``name``, header key, Arrow type, encoding, and whether a message must have it.
@@ -80,7 +92,7 @@ class HeaderColumn:
     type: pa.DataType
     encoding: Encoding = Encoding.AUTO
     required: bool = False
-    constraint: ValueConstraint | None = None
+    constraint: ColumnConstraint | None = None
     """What a pipeline asks of its values beside the type."""
 
     def __post_init__(self) -> None:

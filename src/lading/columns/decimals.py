@@ -60,7 +60,7 @@ def convert_texts(texts: pa.StringArray, type_: pa.Decimal128Type) -> tuple[pa.A
     return array, unreadable
 
 
-def with_scale(unscaled: pa.Array[Any], type_: pa.Decimal128Type) -> tuple[pa.Array[Any], NDArray[np.bool_]]:
+def set_scale(unscaled: pa.Array[Any], type_: pa.Decimal128Type) -> tuple[pa.Array[Any], NDArray[np.bool_]]:
     """Return whole numbers (decimal(38,0)) as the digits of decimals, and which have more digits than ``type_``."""
     limit = Decimal(10) ** type_.precision
     bound: Any = pa.scalar(limit - 1, unscaled.type)

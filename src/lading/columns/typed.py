@@ -19,7 +19,7 @@ from ..model.kinds import FIXED_SIZE_BYTES, FLOATS, INTEGERS, Kind
 from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
-from .decimals import convert_texts, with_scale
+from .decimals import convert_texts, set_scale
 from .documents import unwrap_json
 from .rules import (
     ANY_WIDTH,
@@ -184,7 +184,7 @@ def _decimal_column(located: Located, type_: pa.Decimal128Type, raw: Raw) -> tup
     binary = np.flatnonzero((located.length >= 0) & ~np.isin(located.kind, (Kind.STRING, *FIXED_SIZE_BYTES)))
     if raw is not Raw.TEXT and len(binary):
         unscaled, read = _whole_column(normalize_layout(subset(located, binary)), INTEGER_DECIMAL, raw)
-        numbers, too_large = with_scale(unscaled, type_)
+        numbers, too_large = set_scale(unscaled, type_)
         status[binary] = np.where(too_large, BAD, read)
         array = _scattered(array, binary, numbers)
     return array, status
