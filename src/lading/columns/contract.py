@@ -170,10 +170,10 @@ def type_word(type_: pa.DataType) -> str:
         return f"decimal({type_.precision},{type_.scale})"
     if type_ == ARRAY:
         return ARRAY_WORD
-    raise SettingError(f"a header column cannot have the type {type_}; known are {known_types()}")
+    raise SettingError(f"a header column cannot have the type {type_}; known are {list_type_words()}")
 
 
-def known_types() -> str:
+def list_type_words() -> str:
     """Return the words of all types, for messages to people."""
     return ", ".join((*TYPES, *_OTHER_WORDS))
 
@@ -192,7 +192,7 @@ def parse_type(word: str) -> pa.DataType:
             raise SettingError(f"{word!r} is no type: decimal(p,s) has p from 1 to 38 digits, s of them decimals")
         return pa.decimal128(precision, scale)
     near = did_you_mean(plain, (*TYPES, ARRAY_WORD))
-    raise SettingError(f"unknown column type {word!r}{near}; known are {known_types()}")
+    raise SettingError(f"unknown column type {word!r}{near}; known are {list_type_words()}")
 
 
 def parse_encoding(word: str) -> Encoding:
