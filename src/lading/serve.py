@@ -366,12 +366,21 @@ async def _copy_dead_letters(services: Services) -> None:
 
 @contextlib.contextmanager
 def open_access(data: Path) -> Iterator[AccessControl]:
-    """Open users and rules of a data directory that no broker has; LocalError where one does."""
+    """Open users and rules of a data directory that no broker has; LocalError where one does.
+
+    Raises NewerFormat for a directory of a later Lading.
+    """
     from .broker.core.access import AccessControl
     from .clock import Dates
     from .log.access_file import AccessFile
+    from .log.catalog import FILE_NAME
+    from .log.catalog_copy import require_known_catalog
+    from .log.formats import GATE
 
     with lock_data_directory(data):
+        # the rights of a later Lading may mean something else, whatever their file says
+        GATE.check_directory(data)
+        require_known_catalog(data / FILE_NAME)
         yield AccessControl(AccessFile(data), Dates())
 
 

@@ -10,10 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import deltalake
 import google_crc32c
+import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading.backup.back_up import back_up
+from lading.backup.restore import restore
+from lading.backup.store import DirectoryStore
 from lading.broker.core.credentials import check_password
 from lading.broker.core.rights import Right, topic_resource
 from lading.chunk import layout
@@ -21,11 +26,14 @@ from lading.chunk.overlay import RECORD_BYTES
 from lading.log.formats import FORMATS
 from lading.model.errors import NewerFormat
 from lading.model.state import State
+from lading.serve import open_access
 from lading.spool.spool_log import Spool
 from lading.tables import files, manifest
+from lading.tables.ingest import ingest
 from tests.broker.kafka_batches import committed
-from tests.broker.room import CONSUMER, NOW, opened
+from tests.broker.room import CONSUMER, NOW, fill, opened
 from tests.formats.generate import POISONED, SEEN, SPOOLED, generate
+from tests.tables.direct import DirectExecutor
 
 KEPT = Path(__file__).parent / "v1"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
@@ -257,6 +265,50 @@ def test_users_and_rights_that_were_kept_are_read(tmp_path: Path) -> None:
     principal = access.accept_token("lading_9vZ1Jq0pT3sXnB7kWcY5mRfLhDgAeUoI2iVxQyKzE4M", NOW)
     assert access.allows(principal, Right.READ, topic_resource("default", "orders-1"))
     assert not access.allows(principal, Right.WRITE, topic_resource("default", "orders-1"))
+
+
+def test_a_backup_that_was_kept_is_restored(tmp_path: Path) -> None:
+    store = DirectoryStore(KEPT.with_name("backup_v1"))
+    assert restore(store, tmp_path / "data").damage == []
+    broker = opened(tmp_path / "data")
+    assert committed(broker, broker.topology.resolve("s.t").partition(0)) == [*SEEN, POISONED]
+    broker.stop()
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_a_table_that_was_kept_is_continued(home: Path, tmp_path: Path, form: str) -> None:
+    """Its state, checkpoint and manifests too: a message that was ingested then is not ingested again."""
+    shutil.copytree(KEPT.with_name("tables_v1") / form, tmp_path / "t")
+    broker = opened(home / "data")
+    fill(broker, broker.topology.resolve("s.t").partition(0), 2, prefix="new-")
+    broker.stop()
+    target = f"{'delta:' * (form == 'delta')}{tmp_path / 't'}"
+    assert ingest(DirectExecutor(), str(home / "data"), "s.t", target).rows == 2
+    if form == "delta":
+        rows = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()
+    else:
+        rows = pq.read_table(sorted((tmp_path / "t").glob("*.parquet")))
+    assert sorted(one.as_py() for one in rows.column("payload")) == sorted([*SEEN, b"new-0", b"new-1"])
+
+
+Opener = Callable[[Path], object]
+OPENERS: dict[str, Opener] = {
+    "broker": lambda data: opened(data),
+    "users": lambda data: open_access(data).__enter__(),
+    "backup": lambda data: back_up(data, DirectoryStore(data.parent / "backups")),
+}
+"""What opens a whole data directory; readers of a part of it are tested above."""
+
+
+@pytest.mark.parametrize("change", NEWER, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("opener", OPENERS)
+def test_every_opener_refuses_a_later_version(home: Path, change: Callable[[Path], Path], opener: str) -> None:
+    path = change(home)
+    before = {name: data for name, data in contents(home).items() if not name.endswith("/lock")}
+    with pytest.raises(NewerFormat, match=f"{re.escape(str(path))} was written by a later Lading"):
+        OPENERS[opener](home / "data")
+    # the lock of a directory names a process, and is of no format
+    assert {name: data for name, data in contents(home).items() if not name.endswith("/lock")} == before
 
 
 def test_a_table_document_of_a_later_version_is_refused(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def backup(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
         )
         return
     print_note(
-        f"backup [bold]{point.name}[/]: {point.messages:,} messages in {point.partitions:,} partitions, "
+        f"backup [bold]{point.name}[/]: {point.messages:,} messages, partitions: {point.partitions:,}, "
         f"{format_size(point.size_bytes)}; {format_size(report.copied_bytes)} copied, "
         f"{format_size(report.kept_bytes)} were there"
     )

@@ -52,6 +52,14 @@ def copy_catalog(path: Path) -> CatalogCopy:
         raise CorruptLog(f"catalog {path}: cannot be read: {error}") from None
 
 
+def require_known_catalog(path: Path) -> None:
+    """Raise NewerFormat for a catalog of a later Lading; one that is missing or empty is none."""
+    if path.exists() and path.stat().st_size:
+        with connect_read_only(path) as db:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+        GATE.require_known(CATALOG, version, path)
+
+
 def read_decisions(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return the decisions as they are now, to be compared with those of a copy."""
     with connect_read_only(path) as db:

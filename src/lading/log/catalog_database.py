@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from ..clock import Dates
 from ..model.errors import CorruptLog, Reason, Refusal
-from .catalog_copy import connect_read_only
+from .catalog_copy import require_known_catalog
 from .catalog_schema import SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level
 from .catalog_state import CatalogOpening
 from .catalog_wal import CatalogWal
 from .disk import Disk, RealDisk, touch
-from .formats import CATALOG, GATE
+from .formats import CATALOG
 
 LOG: Final = logging.getLogger("lading.log")
 CHECKPOINT_COMMITS: Final = 500
@@ -54,7 +54,8 @@ class CatalogDatabase:
         self._repair_due_us = 0
         self._opening = CatalogOpening(path)
         try:
-            self._require_known_version()
+            # files of a later Lading, SQLite's log included, keep every byte
+            require_known_catalog(path)
             # SQLite gives its log the mode that this file has
             touch(path)
             self._db = sqlite3.connect(path, isolation_level=None)
@@ -92,14 +93,6 @@ class CatalogDatabase:
     def notes(self) -> list[str]:
         """Messages about what is lost of the catalog that was used last."""
         return self._opening.notes
-
-    def _require_known_version(self) -> None:
-        """Check the version on a read-only connection: files of a later Lading, its log included, keep every byte."""
-        if not self.path.exists() or not self.path.stat().st_size:
-            return
-        with connect_read_only(self.path) as db:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-        GATE.require_known(CATALOG, version, self.path)
 
     def _reopen(self) -> None:
         """Checkpoint SQLite's log with a new connection, which replaces the old one."""
