@@ -25,9 +25,9 @@ from lading.dialects.iggy_classic.releases import (
     RELEASES,
     UNTOLD,
     Release,
-    release_of_login,
-    release_of_topic,
+    guess_release,
 )
+from lading.endpoints.iggy.release_by_request import narrow
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from tests.dialects.iggy_classic import VECTORS
 
@@ -50,8 +50,8 @@ CLIENTS = {
     ("version", "release"),
     [
         (None, "0.4"),
-        ("", "0.4"),
-        ("something", "0.4"),
+        ("", "0.10"),
+        ("something", "0.10"),
         ("0.4.9", "0.5"),
         ("0.5.0", "0.5"),
         ("0.6.0", "0.5"),
@@ -64,11 +64,11 @@ CLIENTS = {
         ("0.9", "0.9"),
         ("0.10.0", "0.10"),
         ("1.0.0", "0.10"),
-        ("9" * 400, "0.4"),
+        ("9" * 400, "0.10"),
     ],
 )
 def test_a_login_tells_the_newest_release_that_is_not_newer(version: str | None, release: str) -> None:
-    assert release_of_login(version).name == release
+    assert guess_release(version).release.name == release
 
 
 def test_every_release_has_a_name_of_its_own_and_logs_in() -> None:
@@ -118,9 +118,11 @@ def test_the_captured_requests_of_each_client_say_what_it_was_told(client: str) 
     code, payload = requests["login_user"]
     login = UNTOLD.commands.parse_request(code, payload)
     assert (login.name, login.password) == ("iggy", "iggy")
-    release = release_of_login(login.version)
+    release, others = guess_release(login.version, login.context)
     assert release.name == (CLIENTS[client] if login.version else "0.4")
-    release = release if login.version else release_of_topic(requests["create_topic"][1]) or release
+    if others:
+        # a login without a version: how it creates a topic tells
+        (release,) = narrow(others, requests["create_topic"][0], memoryview(requests["create_topic"][1]))
     assert release.name == CLIENTS[client]
     stream, topic, (stream_of_poll, topic_of_poll) = EXPECTED[client]
     assert release.commands.parse_request(*requests["create_stream"]) == stream
@@ -178,9 +180,22 @@ def test_any_bytes_are_an_answer_or_malformed(row: CommandSpec, body: bytes) -> 
         row.answer.write(row.answer.read(memoryview(body), 0)[0])
 
 
-@given(payload=st.binary(max_size=80))
-def test_any_bytes_tell_a_release_or_none(payload: bytes) -> None:
-    assert release_of_topic(payload) in (None, BY_NAME["0.1"], BY_NAME["0.4"])
+LOGINS = [
+    # as the SDKs for Java were seen to log in
+    ("04 69676779 04 69676779 13000000 696767792d6a6176612d73646b2f302e382e30 00000000", "0.10"),
+    ("04 69676779 04 69676779 13000000 696767792d6a6176612d73646b2f302e372e30 00000000", "0.9"),
+    ("04 69676779 04 69676779 06000000 302e362e3330 08000000 6a6176612d73646b", "0.8"),
+    # those for Go and Node leave both fields empty
+    ("04 69676779 04 69676779 00000000 00000000", "0.10"),
+    # and a crate says its version
+    ("04 69676779 04 69676779 06000000 302e362e3330 00000000", "0.6"),
+]
+
+
+@pytest.mark.parametrize(("hexed", "release"), LOGINS)
+def test_clients_in_other_languages_are_known_by_their_logins(hexed: str, release: str) -> None:
+    login = UNTOLD.commands.parse_request(38, bytes.fromhex(hexed))
+    assert guess_release(login.version, login.context).release.name == release
 
 
 @pytest.mark.parametrize(

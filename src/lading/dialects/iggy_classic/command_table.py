@@ -77,6 +77,16 @@ class CommandTable:
             raise MalformedMessage(str(refusal), reason=refusal.reason) from None
         return command
 
+    def fits(self, code: int, payload: Bytes) -> bool:
+        """Whether the clients of this release write such a request: its fields end where its bytes do."""
+        row = self.row_by_code.get(code)
+        if row is None:
+            return False
+        try:
+            return self._codecs[row.request].read(memoryview(payload), 0)[1] == len(payload)
+        except MalformedMessage:
+            return False
+
     def encode_request(self, command: Any) -> bytes:
         """Return the whole frame; LocalError where a value does not fit its field."""
         row = self.row_by_request[type(command)]

@@ -18,6 +18,8 @@ class LoginUser:
     name: Annotated[str, SHORT_TEXT]
     password: Annotated[str, SHORT_TEXT]
     version: str | None = None
+    context: str = ""
+    """What clients in other languages call themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,15 @@ FROM_ZERO: Final[Codec[int]] = map_values(U32, lambda number: number + 1, lambda
 def _read_login(data: memoryview, at: int) -> tuple[later.LoginUser, int]:
     name, at = SHORT_TEXT.read(data, at)
     password, at = SHORT_TEXT.read(data, at)
-    # what follows the version says where the client runs
-    return later.LoginUser(name, password, TEXT.read(data, at)[0] if at < len(data) else None), len(data)
+    if at == len(data):
+        return later.LoginUser(name, password), at
+    version, at = TEXT.read(data, at)
+    context, at = TEXT.read(data, at) if at < len(data) else ("", at)
+    return later.LoginUser(name, password, version, context), at
 
 
 def _write_login(login: later.LoginUser) -> bytes:
-    version = b"" if login.version is None else TEXT.write(login.version) + TEXT.write("")
+    version = b"" if login.version is None else TEXT.write(login.version) + TEXT.write(login.context)
     return SHORT_TEXT.write(login.name) + SHORT_TEXT.write(login.password) + version
 
 
@@ -290,6 +293,12 @@ TABLE_0_4: Final = TABLE_0_1.replace_rows(
 )
 """Topics have a compression, a bound in bytes and a replication factor."""
 
+# the version as a number, and how many figures of caches follow
+_VERSIONED: Final[dict[str, Codec[Any]]] = {
+    "server_version": TEXT,
+    "_semver": ignore(U32, 0),
+    "_caches": ignore(U32, 0),
+}
 _KEPT_6: Final[dict[str, Codec[Any]]] = {
     "expiry_us": EXPIRY_US,
     "_compression": _UNCOMPRESSED,
@@ -309,13 +318,7 @@ _NEW_STREAM: Final = record(c.CreateStream, stream_id=OPTIONAL_ID, name=_STREAM_
 _NEW_GROUP: Final = record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=SHORT_TEXT)
 
 TABLE_0_6: Final = TABLE_0_4.replace_rows(
-    CommandSpec(
-        10,
-        "stats",
-        c.Stats,
-        # the version as a number, and how many figures of caches follow
-        _stats(server_version=TEXT, _semver=ignore(U32, 0), _caches=ignore(U32, 0)),
-    ),
+    CommandSpec(10, "stats", c.Stats, _stats(**_VERSIONED)),
     CommandSpec(33, "user.create", later.CreateUser, record(r.UserDetails)),
     CommandSpec(42, "personal_access_token.create", later.CreateToken, record(r.RawToken)),
     CommandSpec(102, "message.flush_unsaved_buffer", later.FlushMessages, NOTHING),
@@ -356,3 +359,13 @@ TABLE_0_8: Final = TABLE_0_6.replace_rows(
     ),
 )
 """The server chooses ids; partitions are counted from 0, and a flag says whether one is named."""
+
+TABLE_0_10: Final = TABLE_0_8.replace_rows(
+    CommandSpec(
+        10,
+        "stats",
+        c.Stats,
+        _stats(**_VERSIONED, threads_count=U32, free_disk_space=U64, total_disk_space=U64),
+    ),
+)
+"""The figures of the server tell its threads and its disk."""

@@ -13,15 +13,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ...model.errors import MalformedMessage, Reason
+from ...model.errors import Reason
 from . import later_layouts
 from .command_table import CommandTable
 from .errors import CODE_OF
 from .partitioning import partition_by_murmur3, partition_by_xxhash32, partition_by_xxhash32_from_0
-from .primitives import Bytes
 from .user_codes import USER_CODES
-
-CREATE_TOPIC: Final = 302
 
 
 class MessageForm(Enum):
@@ -59,7 +56,7 @@ FLAGGED: Final = PollHead(1, 3, 5)
 class Release:
     """What the clients of some versions of the crate ``iggy`` send and expect.
 
-    A connection without a login is ``UNTOLD``; a login says which release it is (``release_of_login``), as far as it
+    A connection without a login is ``UNTOLD``; a login says which release it is (``guess_release``), as far as it
     says a version, and a listener's setting says it for good.
     """
 
@@ -136,7 +133,7 @@ RELEASES: Final = (
     replace(_0_6_60, name="0.7", version=(0, 7), form=MessageForm.ZERO_COPY_CRC_32),
     _0_8,
     _0_9,
-    replace(_0_9, name="0.10", version=(0, 10)),
+    replace(_0_9, name="0.10", version=(0, 10), commands=later_layouts.TABLE_0_10),
 )
 """Every release, oldest first."""
 
@@ -145,41 +142,69 @@ BY_NAME: Final[Mapping[str, Release]] = {release.name: release for release in RE
 UNTOLD: Final = BY_NAME["0.0.40"]
 """What a connection is before it says more."""
 SILENT: Final = replace(BY_NAME["0.4"], tells_errors=False)
-"""What a login without a version is, until a request says otherwise: see ``release_of_topic``.
+"""What a login without a version is, until a request says otherwise.
 
 It gets no words with errors: a client of 0.1 would take them for its next answer. One of 0.4 misses them, and raises
 another error than it means to.
 """
 
+RELEASE_OF_SERVER: Final[Mapping[tuple[int, int], str]] = {
+    (0, 8): "0.10",
+    (0, 7): "0.9",
+    (0, 6): "0.8",
+    (0, 5): "0.7",
+    (0, 4): "0.6",
+}
+"""The crate that was published with a version of the server. The server has numbers of its own, and clients in other
+languages have its numbers."""
+
 _TOLD: Final = tuple(release for release in RELEASES if release.version)
 _SILENT: Final = tuple(release for release in RELEASES if release.is_silent)
+_NEWEST_FIRST: Final = tuple(reversed(RELEASES))
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+_OTHER_LANGUAGE: Final = re.compile(r"iggy-[a-z]+-sdk/(\d{1,9})\.(\d{1,9})")
+_STUCK_VERSIONS: Final[Mapping[str, str]] = {"java-sdk": "0.8"}
+"""By the context of a login: clients that kept saying one version of the crate, and what to take them for at first."""
 
 
-def release_of_login(version: str | None) -> Release:
-    """Return the release of a client by what its login says: the newest that is not newer than ``version``.
+class Guess(NamedTuple):
+    """What a login says of its client's release."""
 
-    A login without a version is ``SILENT``, as is one whose version says nothing.
+    release: Release
+    """What to take it for."""
+    others: tuple[Release, ...] = ()
+    """All that it may be, the likeliest first, where the login leaves that open; requests then tell (``narrow``)."""
+
+
+def guess_release(version: str | None, context: str = "", *, by_token: bool = False) -> Guess:
+    """Return what a login says of its client: ``version`` None for a login without one.
+
+    The crate, and the packages made from it, say its version. Clients in other languages say their own, or nothing: all
+    that is known of a client that leaves the field empty is that it has one, as crates have since 0.5. A login
+    ``by_token`` has no such field at all.
     """
-    found = _VERSION.match(version or "")
-    if found is None:
-        return SILENT
-    told = tuple(int(part or 0) for part in found.groups())
+    if context in _STUCK_VERSIONS:
+        return _guess_among(_STUCK_VERSIONS[context], _TOLD)
+    if found := _OTHER_LANGUAGE.match(version or ""):
+        number = int(found[1]), int(found[2])
+        known = [server for server in RELEASE_OF_SERVER if server <= number]
+        return Guess(BY_NAME[RELEASE_OF_SERVER[max(known, default=min(RELEASE_OF_SERVER))]])
+    if by_token:
+        return _guess_among(_NEWEST_FIRST[0].name, tuple(one for one in RELEASES if one.has_names))
+    if version is None:
+        return Guess(SILENT, _SILENT)
+    if _VERSION.match(version) is None:
+        return _guess_among(_NEWEST_FIRST[0].name, _TOLD)
+    return Guess(release_of_version(version))
+
+
+def _guess_among(likeliest: str, releases: tuple[Release, ...]) -> Guess:
+    first = BY_NAME[likeliest]
+    return Guess(first, (first, *(one for one in _NEWEST_FIRST if one in releases and one is not first)))
+
+
+def release_of_version(version: str) -> Release:
+    """Return the newest release that is not newer than this version of the crate."""
+    found = _VERSION.match(version)
+    told = () if found is None else tuple(int(part or 0) for part in found.groups())
     return next((release for release in reversed(_TOLD) if release.version <= told), _TOLD[0])
-
-
-def release_of_topic(payload: Bytes) -> Release | None:
-    """Return the release among those without a version that writes this request to create a topic.
-
-    Their requests differ in length, and the length of the name at the end says which it is. None: none of them.
-    """
-    for release in _SILENT:
-        spec = release.commands.row_by_code[CREATE_TOPIC]
-        assert spec.payload is not None
-        try:
-            _, end = spec.payload.read(memoryview(payload), 0)
-        except MalformedMessage:
-            continue
-        if end == len(payload):
-            return release
-    return None

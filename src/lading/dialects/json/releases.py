@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..iggy_classic import commands as c
 from ..iggy_classic import responses as r
 from ..iggy_classic.primitives import Identifier, PollingKind
-from ..iggy_classic.releases import BY_NAME, Release, release_of_login
+from ..iggy_classic.releases import BY_NAME, Release, guess_release
 from ..iggy_current.versions import SERVER_VERSION, SERVER_VERSION_NUMBER
 from .byte_sizes import SIZE, write_size
 from .commands import (
@@ -309,7 +309,7 @@ def _users(expiry: str, id_shift: int = 0, behind: Members = ()) -> Answers:
 
 
 _NO_OPTIONS: Final[Members] = [("options", lambda value: {})]
-_DISK_0_11: Final[Members] = [
+_DISK_0_10: Final[Members] = [
     ("iggy_server_version", lambda stats: SERVER_VERSION),
     ("iggy_server_semver", lambda stats: SERVER_VERSION_NUMBER),
     ("cache_metrics", lambda stats: {}),
@@ -369,15 +369,16 @@ _0_8: Final = replace(
     answers={**_0_7.answers, **_entities(_SIZE_0_4, _KEPT_0_5, part_shift=1)},
 )
 _0_9: Final = replace(_0_8, name="0.9", release=BY_NAME["0.9"], messages=MessagesForm.TYPED)
+_0_10: Final = replace(
+    _0_9, name="0.10", release=BY_NAME["0.10"], answers={**_0_9.answers, **_stats(_MICROSECONDS, _DISK_0_10)}
+)
 _0_11: Final = replace(
-    _0_9,
+    _0_10,
     name="0.11",
-    release=BY_NAME["0.10"],
     answers={
-        **_0_9.answers,
+        **_0_10.answers,
         **_entities(_SIZE_0_4, _KEPT_0_11, _NO_OPTIONS, id_shift=1, part_shift=1),
         **_connections("group_id", id_shift=1),
-        **_stats(_MICROSECONDS, _DISK_0_11),
         **_users("expiry_at", 1, _NO_OPTIONS),
     },
     messages=MessagesForm.BATCHED,
@@ -400,7 +401,7 @@ JSON_RELEASES: Final[Mapping[str, JsonRelease]] = {
         _0_7,
         _0_8,
         _0_9,
-        replace(_0_9, name="0.10", release=BY_NAME["0.10"]),
+        _0_10,
         _0_11,
     )
 }
@@ -415,11 +416,11 @@ BY_TOKEN: Final[Mapping[str, JsonRelease]] = {**JSON_RELEASES, SILENT.name: SILE
 """The same with the one that no setting names, for what tokens say."""
 
 
-def release_of_http_login(version: str | None) -> JsonRelease:
-    """Return the release of a client by the version that its login says, if it says one."""
+def release_of_http_login(version: str | None, context: str = "") -> JsonRelease:
+    """Return the release of a client by what its login says; None for a login without a version, which may be empty."""
     parts = (version or "").split(".")[:2]
     is_told = all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts)
     if is_told and tuple(map(int, parts)) >= _CURRENT_VERSION:
         return _0_11
-    found = release_of_login(version)
+    found = guess_release(version, context).release
     return SILENT if found.is_silent else JSON_RELEASES[found.name]

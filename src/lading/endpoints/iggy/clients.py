@@ -25,6 +25,8 @@ class Client:
     here: Address
     """Where it reached this broker."""
     release: Release = UNTOLD
+    releases: tuple[Release, ...] = ()
+    """All that it may be, as far as its login leaves that open; requests tell more."""
     user: str | None = None
     """The name it has logged in with."""
     principal: Principal | None = None

@@ -11,14 +11,12 @@ from weakref import WeakKeyDictionary
 from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy_classic.releases import (
     BY_NAME,
-    CREATE_TOPIC,
     RELEASES,
     SILENT,
     UNTOLD,
     MessageForm,
     Release,
-    release_of_login,
-    release_of_topic,
+    guess_release,
 )
 from ..base.services import Services
 from .clients import Client
@@ -26,6 +24,7 @@ from .current.endpoint import create_current
 from .headers_only import HeadersOnlyPoller
 from .logins import Logins
 from .poll import Poller
+from .release_by_request import narrow
 from .rights import require_command, requirement_of
 from .send import Require, Sender, allow_all
 from .service import CHANGES, SURVEYS, IggyService
@@ -107,9 +106,19 @@ class IggyHandlers:
 
     def parse(self, code: int, payload: memoryview, client: Client) -> Any:
         """Return the command of a request by the release of the client; a request may tell which one that is."""
-        if code == CREATE_TOPIC and not self._is_told and client.release.is_silent:
-            client.release = release_of_topic(payload) or client.release
+        if client.releases:
+            self.learn(code, payload, client)
         return client.release.commands.parse_request(code, payload)
+
+    def learn(self, code: int, payload: memoryview, client: Client) -> bool:
+        """Take a client for another release if its request is none of those it may still be; whether it does."""
+        left = narrow(client.releases, code, payload)
+        if len(left) == len(client.releases):
+            return False
+        client.releases = left if len(left) > 1 else ()
+        is_other = client.release is not left[0]
+        client.release = left[0]
+        return is_other
 
     def log_in(self, command: LoginUser | LoginWithToken, client: Client) -> Awaitable[None] | None:
         """Log a client in; None if that is done, as no users are set up. Its release is known from then on.
@@ -118,8 +127,10 @@ class IggyHandlers:
         """
         is_done = isinstance(command, LoginUser) and self.logins.try_at_once(client, command.name, command.password)
         if not self._is_told:
-            # a token comes without a version
-            client.release = release_of_login(command.version if isinstance(command, LoginUser) else None)
+            if isinstance(command, LoginUser):
+                client.release, client.releases = guess_release(command.version, command.context)
+            else:
+                client.release, client.releases = guess_release(None, by_token=True)
         if is_done:
             return None
         if isinstance(command, LoginWithToken):

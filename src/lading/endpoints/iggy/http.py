@@ -239,6 +239,9 @@ class IggyHttp:
         self, row: _Row, kind: type[Any], caller: HttpCaller, request: Request, fields: dict[str, Any]
     ) -> Any:
         if row.source == "body":
+            if kind not in caller.release.bodies:
+                # there are users since 0.1, whose clients log in
+                raise Refusal(Reason.UNAUTHENTICATED, "users and tokens need a login; log in before")
             return parse_body(kind, await self._body(request), caller.release.bodies, **fields)
         if row.source == "query":
             return parse_query(kind, dict(request.query_params), caller.release.queries, **fields)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
-from ...dialects.json.releases import BY_TOKEN, JSON_RELEASES, JsonRelease, release_of_http_login
+from ...dialects.json.releases import BY_TOKEN, JSON_RELEASES, JsonRelease
 from ...settings import Address
 from ..base.services import Services, now_us
 from .clients import Client
@@ -88,9 +88,12 @@ class HttpCallers:
     def _client(self, request: Request, release: JsonRelease) -> Client:
         return Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release)
 
-    async def log_in(self, name: str, password: str, version: str | None, request: Request) -> dict[str, Any]:
-        """Return the answer to a login; Refusal where it is none, or comes from another machine."""
-        release = self._told or release_of_http_login(version)
+    async def log_in(self, name: str, password: str, release: JsonRelease, request: Request) -> dict[str, Any]:
+        """Return the answer to a login, which says that it is of ``release``.
+
+        Refusal where it is none, or comes from another machine.
+        """
+        release = self._told or release
         client = self._client(request, release)
         await self._logins.log_in(client, name, password)
         return self._answer(client, release)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ...dialects.json.commands import Part, read_body
 from ...dialects.json.documents import TEXT, optional
+from ...dialects.json.releases import release_of_http_login
 from ...dialects.json.text import dump
 from .http_callers import HttpCaller, HttpCallers
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 _LOGIN: Final = (
     Part("name", ("username",), TEXT),
     Part("password", ("password",), TEXT),
-    Part("version", ("version",), optional(TEXT), None),
+    # a field that is there says that the client has one, if not what it says: see guess_release
+    Part("version", ("version",), optional(TEXT, ""), None),
+    Part("context", ("context",), optional(TEXT, ""), ""),
 )
 _TOKEN: Final = (Part("token", ("token",), TEXT),)
 _REFRESH: Final = (Part("token", ("token", "refresh_token"), TEXT),)
@@ -48,7 +51,8 @@ class HttpLogins:
 
     async def _log_in(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         login = read_body(_LOGIN, await self._read(request))
-        answer = await self._callers.log_in(login["name"], login["password"], login["version"], request)
+        release = release_of_http_login(login["version"], login["context"])
+        answer = await self._callers.log_in(login["name"], login["password"], release, request)
         return Response(dump(answer), media_type="application/json")
 
     async def _log_in_with_token(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:

@@ -21,7 +21,7 @@ from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy_classic.releases import Release
 from ...dialects.iggy_classic.responses import IdentityInfo
-from ...model.errors import LadingError, Reason
+from ...model.errors import LadingError, MalformedMessage, Reason
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello
@@ -212,11 +212,27 @@ class IggySession(ProtocolSession):
             else:
                 self._answer_command(code, payload)
         except LadingError as error:
-            self.responses.add(self._to_refusal(code, error))
+            if self._learn(code, payload, error):
+                self._answer(code, start, end, now_us)
+            else:
+                self.responses.add(self._to_refusal(code, error))
         except Exception:
             # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_error(code, GENERIC))
+
+    def _learn(self, code: int, payload: memoryview, error: LadingError) -> bool:
+        """Whether a request that is malformed tells that its client is of another release; it is answered as such then.
+
+        Messages are sent and polled as the likeliest release does it, without a look at what else a client may be.
+        """
+        client = self._client
+        if client is None or not client.releases or not isinstance(error, MalformedMessage):
+            return False
+        if not self._handlers.learn(code, payload, client):
+            return False
+        self._handling = self._handlers.of(client)
+        return True
 
     def _answer_command(self, code: int, payload: memoryview) -> None:
         handlers, client = self._handlers, self._client

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.errors import REASON_OF, name_of
-from ...dialects.iggy_classic.releases import BY_NAME, Release, release_of_login
+from ...dialects.iggy_classic.releases import BY_NAME, RELEASE_OF_SERVER, Release, release_of_version
 from ...dialects.iggy_classic.responses import StatsInfo
 from ...dialects.iggy_current.errors import ERRORS as LATER_ERRORS
 from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
@@ -21,15 +21,6 @@ from .current import CURRENT
 
 LOGGING_IN: Final = BY_NAME["0.10"]
 """The release whose login is sent: earlier servers read over what they do not know of it."""
-
-RELEASE_OF_SERVER: Final[Mapping[tuple[int, int], str]] = {
-    (0, 8): "0.10",
-    (0, 7): "0.9",
-    (0, 6): "0.8",
-    (0, 5): "0.7",
-    (0, 4): "0.6",
-}
-"""The crate that was published with a version of the server, which has numbers of its own."""
 
 WIRE_FORMS: Final[Mapping[str, WireForm]] = {"0.7": FORM_0_7, "0.8": FORM_0_8, "0.9": FORM_0_9, "0.10": FORM_0_9}
 """How messages of the releases after 0.6 lie in sends and polls; those of the others are classic ones."""
@@ -57,7 +48,7 @@ def release_of_stats(body: bytes | bytearray) -> Release | None:
     assert isinstance(stats, StatsInfo)
     if stats.server_version.startswith("Lading"):
         # which is to every client what its login says
-        return release_of_login(".".join(map(str, LOGGING_IN.version)))
+        return release_of_version(".".join(map(str, LOGGING_IN.version)))
     told = _VERSION.match(stats.server_version)
     name = RELEASE_OF_SERVER.get((int(told[1]), int(told[2]))) if told else None
     return None if name is None else BY_NAME[name]
