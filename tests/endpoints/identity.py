@@ -31,13 +31,16 @@ def rule(
     return AccessRule(user, kind, PatternKind.LITERAL, name, right, denies)
 
 
-def add_users(data: Path, rules: Sequence[AccessRule] = ()) -> dict[str, str]:
-    """Add the users with less work for their hashes, and a token ``test`` for each; returns the tokens."""
+def add_users(data: Path, rules: Sequence[AccessRule] = (), others: Sequence[str] = ()) -> dict[str, str]:
+    """Add the users with less work for their hashes, and a token ``test`` for each; returns the tokens.
+
+    ``others`` have the password ``password``.
+    """
     with pytest.MonkeyPatch.context() as less, open_access(data) as access:
         less.setattr(credentials, "SCRYPT_LOG2_N", 4)
         less.setattr(credentials, "SCRAM_ITERATIONS", 4096)
         tokens = {}
-        for name, password in PASSWORDS.items():
+        for name, password in (PASSWORDS | dict.fromkeys(others, "password")).items():
             complete(access.add_user(name, password, now_us=now_us(), is_administrator=name == "root"))
             tokens[name] = complete(access.add_token(name, "test", None, now_us=now_us()))[1]
         complete(access.change_rules(rules))
@@ -46,9 +49,12 @@ def add_users(data: Path, rules: Sequence[AccessRule] = ()) -> dict[str, str]:
 
 @contextmanager
 def broker_with_users(
-    data: Path, rules: Sequence[AccessRule] = (), settings: Mapping[str, Any] | None = None
+    data: Path,
+    rules: Sequence[AccessRule] = (),
+    settings: Mapping[str, Any] | None = None,
+    others: Sequence[str] = (),
 ) -> Iterator[tuple[testing.Running, dict[str, str]]]:
     """A broker on a new directory, and the tokens of its users."""
-    tokens = add_users(data, rules)
+    tokens = add_users(data, rules, others)
     with testing.broker(data, settings=settings) as running:
         yield running, tokens

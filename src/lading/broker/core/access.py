@@ -67,6 +67,9 @@ class AccessControl(Component):
             raise file.damage_error(repr(error)) from None
         self.on_changed: Callable[[], None] = ignore
         """Called when users or rules have changed."""
+        self.version = 0
+        """Grows with each change: what waited over one asks for its rights again."""
+        self._changed_callbacks: list[Callable[[], None]] = []
         self._principals: WeakSet[Principal] = WeakSet()
         self._tokens = {token.hash: token for token in self.table.tokens.values()}
         self._secret = secrets.token_bytes(32)
@@ -324,11 +327,18 @@ class AccessControl(Component):
             yield partial(self._file.save, table.document())
         self.table = table
         self._tokens = {token.hash: token for token in table.tokens.values()}
+        self.version += 1
         # routes first: who is called back may look something up
         self.on_changed()
         for principal in list(self._principals):
             if not self._counts(principal):
                 principal.revoke()
+        for callback in self._changed_callbacks:
+            callback()
+
+    def add_changed_callback(self, callback: Callable[[], None]) -> None:
+        """Call back behind each change of users or rules: what goes on without a request of its own asks again."""
+        self._changed_callbacks.append(callback)
 
     def _counts(self, principal: Principal) -> bool:
         """Return whether a login is still valid."""

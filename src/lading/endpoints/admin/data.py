@@ -22,6 +22,7 @@ from ..base.append_wait import wait_acknowledged
 from ..base.services import Services, now_us
 from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, json_response, parse_query
 from ..http_shared.http import InPieces, read_body
+from ..http_shared.http_guard import principal_of, resource_in_path
 from ..http_shared.partitions import partition_of
 from ..http_shared.routing import HttpRoute, Parameters
 
@@ -66,7 +67,8 @@ class AdminData:
         partition = partition_of(self._broker, path)
         if query.wait_ms and query.offset >= partition.log.last_stable_offset:
             await self._visible(partition, min(query.wait_ms, self._settings.wait_ms_max))
-            # it may be another partition now, or none
+            # rights may be gone by now, and it may be another partition, or none
+            self._broker.access.require(principal_of(request), Right.READ, resource_in_path(request, path))
             partition = partition_of(self._broker, path)
         chunks = read_chunks(
             partition,

@@ -6,12 +6,10 @@ whether it exists or not. Who may do everything costs one look.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...broker.core.principal import Principal
-from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
+from ...broker.core.rights import ResourceKind, Right
 from ...dialects.kafka import versions as v
 from ...dialects.kafka.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -19,12 +17,12 @@ from ...dialects.kafka.errors import (
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
-from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
+from .handling import Fields, Request
 
 Row = dict[str, Any]
 _TOPIC, _GROUP, _CLUSTER = TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED
 _TRANSACTION: Final = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_KINDS: Final = {_GROUP: ResourceKind.GROUP, _TRANSACTION: ResourceKind.TRANSACTION}
+KINDS: Final = {_GROUP: ResourceKind.GROUP, _TRANSACTION: ResourceKind.TRANSACTION}
 _CONFIG_TOPIC, _CONFIG_GROUP = 2, 32
 
 ASKED_ELSEWHERE: Final = frozenset(
@@ -236,102 +234,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.LIST_PARTITION_REASSIGNMENTS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
     v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
 }  # fmt: skip
-"""By API key. What has versions with other fields follows below."""
-
-
-class _Body:
-    """A request with fewer rows."""
-
-    def __init__(self, body: Any, attribute: str, rows: list[Any]) -> None:
-        self._body = body
-        setattr(self, attribute, rows)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._body, name)
-
-
-class Authorizer:
-    """Puts what APIs need before their handlers."""
-
-    def __init__(self, context: Context) -> None:
-        self._access = context.broker.access
-        self._topology = context.broker.topology
-
-    def guard(self, key: int, handler: Handler) -> Handler:
-        """Return a handler that asks first. Raises KeyError for an API of which nothing is known."""
-        if key in ASKED_ELSEWHERE:
-            return handler
-        needs: Callable[[Request], Sequence[Need]] = _BY_VERSION.get(key) or partial(_always, NEEDS[key])
-
-        def guarded(session: Session, request: Request) -> Answer:
-            if self._access.is_administrator(session.principal):
-                return handler(session, request)
-            return self._ask(session, request, needs(request), handler)
-
-        return guarded
-
-    def allows(self, principal: Principal | None, right: Right, kind: ResourceKind, name: str) -> bool:
-        """Return whether the principal may do this with a topic, group, transaction or the cluster."""
-        if kind is ResourceKind.CLUSTER:
-            resource = CLUSTER
-        elif kind is ResourceKind.TOPIC:
-            resource = flat_topic_resource(self._topology, name)
-        else:
-            resource = Resource(kind, name)
-        return self._access.allows(principal, right, resource)
-
-    def _ask(self, session: Session, request: Request, needs: Sequence[Need], handler: Handler) -> Answer:
-        principal, add = session.principal, []
-        for need in needs:
-            if isinstance(need, RequestNeed):
-                kind = _KINDS.get(need.code, ResourceKind.CLUSTER)
-                name = "" if kind is ResourceKind.CLUSTER else need.name(request.body)
-                if name is not None and not self.allows(principal, need.right, kind, name):
-                    return need.refuse(request.body, need.code)
-            elif isinstance(need, RowNeed):
-                rows = getattr(request.body, need.asked)
-                refused = [
-                    row for row in rows or ()
-                    if not self.allows(principal, need.right, need.kind(row), need.name(row))
-                ]  # fmt: skip
-                if refused:
-                    left = [row for row in rows if not any(row is one for one in refused)]
-                    request = request._replace(body=_Body(request.body, need.asked, left))
-                    add.append(partial(_with_rows, need.answered, [need.refuse(row, need.code) for row in refused]))
-            else:
-                add.append(partial(self._without, principal, need))
-        answer = handler(session, request)
-        for change in add:
-            answer = _changed(answer, change)
-        return answer
-
-    def _without(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Fields:
-        rows = fields.get(need.answered, ())
-        told = [row for row in rows if self.allows(principal, need.right, need.kind, row[need.name])]
-        return {**fields, need.answered: told}
-
-
-def _with_rows(name: str, rows: Sequence[Row], fields: Fields) -> Fields:
-    return {**fields, name: [*fields.get(name, ()), *rows]}
-
-
-def _changed(answer: Answer, change: Callable[[Fields], Fields]) -> Answer:
-    if isinstance(answer, Framed):
-        raise TypeError("an answer that is encoded by hand has no fields; its handler asks for rights")
-    if isinstance(answer, Mapping):
-        return change(answer)
-    return _change_later(answer, change)
-
-
-async def _change_later(answer: Awaitable[Any], change: Callable[[Fields], Fields]) -> Fields:
-    found: Any = await answer
-    while isinstance(found, Awaitable | Coroutine):
-        found = await found
-    return change(found)
-
-
-def _always(needs: Sequence[Need], request: Request) -> Sequence[Need]:
-    return needs
+"""By API key; those whose fields differ by version are in ``NEEDS_BY_VERSION``."""
 
 
 def _of_coordinators(request: Request) -> Sequence[Need]:
@@ -387,7 +290,7 @@ def _of_deletions(request: Request) -> Sequence[Need]:
     ]  # fmt: skip
 
 
-_BY_VERSION: Final[Mapping[int, Callable[[Request], Sequence[Need]]]] = {
+NEEDS_BY_VERSION: Final[Mapping[int, Callable[[Request], Sequence[Need]]]] = {
     v.FIND_COORDINATOR: _of_coordinators,
     v.OFFSET_FETCH: _of_positions,
     v.DELETE_TOPICS: _of_deletions,

@@ -173,6 +173,8 @@ class DelayedFetch:
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
         self._waiting = self._is_over = False
+        self._rights_version = 0
+        """That of the rights when it began to wait."""
 
     def try_now(self) -> None:
         """Answer, or wait for more."""
@@ -274,6 +276,7 @@ class DelayedFetch:
 
     def _begin_waiting(self, wait_ms: int) -> None:
         if self._cancel_timer is None:
+            self._rights_version = self._fetcher.broker.access.version
             delay_ms = wait_ms if wait_ms < WAIT_MS_MAX else WAIT_MS_MAX
             self._cancel_timer = self._connection.call_later(1_000 * delay_ms, self._time_is_over)
             self._connection.cancels.add(self)
@@ -288,12 +291,27 @@ class DelayedFetch:
     def _look_again(self) -> None:
         if self._cancel_timer is not None:
             self._unwatch()
-            self._go_on(self.try_now)
+            self._go_on(self._try_again)
 
     def _time_is_over(self) -> None:
         if self._cancel_timer is not None:
             self._is_over = True
-            self._go_on(self.try_now)
+            self._go_on(self._try_again)
+
+    def _try_again(self) -> None:
+        version = self._fetcher.broker.access.version
+        if version != self._rights_version:
+            self._rights_version = version
+            self._find_again()
+        self.try_now()
+
+    def _find_again(self) -> None:
+        """Find the topics as if they were asked for now: a right may be gone since they were."""
+        by_id = self._request.by_id
+        self._places = [
+            (name, self._fetcher.find_topic(self._connection, name, by_id=by_id), wanted)
+            for name, wanted in self._request.topics
+        ]
 
     def _go_on(self, step: Callable[[], None]) -> None:
         """Take a step from a callback of the loop: where it fails the client must not wait for ever."""

@@ -96,6 +96,10 @@ class LongFetch(DelayedFetch):
                 if turn.is_over(len(some)):
                     yield
 
+    def _find_again(self) -> None:
+        # the look finds them, in turns
+        self._places = []
+
     def _find_topics(self, turn: TurnCounter) -> Turns[None]:
         fetcher, by_id = self._fetcher, self._request.by_id
         for name, wanted in self._request.topics:

@@ -22,7 +22,7 @@ from . import (
     topics,
     transactions,
 )
-from .authorization import Authorizer
+from .authorizer import Authorizer
 from .handling import Context, Handler
 
 HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (

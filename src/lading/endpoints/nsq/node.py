@@ -60,6 +60,9 @@ class NodeClient(Protocol):
     published: Mapping[str, int]
     """Messages by topic."""
 
+    def require_subscription(self) -> None:
+        """Deliver no more if the right to read is gone."""
+
     def topic_upgraded(self, topic: Topic) -> None:
         """Note that readers of a topic must take the extended form from now on."""
 
@@ -88,6 +91,11 @@ class Node:
         """Why the topic could not be made for which the command waits that is being taken again."""
         self.channels.on_work = self.pump_soon
         self.channels.on_unused = self._drop
+        self.broker.access.add_changed_callback(self._on_rights_changed)
+
+    def _on_rights_changed(self) -> None:
+        for connection in list(self.connections):
+            connection.require_subscription()
 
     # -- delivering
 

@@ -1,0 +1,138 @@
+"""Asks for rights before the handlers of rare APIs, by the table in ``authorization.py``."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...broker.core.principal import Principal
+from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
+from .authorization import ASKED_ELSEWHERE, KINDS, NEEDS, NEEDS_BY_VERSION, ListNeed, Need, RequestNeed, Row, RowNeed
+from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
+
+
+class _Body:
+    """A request with fewer rows."""
+
+    def __init__(self, body: Any, attribute: str, rows: list[Any]) -> None:
+        self._body = body
+        setattr(self, attribute, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+
+class Authorizer:
+    """Puts what APIs need before their handlers."""
+
+    def __init__(self, context: Context) -> None:
+        self._access = context.broker.access
+        self._topology = context.broker.topology
+
+    def guard(self, key: int, handler: Handler) -> Handler:
+        """Return a handler that asks first. Raises KeyError for an API of which nothing is known."""
+        if key in ASKED_ELSEWHERE:
+            return handler
+        needs: Callable[[Request], Sequence[Need]] = NEEDS_BY_VERSION.get(key) or partial(_always, NEEDS[key])
+
+        def guarded(session: Session, request: Request) -> Answer:
+            if self._access.is_administrator(session.principal):
+                return handler(session, request)
+            return self._ask(session, request, needs(request), handler)
+
+        return guarded
+
+    def allows(self, principal: Principal | None, right: Right, kind: ResourceKind, name: str) -> bool:
+        """Return whether the principal may do this with a topic, group, transaction or the cluster."""
+        if kind is ResourceKind.CLUSTER:
+            resource = CLUSTER
+        elif kind is ResourceKind.TOPIC:
+            resource = flat_topic_resource(self._topology, name)
+        else:
+            resource = Resource(kind, name)
+        return self._access.allows(principal, right, resource)
+
+    def _ask(self, session: Session, request: Request, needs: Sequence[Need], handler: Handler) -> Answer:
+        principal, add = session.principal, []
+        for need in needs:
+            if isinstance(need, RequestNeed):
+                if (refused_whole := self._refusal(session, request, need)) is not None:
+                    return refused_whole
+            elif isinstance(need, RowNeed):
+                rows = getattr(request.body, need.asked)
+                refused = [
+                    row for row in rows or ()
+                    if not self.allows(principal, need.right, need.kind(row), need.name(row))
+                ]  # fmt: skip
+                if refused:
+                    left = [row for row in rows if not any(row is one for one in refused)]
+                    request = request._replace(body=_Body(request.body, need.asked, left))
+                    add.append(partial(_with_rows, need.answered, [need.refuse(row, need.code) for row in refused]))
+            else:
+                add.append(partial(self._without, principal, need))
+        answer = handler(session, request)
+        for change in add:
+            answer = _changed(answer, change)
+        if isinstance(answer, Future):
+            return self._ask_again(session, request, needs, answer)
+        return answer
+
+    def _refusal(self, session: Session, request: Request, need: RequestNeed) -> Fields | None:
+        """Return how a whole request is refused, or None if there is the right."""
+        kind = KINDS.get(need.code, ResourceKind.CLUSTER)
+        name = "" if kind is ResourceKind.CLUSTER else need.name(request.body)
+        if name is None or self.allows(session.principal, need.right, kind, name):
+            return None
+        return need.refuse(request.body, need.code)
+
+    def _ask_again(
+        self, session: Session, request: Request, needs: Sequence[Need], answer: Future[Fields | Framed]
+    ) -> Future[Fields | Framed]:
+        """Return an answer that waits for others, such as members of a group, refused if the right is gone by then."""
+        asked: Future[Fields | Framed] = answer.get_loop().create_future()
+        version = self._access.version
+
+        def finish(done: Future[Fields | Framed]) -> None:
+            if asked.done():
+                return
+            if done.cancelled():
+                asked.cancel()
+            elif (error := done.exception()) is not None:
+                asked.set_exception(error)
+            else:
+                refused = (self._refusal(session, request, one) for one in needs if isinstance(one, RequestNeed))
+                gone = None if self._access.version == version else next(filter(None, refused), None)
+                asked.set_result(done.result() if gone is None else gone)
+
+        answer.add_done_callback(finish)
+        return asked
+
+    def _without(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Fields:
+        rows = fields.get(need.answered, ())
+        told = [row for row in rows if self.allows(principal, need.right, need.kind, row[need.name])]
+        return {**fields, need.answered: told}
+
+
+def _with_rows(name: str, rows: Sequence[Row], fields: Fields) -> Fields:
+    return {**fields, name: [*fields.get(name, ()), *rows]}
+
+
+def _changed(answer: Answer, change: Callable[[Fields], Fields]) -> Answer:
+    if isinstance(answer, Framed):
+        raise TypeError("an answer that is encoded by hand has no fields; its handler asks for rights")
+    if isinstance(answer, Mapping):
+        return change(answer)
+    return _change_later(answer, change)
+
+
+async def _change_later(answer: Awaitable[Any], change: Callable[[Fields], Fields]) -> Fields:
+    found: Any = await answer
+    while isinstance(found, Awaitable | Coroutine):
+        found = await found
+    return change(found)
+
+
+def _always(needs: Sequence[Need], request: Request) -> Sequence[Need]:
+    return needs
