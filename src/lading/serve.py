@@ -39,7 +39,6 @@ from .metrics import Gauge, Histogram, Metrics
 from .model.errors import Refusal
 from .model.protocol import EndpointSpec
 from .model.version import __version__
-from .open_files import open_files_limit, share_open_files
 from .owned_directory import lock_data_directory
 from .service_manager import ServiceManager
 from .settings import Settings
@@ -48,7 +47,6 @@ from .settings_sources import ENVIRONMENT_PREFIX
 if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.core.access import AccessControl
-    from .broker.core.settings import BrokerSettings
     from .broker.core.topology_changes import Change
     from .log.disk import Disk
     from .log.interface import Commit, Syncable
@@ -65,8 +63,16 @@ DURABILITY_WORDS: Final = {
 }
 
 
-def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[str] = ()) -> int:
+def run(
+    settings: Settings,
+    *,
+    output: str = "text",
+    exposed_secrets: Sequence[str] = (),
+    load: Callable[[], Settings] | None = None,
+) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+
+    ``load`` reads the settings again, at SIGHUP; without it they stay.
 
     ``exposed_secrets`` are keys of settings that were given as arguments and should not have been.
 
@@ -87,7 +93,8 @@ def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[s
                 "put the token into a file (%s_file) or the environment (%s)",
                 key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
             )  # fmt: skip
-        runner.run(serve(settings, output=output))
+        logging.getLogger().setLevel(settings.log_level.upper())
+        runner.run(serve(settings, output=output, load=load))
     return 0
 
 
@@ -118,6 +125,7 @@ async def serve(
     announce: Callable[[str], None] | None = None,
     disk: Disk | None = None,
     commit: Commit | None = None,
+    load: Callable[[], Settings] | None = None,
 ) -> None:
     """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
 
@@ -128,7 +136,8 @@ async def serve(
     stopped, reload, manager = asyncio.Event(), asyncio.Event(), ServiceManager()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, _on_hangup(stopped, reload, manager))
+    reloads: list[Callable[[], None]] = [reload.set]
+    loop.add_signal_handler(signal.SIGHUP, _on_hangup(stopped, reloads, manager))
     log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
     metrics = Metrics()
     with contextlib.ExitStack() as closing:
@@ -137,6 +146,10 @@ async def serve(
         broker = closing.enter_context(_broker(settings, metrics, disk, commit))
         _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
+        if load is not None:
+            from .endpoints.base.broker_settings import SettingsReload
+
+            reloads.insert(0, SettingsReload(services, load).reload)
         # all of them before one starts: what is wrong in the settings is found while the loop has nothing to undo
         endpoints: list[Endpoint] = [resolve_name(_spec(name).factory)(services, name) for name in listeners]
         for endpoint, listener in zip(endpoints, listeners.values(), strict=True):
@@ -160,7 +173,9 @@ async def serve(
     log.info("stopped")
 
 
-def _on_hangup(stopped: asyncio.Event, reload: asyncio.Event, manager: ServiceManager) -> Callable[[], None]:
+def _on_hangup(
+    stopped: asyncio.Event, reloads: Sequence[Callable[[], None]], manager: ServiceManager
+) -> Callable[[], None]:
     """Return what SIGHUP does: what can be is read again, unless the terminal of a broker was closed, which ends it."""
     is_in_terminal = os.isatty(0)
 
@@ -168,9 +183,10 @@ def _on_hangup(stopped: asyncio.Event, reload: asyncio.Event, manager: ServiceMa
         if is_in_terminal and not os.isatty(0):
             stopped.set()
         else:
-            log.info("SIGHUP: looking at certificates")
+            log.info("SIGHUP: reading settings and certificates again")
             manager.tell_reloading()
-            reload.set()
+            for reload in reloads:
+                reload()
 
     return on_hangup
 
@@ -196,6 +212,7 @@ def _spec(name: str) -> EndpointSpec:
 def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Commit | None) -> Iterator[Broker]:
     """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
     from .broker.broker import Broker
+    from .endpoints.base.broker_settings import to_broker_settings
     from .log.group_commit import GroupCommit, WriteOnly
 
     loop = asyncio.get_running_loop()
@@ -204,7 +221,7 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
     # thousands of partitions are objects that stay: looking through them again and again takes half of the start
     gc.disable()
     try:
-        broker = Broker.open(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
+        broker = Broker.open(settings.data, to_broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
         # else the first object made after this starts a search through all of them, before the ready line
         gc.freeze()
     finally:
@@ -224,34 +241,6 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
         if handle is not None:
             loop.remove_reader(handle)
         broker.stop()
-
-
-def _broker_settings(settings: Settings) -> BrokerSettings:
-    from .broker.core.settings import BrokerSettings
-
-    limits, retention = settings.broker, settings.retention
-    return BrokerSettings(
-        durability=settings.durability,
-        segment_bytes=settings.log.segment_bytes,
-        retention_age_us=None if retention.age_ms is None else retention.age_ms * 1_000,
-        retention_bytes=retention.size_bytes,
-        retention_check_us=retention.check_ms * 1_000,
-        retention_mark_us=None if retention.mark_ms is None else retention.mark_ms * 1_000,
-        partitions_per_topic_max=limits.partitions_per_topic_max,
-        open_files_max=share_open_files(open_files_limit(), settings.log.open_files_max).log_files,
-        unsynced_bytes_max=limits.unsynced_bytes_max,
-        position_flush_us=limits.position_flush_ms * 1_000,
-        session_timeout_us=limits.session_timeout_ms * 1_000,
-        session_timeout_us_min=limits.member_session_min_ms * 1_000,
-        rebalance_delay_us=limits.rebalance_delay_ms * 1_000,
-        group_members_max=limits.group_members_max,
-        member_metadata_bytes_max=limits.member_metadata_bytes_max,
-        groups_metadata_bytes_max=limits.groups_metadata_bytes_max,
-        group_assignment_bytes_max=limits.group_assignment_bytes_max,
-        transaction_timeout_us=limits.transaction_timeout_ms * 1_000,
-        transaction_memory_us=limits.transaction_memory_ms * 1_000,
-        writers_per_partition_max=limits.writers_per_partition_max,
-    )
 
 
 class _TimedCommit:

@@ -134,6 +134,8 @@ class Settings(Section):
     """Threads for work too long for the event loop: filters, decompression, cross-dialect reads."""
     log_format: LogFormat = "text"
     """Lines on standard error: ``text`` for people, ``json`` with one object a line."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lines below this level are not written."""
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
     """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
     endpoints: EndpointSettings = EndpointSettings()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.core.settings import BrokerSettings
+from lading.endpoints.base.broker_settings import to_broker_settings
 from lading.model.errors import SettingError
-from lading.serve import _broker_settings
 from lading.settings import Address, EndpointSettings, parse_address
 from lading.settings_loading import keys, load
 
@@ -141,9 +141,9 @@ def test_the_bounds_of_kafka_groups_can_be_set() -> None:
     bounds = {"group_members_max": 7, "member_metadata_bytes_max": 2048, "groups_metadata_bytes_max": 4096,
               "group_assignment_bytes_max": 8192}  # fmt: skip
     loaded = load(None, [f"broker.{name}={value}" for name, value in bounds.items()])
-    served = _broker_settings(loaded.settings)
+    served = to_broker_settings(loaded.settings)
     assert {name: getattr(served, name) for name in bounds} == bounds
-    unset, default = _broker_settings(load(None, []).settings), BrokerSettings()
+    unset, default = to_broker_settings(load(None, []).settings), BrokerSettings()
     assert {name: getattr(unset, name) for name in bounds} == {name: getattr(default, name) for name in bounds}
 
 

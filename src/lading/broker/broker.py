@@ -237,6 +237,12 @@ class Broker:
         if partition.read_waiters:
             partition.notify_readers()
 
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """Go on with other settings, as far as the parts take them while they run."""
+        self.settings = settings
+        for component in self._components:
+            component.on_settings_changed(settings)
+
     @property
     def on_due(self) -> Callable[[], None]:
         """Called when ``tick`` should be called in 50 ms, and not when the last one said."""

@@ -66,4 +66,11 @@ def serve(
         sets.append(f"endpoints.admin.token_file={token_file}")
     loaded = load_settings(config, sets)
     exposed = [key for key, origin in sorted(loaded.origins.items()) if is_secret(key) and origin == ARGUMENT]
-    raise typer.Exit(server.run(loaded.settings, output=output.value, exposed_secrets=exposed))
+    raise typer.Exit(
+        server.run(
+            loaded.settings,
+            output=output.value,
+            exposed_secrets=exposed,
+            load=lambda: load_settings(config, sets).settings,
+        )
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from .callbacks import ignore
+from .settings import BrokerSettings
 from .topology import Partition, Topic
 
 SOON_US: Final = 0
@@ -40,6 +41,9 @@ class Component:
 
     def on_synced(self, partition: Partition) -> None:
         """Note that the partition's log has synced, or failed to; called at every sync."""
+
+    def on_settings_changed(self, settings: BrokerSettings) -> None:
+        """Take other settings; what a part keeps only in other objects stays as it was at the start."""
 
     def tick(self, now_us: int) -> None:
         """Do what is due; what it raises is counted, and the next tick tries again."""

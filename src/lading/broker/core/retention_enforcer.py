@@ -8,7 +8,7 @@ from ...clock import Dates
 from ...log.retention import AgeClock
 from . import retention
 from .attempts import Attempts
-from .component import Component
+from .component import SOON_US, Component
 from .counters import Counters
 from .settings import BrokerSettings
 from .topology import Partition
@@ -36,6 +36,11 @@ class RetentionEnforcer(Component):
         self._mark_active = mark_active
         self._age_clock = AgeClock()
         self._due_us = now_us + settings.retention_check_us
+
+    def on_settings_changed(self, settings: BrokerSettings) -> None:
+        """Check by them at the next tick."""
+        self._settings, self._due_us = settings, SOON_US
+        self.on_due()
 
     def tick(self, now_us: int) -> None:
         """Enforce retention when a check is due."""

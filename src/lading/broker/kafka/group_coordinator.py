@@ -58,6 +58,10 @@ class KafkaGroupCoordinator(Component):
         # on_due is set after this
         self._rebalancer = GroupRebalancer(settings.rebalance_delay_us, lambda: self.on_due())
 
+    def on_settings_changed(self, settings: BrokerSettings) -> None:
+        """Members that are there stay; who joins is measured by the new limits."""
+        self._settings = settings
+
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
         for row in self._catalog.groups():

@@ -1,0 +1,100 @@
+"""What the settings file says, as the broker takes it: at the start, and again at SIGHUP as far as that is possible."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...broker.core.settings import BrokerSettings
+from ...model.errors import LocalError
+from ...open_files import open_files_limit, share_open_files
+from ...settings import Settings
+from .services import Services
+
+log = logging.getLogger("lading")
+
+RELOADED: Final = frozenset(
+    {
+        "log_level",
+        "retention.age_ms", "retention.size_bytes", "retention.check_ms", "retention.mark_ms",
+        "broker.group_members_max", "broker.member_metadata_bytes_max", "broker.groups_metadata_bytes_max",
+        "broker.group_assignment_bytes_max", "broker.member_session_min_ms",
+    }
+)  # fmt: skip
+"""Settings that hold at once when SIGHUP has them read again; docs/reference/settings.md lists them."""
+
+
+def to_broker_settings(settings: Settings) -> BrokerSettings:
+    """Return the part of the settings that the broker takes, in its units."""
+    limits, retention = settings.broker, settings.retention
+    return BrokerSettings(
+        durability=settings.durability,
+        segment_bytes=settings.log.segment_bytes,
+        retention_age_us=None if retention.age_ms is None else retention.age_ms * 1_000,
+        retention_bytes=retention.size_bytes,
+        retention_check_us=retention.check_ms * 1_000,
+        retention_mark_us=None if retention.mark_ms is None else retention.mark_ms * 1_000,
+        partitions_per_topic_max=limits.partitions_per_topic_max,
+        open_files_max=share_open_files(open_files_limit(), settings.log.open_files_max).log_files,
+        unsynced_bytes_max=limits.unsynced_bytes_max,
+        position_flush_us=limits.position_flush_ms * 1_000,
+        session_timeout_us=limits.session_timeout_ms * 1_000,
+        session_timeout_us_min=limits.member_session_min_ms * 1_000,
+        rebalance_delay_us=limits.rebalance_delay_ms * 1_000,
+        group_members_max=limits.group_members_max,
+        member_metadata_bytes_max=limits.member_metadata_bytes_max,
+        groups_metadata_bytes_max=limits.groups_metadata_bytes_max,
+        group_assignment_bytes_max=limits.group_assignment_bytes_max,
+        transaction_timeout_us=limits.transaction_timeout_ms * 1_000,
+        transaction_memory_us=limits.transaction_memory_ms * 1_000,
+        writers_per_partition_max=limits.writers_per_partition_max,
+    )
+
+
+class SettingsReload:
+    """Reads the settings again; what cannot change while the broker runs is told and stays as it is."""
+
+    def __init__(self, services: Services, load: Callable[[], Settings]) -> None:
+        """``load`` reads file, environment and options as the start did; it raises LocalError."""
+        self._services = services
+        self._load = load
+
+    def reload(self) -> None:
+        """Apply what has changed; if the settings are invalid, say so and keep all of the old ones."""
+        try:
+            wanted = _flatten(self._load().model_dump())
+        except (LocalError, OSError) as error:
+            log.error("SIGHUP: %s; all settings stay as they are", error)
+            return
+        now = _flatten(self._services.settings.model_dump())
+        changed = {key for key in now.keys() | wanted.keys() if now.get(key) != wanted.get(key)}
+        applied = sorted(changed & RELOADED)
+        if applied:
+            self._apply({key: wanted[key] for key in applied})
+            log.info("SIGHUP: changed %s", ", ".join(applied))
+        if kept := sorted(changed - RELOADED):
+            log.warning("SIGHUP: restart the broker to change %s", ", ".join(kept))
+
+    def _apply(self, values: Mapping[str, Any]) -> None:
+        settings = self._services.settings
+        for key, value in values.items():
+            section, _, name = key.rpartition(".")
+            if section:
+                inner = getattr(settings, section).model_copy(update={name: value})
+                settings = settings.model_copy(update={section: inner})
+            else:
+                settings = settings.model_copy(update={name: value})
+        self._services.settings = settings
+        self._services.broker.change_settings(to_broker_settings(settings))
+        logging.getLogger().setLevel(settings.log_level.upper())
+
+
+def _flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            found |= _flatten(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
