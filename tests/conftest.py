@@ -14,6 +14,7 @@ import pytest
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 from lading import testing
+from tests import forked_broker
 from tests.interop import kafka_broker, shared_kafka
 
 
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # sources are compiled once, not in each of the processes that tests start
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    testing.launch = forked_broker.launch
     if not shared_kafka.PROCESS:
         shared_kafka.begin()
 

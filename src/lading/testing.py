@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,8 @@ STALLED_EXIT_CODES = (70, -signal.SIGALRM)
 """Those of a broker that its own watchdog ended."""
 STOPPING = "stopping after the requests in flight"
 """What a broker logs when it has heard the signal."""
+launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+"""How a process is started."""
 
 
 @dataclass(slots=True)
@@ -183,9 +185,7 @@ def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s
             command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     began = time.monotonic()
     with log_file.open("wb") as stderr:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment
-        )
+        process = launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment)
     line = _first_line(process, began + timeout_s)
     if not line:
         if process.poll() is None:

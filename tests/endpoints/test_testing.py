@@ -141,10 +141,12 @@ def test_a_broker_that_hangs_under_a_test_ends_by_itself_and_is_told(tmp_path: P
     assert running.stop() == STALLED_EXIT_CODE
 
 
-def test_brokers_of_tests_have_a_watchdog_with_little_patience() -> None:
+def test_brokers_of_tests_have_a_watchdog_with_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     def arguments(broker: testing.Running) -> bytes:
         return Path(f"/proc/{broker.pid}/cmdline").read_bytes()
 
+    # a fork has the arguments of what it was forked from
+    monkeypatch.setattr(testing, "launch", subprocess.Popen)
     with testing.broker() as broker:
         assert f"broker.stall_timeout_ms={testing.HANG_S * 1_000:.0f}".encode() in arguments(broker)
     with (

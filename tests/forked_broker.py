@@ -1,0 +1,191 @@
+"""Brokers of tests as forks of one process that has imported everything.
+
+A start of ``lading serve`` takes most of a second of CPU for imports and half of one for kernels, and a run of the
+tests starts some hundreds. Each process of tests has one warm process instead, and ``testing.start`` has it fork: the
+child runs the same command line as a process of its own, with the environment, directory and pipes that it would have
+had, and is a child of the process of tests, so that ``Popen`` waits for it as for any other. ``LADING_TEST_FORK=0``
+starts every broker afresh, and so does a start whose environment may change what was imported.
+``tests/endpoints/test_serve.py`` starts the command itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, ClassVar
+
+READ_WHEN_STARTED = (
+    "LADING_",
+    "PYTEST_",
+    "SPARK",
+    "PYSPARK",
+    "JDK_",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_",
+    "COLUMNS",
+    "TMPDIR",
+)
+"""What may differ between the environments of the warm process and of a broker: nothing looks at it before a start."""
+REQUEST_BYTES_MAX = 128 << 10
+PR_SET_CHILD_SUBREAPER = 36
+IMPORTED_LATER = (
+    "lading.broker.core.maintenance",
+    "lading.broker.core.settings",
+    "lading.cli.connection",
+    "lading.dialects.kafka.validation_fallback",
+    "lading.endpoints.base.append_wait",
+    "lading.endpoints.kafka.server",
+    "lading.log.group_commit",
+    "lading.parent_pipe",
+    "lading.settings_loading",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+)
+"""What a broker imports only when it starts."""
+
+
+class ForkedBroker(subprocess.Popen[bytes]):
+    """A process that is forked from the warm one instead of executed."""
+
+    warm: ClassVar[_WarmProcess | None] = None
+
+    def _execute_child(self, *arguments: Any) -> None:
+        """See subprocess.Popen: sets ``pid``, closes the ends of pipes that are the child's."""
+        given = inspect.signature(subprocess.Popen._execute_child).bind(self, *arguments).arguments  # type: ignore[attr-defined]
+        cls = type(self)
+        if cls.warm is None:
+            cls.warm = _WarmProcess()
+        ends = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        self.pid = cls.warm.fork(given["args"], given["env"], (ends[0], ends[3], ends[5]))
+        self._child_created = True
+        self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+
+def launch(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
+    """Start a broker: by a fork where that makes no difference, else by executing the command."""
+    warm = ForkedBroker.warm
+    imported_with = os.environ if warm is None else warm.environment
+    same = _environment_read_early(streams["env"]) == _environment_read_early(imported_with)
+    if same and os.environ.get("LADING_TEST_FORK") != "0":
+        return ForkedBroker(command, **streams)
+    return subprocess.Popen(command, **streams)
+
+
+def _environment_read_early(environment: Any) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(READ_WHEN_STARTED)}
+
+
+class _WarmProcess:
+    """The process that forks, started for the first broker; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        self.environment = dict(os.environ)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forked_broker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1],
+            )  # fmt: skip
+
+    def fork(self, command: list[str], environment: dict[str, str], handles: tuple[int, int, int]) -> int:
+        """Return the id of a new child of this process."""
+        request = json.dumps(
+            {"command": command, "environment": dict(environment), "directory": str(Path.cwd())}
+        ).encode()
+        # the warm process forks twice, and what loses its parent becomes a child of a subreaper above it
+        prctl = ctypes.CDLL(None).prctl
+        with self._lock:
+            prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                socket.send_fds(self._socket, [request], handles)
+                return int(self._socket.recv(64))
+            finally:
+                prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _import_all() -> None:
+    """Import what a broker imports, as it does, and load its kernels."""
+    from lading import serve
+    from lading.dialects.kafka import requests, versions
+    from lading.dialects.protocols import ENDPOINTS
+    from lading.kernels import engine
+
+    importlib.import_module("lading.cli.main")
+    sys.meta_path.insert(0, serve._LeanImports())
+    importlib.import_module("lading.broker.broker")
+    for spec in ENDPOINTS.values():
+        resolve_name(spec.factory)
+    for name in IMPORTED_LATER:
+        importlib.import_module(name)
+    requests.load_codecs(versions.SERVED)
+    for home in engine.list_kernel_modules():
+        engine.load(home)
+
+
+def _fork_on_request(requests: socket.socket) -> list[str] | None:
+    """Fork until the process of tests is gone; returns in each broker, with its arguments."""
+    while True:
+        request, handles, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 3)
+        if not request:
+            return None
+        read, write = os.pipe()
+        middle = os.fork()
+        if middle:
+            for handle in (write, *handles):
+                os.close(handle)
+            os.waitpid(middle, 0)
+            # not before the one between them is gone: now the broker is a child of the process of tests
+            requests.send(os.read(read, 64))
+            os.close(read)
+            continue
+        if broker := os.fork():
+            os.write(write, str(broker).encode())
+            os._exit(0)
+        os.close(read)
+        os.close(write)
+        requests.close()
+        for number, handle in enumerate(handles):
+            os.dup2(handle, number)
+            os.close(handle)
+        asked = json.loads(request)
+        os.chdir(asked["directory"])
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        return list(asked["command"][3:])
+
+
+def main() -> None:
+    """Be the warm process; in each fork, be a broker."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    # Ctrl-C reaches the whole group: the process of tests stops its brokers, and this one ends with it
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _import_all()
+    gc.collect()
+    gc.freeze()
+    # OpenBLAS and jemalloc have threads too, and handlers for forks
+    if threading.active_count() > 1:
+        sys.exit(f"a process with threads cannot be forked, and what was imported started {threading.enumerate()}")
+    arguments = _fork_on_request(requests)
+    if arguments is None:
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    from lading.cli.main import main as lading
+
+    lading(arguments)
+
+
+if __name__ == "__main__":
+    main()
