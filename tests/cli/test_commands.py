@@ -99,6 +99,27 @@ def test_the_header_table(lading: Run) -> None:
     assert "carrier" not in rows
 
 
+def test_a_profile(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+    lading("topic", "create", "profiled")
+    nothing = lading("profile", broker.url, "profiled", code=2).stderr
+    assert nothing.count("\n") == 1 and "nothing to profile" in nothing
+    lading("message", "send", "profiled", "--lines", "-H", "n=12", "-H", "at=2024-05-01T12:00:00Z", stdin="a\nb\n")
+    page = tmp_path / "page.html"
+    said = lading("profile", broker.url, "profiled", "--html", str(page))
+    assert 'n = "bigint required"' in said.stdout and "2 messages of 'profiled'" in said.stderr
+    assert page.read_text().startswith("<!doctype html>")
+    document = json.loads(lading("profile", broker.url, "profiled", "-o", "json").stdout)
+    assert [(row["key"], row["bytes"], row["looks"]) for row in document["headers"]] == [
+        ("at", 44, {"timestamp": 1.0}), ("n", 6, {"integer": 1.0}),
+    ]  # fmt: skip
+    assert "[headers]" in document["contract"]
+    queue = f"nsq://{broker.endpoints['nsqlookupd_http']}"
+    document = json.loads(lading("profile", queue, "profiled", "--group", "look", "-n", "2", "-o", "json").stdout)
+    assert document["messages"] == 2
+    refused = lading("profile", broker.url, "profiled", "--html", str(tmp_path / "no" / "page.html"), code=2).stderr
+    assert "cannot be written" in refused
+
+
 def test_streams_and_topics(lading: Run) -> None:
     lading("stream", "create", "airlines", "--id", "7")
     lading("topic", "create", "airlines.arrivals", "-p", "3")

@@ -27,6 +27,7 @@ from . import (
     ingest,
     message,
     pipeline,
+    profile,
     quarantine,
     serve,
     spool,
@@ -61,6 +62,7 @@ app.add_typer(acl.app, cls=NearestGroup, name="acl", rich_help_panel="Broker")
 app.add_typer(message.app, cls=NearestGroup, name="message", rich_help_panel="Messages")
 app.add_typer(state.app, cls=NearestGroup, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)
+app.command("profile", rich_help_panel="Messages")(profile.profile)
 app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
 app.command("spool", rich_help_panel="Spark")(spool.spool)
 app.add_typer(pipeline.app, cls=NearestGroup, name="pipeline", rich_help_panel="Spark")

@@ -6,7 +6,9 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +28,7 @@ from .typed import convert_column
 KEYS_MAX: Final = 1000
 """More keys than these are counted together, so that a topic with made-up keys cannot fill the memory."""
 
+SIZES_MAX: Final = 4
 EXAMPLES_MAX: Final = 3
 EXAMPLE_BYTES_MAX: Final = 200
 _EXAMPLE_CHARACTERS: Final = 40
@@ -61,6 +64,8 @@ class KeyStatistics:
     duplicates: int = 0
     """Messages that hold the key more than once."""
     size_bytes: int = 0
+    value_sizes: set[int] = field(default_factory=set)
+    """Sizes of values in bytes, as long as they are few: SIZES_MAX of them mean many."""
     not_text: int = 0
     """Values without a number kind that are not UTF-8."""
     distinct: DistinctCount = field(default_factory=DistinctCount)
@@ -75,9 +80,14 @@ class KeyStatistics:
         self.empty += other.empty
         self.duplicates += other.duplicates
         self.size_bytes += other.size_bytes
+        self._note_sizes(other.value_sizes)
         self.not_text += other.not_text
         self.distinct.merge(other.distinct)
         self.examples = list(dict.fromkeys(self.examples + other.examples))[:EXAMPLES_MAX]
+
+    def _note_sizes(self, sizes: Iterable[int]) -> None:
+        if len(self.value_sizes) < SIZES_MAX:
+            self.value_sizes.update(islice(sizes, SIZES_MAX))
 
     @property
     def type(self) -> str:
@@ -185,6 +195,7 @@ def _count(one: KeyStatistics, entries: Entries, held: NDArray[Any], parents: ND
     one.nulls += int((~present).sum())
     one.empty += int((located.length == 0).sum())
     one.size_bytes += int(located.length[present].sum())
+    one._note_sizes(np.unique(located.length[present]).tolist())
     values = entries.value_array.take(pa.array(held))
     codes, counts = np.unique(located.kind[present], return_counts=True)
     for code, count in zip(codes.tolist(), counts.tolist(), strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,21 +62,27 @@ def profile_topic(
     return found
 
 
-def headers_section(statistics: HeaderStatistics, topic: str) -> str:
-    """Return the [headers] section of a pipeline file for these messages, with shares and examples as comments."""
+def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Mapping[str, Any]] | None = None) -> str:
+    """Return the [headers] section of a pipeline file for these messages, with shares and examples as comments.
+
+    ``rows`` are those of a profile, whose ``proposed`` declarations it takes.
+    """
     lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {statistics.messages:,} messages of {json.dumps(topic)}"]
     taken = {name.lower() for name in FIELD_TYPES}
-    for row in statistics.rows():
+    for row in statistics.rows() if rows is None else rows:
         name = row["key"]
         while name.lower() in taken:
             name = f"header_{name}"
         taken.add(name.lower())
         always = row["messages"] == statistics.messages and not row["nulls"]
+        declared = row.get("proposed") or {"type": row["type"], "required": always}
+        words = [declared["type"], *([declared["encoding"]] if "encoding" in declared else [])]
         if name == row["key"] and field_meant(name, FIELD_TYPES) is None:
-            value = json.dumps(row["type"] + (" required" if always else ""))
+            value = json.dumps(" ".join([*words, *(["required"] if always else [])]))
         else:
             required = ", required = true" if always else ""
-            value = f'{{ type = "{row["type"]}", from = {toml_text(row["key"])}{required} }}'
+            encoding = f', encoding = "{declared["encoding"]}"' if "encoding" in declared else ""
+            value = f'{{ type = "{declared["type"]}"{encoding}, from = {toml_text(row["key"])}{required} }}'
         line = f"{toml_key(name)} = {value}"
         lines.append(f"{line:<{COMMENT_AT}}# {_comment(row)}")
     if statistics.other_occurrences:
@@ -142,7 +148,7 @@ def _share(count: int, messages: int) -> str:
     return f"{share:.1f} %" if 0.1 <= share <= 99.9 or share in (0, 100) else f"{count:,}"
 
 
-def _comment(row: dict[str, Any]) -> str:
+def _comment(row: Mapping[str, Any]) -> str:
     facts = [f"{row['share']:.1f} %", row["kinds"]]
     facts += [f"{row[name]:,} {name}" for name in ("nulls", "empty", "duplicates") if row[name]]
     return ", ".join(facts) + (f"; {row['examples']}" if row["examples"] else "")

@@ -1,0 +1,82 @@
+"""``lading profile``: what the headers of a topic hold and weigh, how that changes, and a contract for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import AsOutput, States, Where
+from .output import Output, meter, print_document, print_note, print_table
+
+COLUMNS = {
+    "key": "header", "looks": "looks like", "kinds": "kinds", "share": "share %", "change": "change", "nulls": "null",
+    "empty": "empty", "duplicates": "repeated", "distinct": "distinct", "bytes": "bytes",
+    "bytes_share": "of all bytes %", "examples": "examples",
+}  # fmt: skip
+HEAVIEST = {
+    "partition": "partition", "offset": "offset", "header_bytes": "bytes of headers", "headers": "headers",
+    "payload_bytes": "payload",
+}  # fmt: skip
+
+
+def profile(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="A lading://, iggy://, kafka:// or nsq:// URL, or a data directory.")
+    ],
+    topic: str,
+    where: Where = None,
+    states: States = "available",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="The channel to read a queue (nsq://) with, which consumes.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Profile the headers of a topic: kinds, looks, frequency, bytes, change over time, heaviest messages, a contract.
+
+    Examples:
+
+        lading profile kafka://127.0.0.1:9092 flights --html flights.html
+
+        lading profile ./data flights --limit 100000 --output json
+    """
+    from ..model.errors import LocalError
+    from ..pipeline.contract import headers_section
+    from ..pipeline.profile import read_profile
+    from ..pipeline.profile_page import describe_looks, draw_line, profile_page
+    from .connection import open_source
+    from .output import format_size
+
+    total = None
+    with open_source(source) as transport:
+        parts = transport.topic(topic).partitions
+    if group is None:
+        total = sum(part.end_offset - part.first_offset for part in parts)
+        total = min(total, limit or total)
+    with meter("reading headers", total) as progress:
+        found = read_profile(
+            source, topic, group=group, where=where, states=states, limit=limit, on_rows=progress.advance
+        )
+    document = found.document(topic, source)
+    contract = headers_section(found.statistics, topic, document["headers"])
+    if html is not None:
+        try:
+            html.write_text(profile_page(document, contract))
+        except OSError as error:
+            raise LocalError(f"the page cannot be written to {html}: {error.strerror}; name another file") from None
+    if output is Output.JSON:
+        print_document({**document, "contract": contract})
+        return
+    rows = [
+        row | {"looks": describe_looks(row["looks"]), "change": draw_line(row["change"])} for row in document["headers"]
+    ]
+    print_table(rows, COLUMNS, output=output)
+    print_table(document["heaviest"], HEAVIEST, output=output, title="heaviest messages")
+    typer.echo(contract, nl=False)
+    print_note(
+        f"{document['messages']:,} messages of {topic!r} at {source}: {format_size(found.header_bytes)} of headers, "
+        f"{format_size(found.key_bytes)} of keys, {format_size(found.payload_bytes)} of payloads"
+    )

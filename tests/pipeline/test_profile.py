@@ -1,0 +1,157 @@
+"""Profiles: the same for every way to read a topic, counted as one would by hand, in bounded memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lading import Producer, testing
+from lading.columns.looks import count_looks, look_of_bytes
+from lading.model.errors import LocalError
+from lading.model.kinds import Kind
+from lading.pipeline.contract import drift, headers_section, profile_topic
+from lading.pipeline.profile import INTERVALS_MAX, TopicProfile, read_profile
+from lading.pipeline.profile_page import profile_page
+from lading.pipeline.settings import PipelineSettings
+
+COUNT = 120
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("look", "values"),
+    [
+        ("integer", ["0", "-17", "123456789012345678"]),
+        ("digits", ["007", "12345678901234567890"]),
+        ("decimal", ["1.5", "-0.25"]),
+        ("boolean", ["true", "False"]),
+        ("timestamp", ["2024-05-01T12:30:00Z", "2024-05-01 12:30", "2024-05-01T12:30:00.123+02:00"]),
+        ("date", ["2024-05-01"]),
+        ("uuid", ["123e4567-e89b-12d3-a456-426614174000"]),
+        ("trace id", [TRACE, "4bf92f3577b34da6a3ce929d0e0e4736", "a3ce929d0e0e4736"]),
+        ("json", ['{"a": 1}', "[1,\n2]"]),
+        ("text", ["UA", "1,5", " 1", "+1", "4bf92"]),
+        ("empty", [""]),
+    ],
+)
+def test_looks_of_texts(look: str, values: list[str]) -> None:
+    assert count_looks("h", Kind.RAW, pa.array([value.encode() for value in values])) == {look: len(values)}
+
+
+def test_looks_of_bytes_and_kinds() -> None:
+    guid = bytes.fromhex("123e4567e89b42d3a456426614174000")
+    assert look_of_bytes("__value_schema_id", b"\0" + struct.pack(">i", 7)) == "schema id"
+    assert look_of_bytes("x", b"\1" + guid) == "schema id"
+    assert look_of_bytes("lag", struct.pack(">i", 5)) == look_of_bytes("lag", struct.pack(">q", -5)) == "big-endian int"
+    assert look_of_bytes("x", guid) == "uuid"
+    assert (look_of_bytes("trace_id", b"\xff" * 16), look_of_bytes("span", b"\x81" * 8)) == ("trace id", "trace id")
+    assert look_of_bytes("x", b"\x81\x02\x03") == "binary"
+    mixed = pa.array([struct.pack(">i", 5), b"text", b""])
+    assert count_looks("x", Kind.RAW, mixed) == {"big-endian int": 1, "text": 1, "empty": 1}
+    assert count_looks("x", Kind.UINT16, pa.array([b"\1\0"])) == {"integer": 1}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[testing.Running, Path]]:
+    directory = tmp_path_factory.mktemp("profile") / "data"
+    with testing.broker(data_dir=directory) as running:
+        with Producer(running.url) as producer:
+            for number in range(COUNT):
+                headers: list[tuple[str, Any]] = [
+                    ("seat", str(number)),
+                    ("day", b"2024-05-01"),
+                    ("lag", struct.pack(">i", number)),
+                ]
+                headers += [("via", "ORD"), ("via", "D" * number)] if number % 2 else []
+                headers += [("trace", None)] if number % 10 == 0 else []
+                producer.send(
+                    "flights",
+                    b"x" * 10,
+                    key=b"k",
+                    headers=headers,
+                    timestamp=1_700_000_000_000_000 + number * 3_600_000_000,
+                )
+        yield running, directory
+
+
+def test_a_profile_is_the_same_however_the_topic_is_read(broker: tuple[testing.Running, Path]) -> None:
+    running, directory = broker
+    found = read_profile(running.url, "flights")
+    rows = {row["key"]: row for row in found.rows()}
+    value_bytes = sum(3 + number for number in range(COUNT) if number % 2)
+    assert rows["via"]["bytes"] == value_bytes + 3 * COUNT
+    assert (rows["via"]["share"], rows["via"]["duplicates"]) == (50.0, COUNT // 2)
+    assert (rows["seat"]["looks"], rows["day"]["looks"], rows["lag"]["looks"]) == (
+        {"integer": 1.0}, {"date": 1.0}, {"big-endian int": 1.0},
+    )  # fmt: skip
+    assert (rows["trace"]["nulls"], rows["trace"]["looks"]) == (COUNT // 10, {})
+    assert found.header_bytes == sum(row["bytes"] for row in rows.values())
+    assert rows["via"]["bytes_share"] == pytest.approx(100 * rows["via"]["bytes"] / (found.header_bytes + 11 * COUNT))
+    last = found.heaviest_first()[0]
+    # seat119, day2024-05-01, lag and four bytes, viaORD, via and 119 times D
+    assert (last.offset, last.header_bytes, last.headers) == (COUNT - 1, 7 + 13 + 7 + 6 + 122, 5)
+    assert [one.offset for one in found.heaviest_first()] == list(range(COUNT - 1, COUNT - 21, -2))
+    others = {
+        "kafka": f"kafka://{running.endpoints['kafka']}", "iggy": f"iggy://{running.endpoints['iggy_tcp']}",
+        "directory": str(directory),
+    }  # fmt: skip
+    for name, url in others.items():
+        theirs = {row["key"]: row for row in read_profile(url, "flights").rows()}
+        for column in ("messages", "duplicates", "nulls", "bytes", "looks", "change"):
+            assert {key: row[column] for key, row in theirs.items()} == {
+                key: row[column] for key, row in rows.items()
+            }, (name, column)
+    assert read_profile(running.url, "flights", limit=7).statistics.messages == 7
+    assert read_profile(running.url, "flights", where="offset < 5").statistics.messages == 5
+
+
+def test_time_is_cut_into_few_intervals(broker: tuple[testing.Running, Path]) -> None:
+    found = read_profile(broker[0].url, "flights")
+    assert 1 < len(found.intervals) <= INTERVALS_MAX
+    assert sum(found.intervals.values()) == COUNT
+    assert sum(found.by_interval["via"].values()) == COUNT // 2
+    # one far away makes intervals longer, and loses none
+    early = pa.record_batch({
+        "partition": pa.array([0], pa.int32()), "offset": [0],
+        "timestamp": pa.array([0], pa.timestamp("us", tz="UTC")),
+        "key": pa.array([None], pa.binary()), "payload": pa.array([b""]),
+        "headers": pa.array([[]], pa.list_(pa.struct([("key", pa.string()), ("kind", pa.int8()), ("value", pa.binary())]))),
+    })  # fmt: skip
+    found.add(early)
+    assert len(found.intervals) <= INTERVALS_MAX
+    assert sum(found.intervals.values()) == COUNT + 1
+
+
+def test_the_proposed_contract_holds(broker: tuple[testing.Running, Path], tmp_path: Path) -> None:
+    found = read_profile(broker[0].url, "flights")
+    document = found.document("flights", broker[0].url)
+    section = headers_section(found.statistics, "flights", document["headers"])
+    for line in (
+        'seat = "bigint required"',
+        'day = "date required"',
+        'lag = "int be required"',
+        'via = "array<string>"',
+    ):
+        assert line in section
+    page = profile_page(document, section)
+    assert "<svg" in page and "heaviest" in page.lower() and "array&lt;string&gt;" in page
+    file = tmp_path / "flights.toml"
+    source = f'[source]\nfrom = "{broker[0].url}"\ntopic = "flights"\n[good]\nto = "parquet:./good"\n'
+    file.write_text(source + section)
+    contract = PipelineSettings.load(file).contract
+    assert drift(profile_topic(broker[0].url, "flights", contract=contract), contract) == []
+
+
+def test_nothing_to_profile(broker: tuple[testing.Running, Path]) -> None:
+    running = broker[0]
+    with pytest.raises(LocalError, match="holds no messages that match offset > 1000, so there is nothing to profile"):
+        read_profile(running.url, "flights", where="offset > 1000")
+    queue = f"nsq://{running.endpoints['nsqlookupd_http']}"
+    with pytest.raises(LocalError, match="--group NAME"):
+        read_profile(queue, "flights")
+    assert TopicProfile().rows() == []
