@@ -12,6 +12,7 @@ import pytest
 
 from lading import Producer, testing
 from lading.columns.looks import count_looks, look_of_bytes
+from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import LocalError
 from lading.model.kinds import Kind
 from lading.pipeline.contract import drift, headers_section, profile_topic
@@ -120,7 +121,7 @@ def test_time_is_cut_into_few_intervals(broker: tuple[testing.Running, Path]) ->
         "partition": pa.array([0], pa.int32()), "offset": [0],
         "timestamp": pa.array([0], pa.timestamp("us", tz="UTC")),
         "key": pa.array([None], pa.binary()), "payload": pa.array([b""]),
-        "headers": pa.array([[]], pa.list_(pa.struct([("key", pa.string()), ("kind", pa.int8()), ("value", pa.binary())]))),
+        "headers": pa.array([[]], HEADERS_TYPE),
     })  # fmt: skip
     found.add(early)
     assert len(found.intervals) <= INTERVALS_MAX
