@@ -25,12 +25,14 @@ from lading.dialects.iggy_classic.primitives import (
     by_key,
     to_partition,
 )
+from lading.dialects.json import commands
 from lading.dialects.json.commands import encode_answer, identifier, parse_body, parse_query
 from lading.dialects.json.errors import BodyError, error_document
 from lading.dialects.json.messages import encode_polled, parse_send
+from lading.dialects.json.releases import JSON_RELEASES
 from lading.model.batch import SCHEMA
 from lading.model.errors import CorruptError, LadingError, MalformedMessage, Reason, Refusal
-from lading.model.kinds import KIND_BY_WORD
+from lading.model.kinds import KIND_BY_WORD, Kind
 from lading.model.state import STATE_BY_WORD
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -356,3 +358,21 @@ def test_consumer_id_by_either_name_and_form() -> None:
     assert parse_query(c.GetOffset, {"consumer_id": "7"}, stream=1, topic=1).consumer == SEVEN
     with pytest.raises(BodyError):
         parse_body(c.StoreOffset, b'{"id":"seven","offset":3}', stream=1, topic=1)
+
+
+@pytest.mark.parametrize("queries", [commands.QUERIES, JSON_RELEASES["0.9"].queries])
+def test_java_s_names_of_a_polling_strategy(queries: commands.Parts) -> None:
+    """As its SDK 0.7.0 was seen to ask."""
+    said = "consumer_id=1&partition_id=1&strategy_kind=Last&strategy_value=7&count=10&auto_commit=false"
+    poll = parse_query(c.PollMessages, dict(parse_qsl(said)), queries, stream="s", topic="t")
+    assert poll.strategy == Strategy(PollingKind.LAST, 7)
+
+
+def test_a_send_with_headers_by_key_and_the_id_in_a_header() -> None:
+    """As Java's SDK 0.6.0, and the crates 0.7 and 0.8, write a message: in the form in which they poll it."""
+    headers = {"a": {"kind": "int32", "value": "AQAAAA=="}}
+    message = {"header": {"id": 5, "checksum": 0}, "payload": "YQ==", "user_headers": headers}
+    body = json.dumps({"partitioning": {"kind": "balanced", "value": "", "size": 2}, "messages": [message]})
+    batch = parse_send(body.encode()).batch
+    assert batch["id"].to_pylist() == [(5).to_bytes(16, "little")]
+    assert batch["headers"].to_pylist() == [[{"key": "a", "kind": int(Kind.INT32), "value": b"\1\0\0\0"}]]

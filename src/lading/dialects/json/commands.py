@@ -40,6 +40,18 @@ Parts = Mapping[type[Any], tuple[Part, ...]]
 _CONSUMER: Final = Part("consumer", ("id", "consumer_id"), ID_TEXT, 0)
 _PARTITIONS: Final = Part("partitions_count", ("partitions_count",), U32)
 
+_POLLING_KINDS: Final = word({kind.name.lower(): kind for kind in PollingKind})
+# Java's SDK 0.6 and 0.7 says strategy_kind and strategy_value, and words such as First. A server that reads over those
+# answers each of its polls with the first messages
+_KIND: Final = Form(_POLLING_KINDS.of, lambda text: _POLLING_KINDS.from_text(text[:1].lower() + text[1:]))
+READING: Final[tuple[Part, ...]] = (
+    Part("kind", ("kind", "strategy_kind"), _KIND, PollingKind.OFFSET),
+    Part("value", ("value", "strategy_value"), U64, 0),
+    Part("count", ("count",), U32, 10),
+    Part("auto_commit", ("auto_commit",), YES_OR_NO, False),
+)
+"""What a poll says in every release, beside its consumer and its partition."""
+
 BODIES: Final[Parts] = {
     c.CreateStream: (Part("stream_id", ("stream_id",), U32), Part("name", ("name",), TEXT)),
     c.CreateTopic: (Part("topic_id", ("topic_id",), U32), _PARTITIONS, Part("name", ("name",), TEXT)),
@@ -59,10 +71,7 @@ QUERIES: Final[Parts] = {
     c.PollMessages: (
         _CONSUMER,
         Part("partition_id", ("partition_id",), U32, 1),
-        Part("kind", ("kind",), word({kind.name.lower(): kind for kind in PollingKind}), PollingKind.OFFSET),
-        Part("value", ("value",), U64, 0),
-        Part("count", ("count",), U32, 10),
-        Part("auto_commit", ("auto_commit",), YES_OR_NO, False),
+        *READING,
     ),
 }
 """What the query of a request says, by command."""

@@ -106,9 +106,13 @@ def _message(message: Any, where: str) -> Row:
     payload = _base64(member(fields, "payload", where), f"{where}.payload")
     if not payload:
         raise MalformedMessage(f"{where} has an empty payload", reason=Reason.EMPTY_PAYLOAD)
-    id_ = _id(fields.get("id", 0), f"{where}.id")
+    # clients that write a message as they poll it have the id in its header
+    header = fields_of(fields.get("header") or Members(), f"{where}.header")
+    id_ = _id(fields.get("id", header.get("id", 0)), f"{where}.id")
     headers, listed = fields.get("headers"), fields.get("user_headers")
-    if listed is not None:
+    if isinstance(listed, Members):
+        found = _headers(listed, f"{where}.user_headers")
+    elif listed is not None:
         found = _listed_headers(form_of(listed, f"{where}.user_headers", list), f"{where}.user_headers")
     elif headers is not None:
         found = _headers(form_of(headers, f"{where}.headers", Members), f"{where}.headers")

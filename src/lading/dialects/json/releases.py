@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..iggy_classic import commands as c
 from ..iggy_classic import responses as r
-from ..iggy_classic.primitives import Identifier, PollingKind
+from ..iggy_classic.primitives import Identifier
 from ..iggy_classic.releases import BY_NAME, Release, guess_release
 from ..iggy_current.versions import SERVER_VERSION, SERVER_VERSION_NUMBER
 from .byte_sizes import SIZE, write_size
@@ -22,6 +22,7 @@ from .commands import (
     ANSWERS,
     BODIES,
     QUERIES,
+    READING,
     TRANSPORTS,
     Answers,
     Listed,
@@ -33,7 +34,7 @@ from .commands import (
     same,
     single,
 )
-from .documents import IDENTIFIER, TEXT, U32, U64, YES_OR_NO, Form, convert_form, optional, word
+from .documents import IDENTIFIER, TEXT, U32, U64, Form, convert_form, optional
 from .users import STATUS_WORDS, permissions_document, user_bodies
 
 _MICROSECONDS: Final = 1_000_000
@@ -107,17 +108,9 @@ def _partition(first: int) -> Part:
 def _positions(first: int) -> tuple[Parts, Parts]:
     """Return the bodies and the queries for polls and stored offsets, with partitions counted from ``first``."""
     place = (_CONSUMER, _partition(first))
-    kinds = word({kind.name.lower(): kind for kind in PollingKind})
-    poll = (
-        *place,
-        Part("kind", ("kind",), kinds, PollingKind.OFFSET),
-        Part("value", ("value",), U64, 0),
-        Part("count", ("count",), U32, 10),
-        Part("auto_commit", ("auto_commit",), YES_OR_NO, False),
-    )
     return (
         {c.StoreOffset: (*place, Part("offset", ("offset",), U64))},
-        {c.GetOffset: place, c.PollMessages: poll},
+        {c.GetOffset: place, c.PollMessages: (*place, *READING)},
     )
 
 
