@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import NAME, carry, restore
@@ -13,13 +12,13 @@ from lading.dialects.carrier.layout import TEXT_BYTES_MAX
 from lading.dialects.kafka.carrier_decoding import decode_located
 from lading.dialects.kafka.encode import RecordEncoder
 from lading.dialects.kafka.messages import decode_columns
-from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import LocalError, MalformedMessage
 from lading.model.scan_request import ScanRequest
 from lading.transports.fitting import fit_to_target
 from tests.dialects.kafka import run_of
 from tests.dialects.targets import TARGETS
 from tests.dialects.test_carrier import Row, batch_of, rows_of
+from tests.dialects.test_carrier_origin import origins_of, with_origins
 from tests.dialects.test_kafka_carrying import random_row, times_of
 
 ID = bytes(range(16))
@@ -82,10 +81,8 @@ def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:
 
 def test_the_largest_carrier_of_the_kernels_fits_their_room(half: str) -> None:
     headers = [(f"h{number}", 6, b"\0" * 4) for number in range(64)]
-    batch = batch_of([(ID, None, list(headers), b"x", 1_700_000_000_123_456)])
-    records = RecordEncoder.carrying(batch, times_of(batch))
-    assert records is not None
-    (read,) = decode_columns(run_of(bytes(records.encode(0, 1))))
-    assert len(read.columns["headers"][0].as_py()[-1]["value"]) == TEXT_BYTES_MAX
-    restored = restore(pa.RecordBatch.from_arrays([read.columns[name] for name in FIELDS], schema=SCHEMA))
-    assert rows_of(restored) == rows_of(batch)
+    batch = with_origins(batch_of([(ID, None, list(headers), b"x", 1_700_000_000_123_456)]), [7])
+    carried = carry(batch, TARGETS["kafka"]).batch
+    assert len(carried.column("headers")[0].as_py()[-1]["value"]) == TEXT_BYTES_MAX
+    restored = restore(with_origins(carried, [None]))
+    assert (rows_of(restored), origins_of(restored)) == (rows_of(batch), [7])

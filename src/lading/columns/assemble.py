@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..model.batch import SCHEMA
+from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
@@ -78,7 +78,7 @@ def assemble(
 
 def to_decoded(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     """Return a Batch as Decoded, with ``keys`` located in its headers, for ``assemble`` and filters."""
-    columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA.names}
+    columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA_WITH_ORIGIN.names}
     located = locate(_decoded(columns, "headers", "message field"), keys) if keys else {}
     return Decoded(batch.num_rows, columns, located)
 

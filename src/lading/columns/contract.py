@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..model.batch import FIELDS, SCHEMA
+from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
 from .field_names import near_miss_problem
 
@@ -51,7 +51,7 @@ SYNONYMS = {
 PLACE_FIELDS: dict[str, pa.DataType] = {"stream": pa.string(), "topic": pa.string(), "partition": pa.int32()}
 """Where a message was read from: constant within a batch, so no part of the Batch schema."""
 
-FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA}, **PLACE_FIELDS}
+FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA_WITH_ORIGIN}, **PLACE_FIELDS}
 
 
 class Encoding(StrEnum):
@@ -137,7 +137,7 @@ class Projection:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of what ``assemble`` makes of this projection."""
-        fields = {name: SCHEMA.field(name) for name in self.fields if name not in PLACE_FIELDS}
+        fields = {name: SCHEMA_WITH_ORIGIN.field(name) for name in self.fields if name not in PLACE_FIELDS}
         fields |= {name: pa.field(name, PLACE_FIELDS[name]) for name in self.fields if name in PLACE_FIELDS}
         fields |= {column.name: column.field for column in self.headers}
         return pa.schema([fields[name] for name in self.order])
@@ -149,7 +149,7 @@ class Projection:
         The headers are among them if a column has every value of a header.
         """
         wanted = {*self.fields, *(("headers",) if any(column.type == ARRAY for column in self.headers) else ())}
-        return tuple(field for field in FIELDS if field in wanted)
+        return tuple(field for field in SCHEMA_WITH_ORIGIN.names if field in wanted)
 
     @property
     def header_keys(self) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def parse_columns(text: str) -> Projection:
         name, *words = part
         order.append(name.text)
         if words:
-            if name.text in FIELDS:
+            if name.text in FIELD_TYPES and name.text not in PLACE_FIELDS:
                 raise SettingError(
                     f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
                     f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"

@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels.arena import Arena
-from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
+from lading.model.batch import HEADERS_TYPE, SCHEMA_WITH_ORIGIN
 from lading.model.kinds import Kind
 from lading.model.state import State
 
 Buffers = Sequence[pa.Buffer | None]
-_TYPES: Final = {field.name: field.type for field in SCHEMA}
+_TYPES: Final = {field.name: field.type for field in SCHEMA_WITH_ORIGIN}
 _from_buffers: Callable[..., pa.Array[Any]] = pa.Array.from_buffers
 
 
@@ -121,7 +121,7 @@ def assemble_columns(
     buffers = arena.buffers()
     columns: dict[str, pa.Array[Any]] = {}
     at = 0
-    for field in FIELDS:
+    for field in _TYPES:
         begin, at = at, at + len(sizes.get(field, ()))
         if field not in fields:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.model.batch import FIELDS, SCHEMA
+from lading.model.batch import FIELDS, ORIGIN_TIMESTAMP, schema_of_fields
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
@@ -58,13 +58,15 @@ def _has_carrier(portion: Decoded) -> bool:
 def _restored(decode_columns: DecodeColumns, run: Run, portion: Decoded, request: ScanRequest) -> Iterator[Decoded]:
     """Yield a portion with carriers with these undone, decoded whole first if it is not."""
     wholes: Iterable[Decoded] = (portion,)
-    if not portion.columns.keys() >= set(FIELDS):
+    needed = request.fields.intersection((ORIGIN_TIMESTAMP,)).union(FIELDS)
+    if not portion.columns.keys() >= needed:
         offsets: Any = portion.columns["offset"]
         span = offsets[0].as_py(), offsets[-1].as_py() + 1
-        wholes = decode_columns(run, ScanRequest(*span, max_rows=portion.count, max_bytes=_ALL_BYTES))
+        wholes = decode_columns(run, ScanRequest(*span, needed, max_rows=portion.count, max_bytes=_ALL_BYTES))
     for whole in wholes:
-        columns = [whole.columns[name] for name in FIELDS]
-        batch = restore(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        wanted = {name: batch.column(name) for name in FIELDS if name in request.fields}
+        schema = schema_of_fields(whole.columns)
+        columns = [whole.columns[name] for name in schema.names]
+        batch = restore(pa.RecordBatch.from_arrays(columns, schema=schema))
+        wanted = {name: batch.column(name) for name in batch.schema.names if name in request.fields}
         located = locate(batch.column("headers"), request.keys) if request.keys else {}
         yield Decoded(batch.num_rows, wanted, located)

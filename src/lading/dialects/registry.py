@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.model.batch import FIELDS, SCHEMA
+from lading.model.batch import schema_of_fields
 from lading.model.errors import LocalError
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
@@ -71,5 +71,9 @@ def decode(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
 
 
 def to_batch(decoded: Decoded) -> pa.RecordBatch:
-    """Return a Batch from columns that were decoded with all FIELDS; KeyError names the one that is missing."""
-    return pa.RecordBatch.from_arrays([decoded.columns[name] for name in FIELDS], schema=SCHEMA)
+    """Return a Batch from columns that were decoded with all FIELDS; KeyError names the one that is missing.
+
+    It has origin times if they were decoded too.
+    """
+    schema = schema_of_fields(decoded.columns)
+    return pa.RecordBatch.from_arrays([decoded.columns[name] for name in schema.names], schema=schema)

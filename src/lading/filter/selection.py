@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..model.batch import FIELDS
+from ..model.batch import FIELDS, SCHEMA_WITH_ORIGIN
 
 if TYPE_CHECKING:
     from ..columns.contract import Projection
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def select_fields(projection: Projection | None, condition: Filter | None, *others: str) -> frozenset[str]:
-    """Return the message fields that projection and condition read, and ``others``; all without a projection."""
+    """Return the message fields that projection and condition read, and ``others``; all FIELDS without a projection."""
     if projection is None:
         return frozenset(FIELDS)
     asked = {*projection.message_fields, *(condition.fields if condition else ()), *others}
-    return frozenset(asked.intersection(FIELDS))
+    return frozenset(asked.intersection(SCHEMA_WITH_ORIGIN.names))
 
 
 def select_keys(projection: Projection | None, condition: Filter | None) -> tuple[str, ...]:

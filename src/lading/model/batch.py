@@ -5,7 +5,8 @@ All decoding ends in this schema and all encoding starts from it. Column names a
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -31,3 +32,15 @@ SCHEMA = pa.schema(_FIELDS)
 """The Batch schema: offset, state, timestamp, id, checksum, key, headers, payload."""
 
 FIELDS: tuple[str, ...] = tuple(SCHEMA.names)
+
+ORIGIN_TIMESTAMP: Final = "origin_timestamp"
+SCHEMA_WITH_ORIGIN = pa.schema([*_FIELDS, pa.field(ORIGIN_TIMESTAMP, pa.timestamp("us", tz="UTC"))])
+"""The same with the time by the clock of the client that sent a message, which some generations of Iggy keep.
+
+A Batch has this column only if it was asked for; null: the message has no such time."""
+FIELDS_WITH_ORIGIN: Final = frozenset(SCHEMA_WITH_ORIGIN.names)
+
+
+def schema_of_fields(names: Container[str]) -> pa.Schema:
+    """Return the schema of a Batch by whether origin times are among the ``names`` of its columns."""
+    return SCHEMA_WITH_ORIGIN if ORIGIN_TIMESTAMP in names else SCHEMA

@@ -98,6 +98,8 @@ class Capabilities:
     time_step_us: int | None = 1
     """None: the server stamps its own time."""
     time_us_min: int = -(1 << 63)
+    origin_time: bool = False
+    """Whether a message has a second time, by the clock of the client that sent it."""
     binary_names: bool = True
     """Whether header names may be bytes that are not UTF-8."""
     typed_names: bool = False

@@ -35,7 +35,7 @@ from ..columns.contract import (
     refuse_near_miss,
     type_word,
 )
-from ..model.batch import SCHEMA
+from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
 
 HEADERS = ArrayType(
@@ -64,7 +64,12 @@ FIELD_TYPES: dict[str, DataType] = {
     "payload": BinaryType(),
 }
 PLACE_TYPES: dict[str, DataType] = {"stream": StringType(), "topic": StringType(), "partition": IntegerType()}
-KNOWN: dict[str, DataType] = {**PLACE_TYPES, **FIELD_TYPES, CHECKSUM_OK: BooleanType()}
+KNOWN: dict[str, DataType] = {
+    **PLACE_TYPES,
+    **FIELD_TYPES,
+    ORIGIN_TIMESTAMP: TimestampType(),
+    CHECKSUM_OK: BooleanType(),
+}
 """The types of all columns that are not headers, by name."""
 
 
@@ -81,7 +86,9 @@ def schema_of(projection: Projection) -> StructType:
     """Return the Spark schema of a projection, as in tables and the default read."""
     types = {name: KNOWN[name] for name in projection.fields}
     types |= {column.name: from_arrow_type(column.type) for column in projection.headers}
-    never_null = {name for name in projection.fields if name in PLACE_TYPES or not SCHEMA.field(name).nullable}
+    never_null = {
+        name for name in projection.fields if name in PLACE_TYPES or not SCHEMA_WITH_ORIGIN.field(name).nullable
+    }
     return StructType([StructField(name, types[name], name not in never_null) for name in projection.order])
 
 

@@ -11,14 +11,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..columns.contract import PLACE_FIELDS, Projection
-from ..model.batch import HEADER_TYPE, SCHEMA
+from ..model.batch import HEADER_TYPE, SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 
 HEADERS_TYPE: Final = pa.list_(pa.field("element", HEADER_TYPE, nullable=False))
 """The raw header column, with Spark's name for what is in a list."""
 FIELD_TYPES: Final[Mapping[str, pa.DataType]] = {
     **PLACE_FIELDS,
-    **{field.name: field.type for field in SCHEMA},
+    **{field.name: field.type for field in SCHEMA_WITH_ORIGIN},
     # Spark has no unsigned integers and no binary of a fixed size
     "checksum": pa.int64(),
     "id": pa.binary(),
@@ -36,7 +36,7 @@ def table_schema(projection: Projection) -> pa.Schema:
 
 
 def _may_be_null(field: str) -> bool:
-    return field not in PLACE_FIELDS and SCHEMA.field(field).nullable
+    return field not in PLACE_FIELDS and SCHEMA_WITH_ORIGIN.field(field).nullable
 
 
 def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.RecordBatch:

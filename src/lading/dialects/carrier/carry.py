@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...model.batch import ORIGIN_TIMESTAMP
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
@@ -29,7 +30,7 @@ from .encoding import (
     printable,
     split,
 )
-from .rows import Items, Row, items_of, replace_rows, rows_at, with_columns
+from .rows import Items, Row, items_of, replace_rows, rows_at, with_columns, without_origins
 from .targets import Losses, loses_kinds_only, losses, numpy_of, render_headers, size_bytes
 from .typed import with_typed_carriers
 
@@ -67,7 +68,7 @@ def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
     items = items_of(batch)
     lost = losses(batch, items, target)
     if not lost.any.any():
-        return Carried(batch)
+        return Carried(batch if target.origin_time else without_origins(batch))
     if loses_kinds_only(target):
         batch, done = with_typed_carriers(batch, items, lost)
         if done.any():
@@ -81,7 +82,8 @@ def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
             unholdable.append(Unholdable(at, *fit))
             fit = _stub(row, fit[1])
         rows.append(fit)
-    return Carried(replace_rows(fitted, rest, rows), unholdable)
+    fitted = replace_rows(fitted, rest, rows)
+    return Carried(fitted if target.origin_time else without_origins(fitted), unholdable)
 
 
 def without_carriers(carried: Carried) -> tuple[Carried, int]:
@@ -111,7 +113,11 @@ def _with_facts(
     null_payload = numpy_of(pc.is_null(batch.column("payload")))
     keys = batch.column("key").filter(pa.array(light)).to_pylist()
     ids = batch.column("id").filter(pa.array(light)).to_pylist()
-    for at, key, id_, time_us in zip(np.flatnonzero(light).tolist(), keys, ids, times_us, strict=True):
+    origins_us: list[int | None] = [None] * len(keys)
+    if lost.origin.any():
+        origins_us = batch.column(ORIGIN_TIMESTAMP).cast(pa.int64()).filter(pa.array(light)).to_pylist()
+    facts_of_rows = zip(np.flatnonzero(light).tolist(), keys, ids, times_us, origins_us, strict=True)
+    for at, key, id_, time_us, origin_us in facts_of_rows:
         was = PayloadWas.SHOWN
         if lost.payload[at]:
             was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY
@@ -121,6 +127,7 @@ def _with_facts(
             bool(lost.id[at]) and target.id,
             time_us if lost.time[at] else None,
             id=None if target.id else id_,
+            origin_us=origin_us,
         )
         parts = _carrier_headers(facts, target)
         values_bytes = int(lost.values_bytes[at]) + size_bytes(parts, target)
@@ -185,6 +192,7 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
         None if kept_time else row.timestamp_us,
         entries,
         None if target.id else row.id,
+        None if target.origin_time else row.origin_us,
     )
     if facts != Facts() and not (only_cut and facts == Facts(timestamp_us=row.timestamp_us)):
         shown += _carrier_headers(facts, target)
@@ -197,7 +205,7 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
         sentence = f"payload and headers have {whole_bytes} bytes; a message takes {target.whole_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
     id_ = row.id if target.id and not zero_id else None
-    return Row(row.key if target.key else None, shown, payload, id_, checksum, row.timestamp_us)
+    return Row(row.key if target.key else None, shown, payload, id_, checksum, row.timestamp_us, row.origin_us)
 
 
 def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, int | None]:
@@ -219,4 +227,4 @@ def _stub(row: Row, sentence: str) -> Row:
     header = Header(STUB_KEY, Kind.STRING, sentence.encode()[:255])
     checksum = None if row.checksum is None else zlib.crc32(STAND_IN)
     id_ = row.id if row.id and any(row.id) else None
-    return Row(None, [header], STAND_IN, id_, checksum, row.timestamp_us)
+    return Row(None, [header], STAND_IN, id_, checksum, row.timestamp_us, row.origin_us)

@@ -24,6 +24,7 @@ from .layout import (
     KEY_FLAG,
     KNOWN_FLAGS,
     NULL_PAYLOAD_FLAG,
+    ORIGIN_FLAG,
     REPLACED_TAG,
     SHOWN_TAG,
     TEXT_PREFIX,
@@ -81,6 +82,7 @@ class Facts:
     timestamp_us: int | None = None
     entries: Sequence[Entry] | None = None
     id: bytes | None = None
+    origin_us: int | None = None
 
 
 def is_reserved(key: str) -> bool:
@@ -125,6 +127,7 @@ def encode(facts: Facts) -> bytes:
         | (ENTRIES_FLAG if facts.entries is not None else 0)
         | (TIME_FLAG if facts.timestamp_us is not None else 0)
         | (ID_FLAG if facts.id is not None else 0)
+        | (ORIGIN_FLAG if facts.origin_us is not None else 0)
     )
     parts = [bytes((VERSION_BYTE, flags))]
     if facts.key is not None:
@@ -133,6 +136,8 @@ def encode(facts: Facts) -> bytes:
         parts.append(_TIME_US.pack(facts.timestamp_us))
     if facts.id is not None:
         parts.append(facts.id)
+    if facts.origin_us is not None:
+        parts.append(_TIME_US.pack(facts.origin_us))
     if facts.entries is not None:
         parts.append(_varint(len(facts.entries)))
         parts += map(_entry_bytes, facts.entries)
@@ -174,11 +179,12 @@ def decode(data: bytes) -> Facts:
     key = reader.take(reader.varint()) if flags & KEY_FLAG else None
     timestamp_us = _TIME_US.unpack(reader.take(TIME_BYTES))[0] if flags & TIME_FLAG else None
     id_ = reader.take(ID_BYTES) if flags & ID_FLAG else None
+    origin_us = _TIME_US.unpack(reader.take(TIME_BYTES))[0] if flags & ORIGIN_FLAG else None
     entries = [reader.entry() for _ in range(reader.count())] if flags & ENTRIES_FLAG else None
     if reader.at != reader.end:
         raise MalformedMessage("a carrier has bytes behind its last entry", at=reader.at)
     was = PayloadWas(flags & (NULL_PAYLOAD_FLAG | EMPTY_PAYLOAD_FLAG))
-    return Facts(key, was, bool(flags & ZERO_ID_FLAG), timestamp_us, entries, id_)
+    return Facts(key, was, bool(flags & ZERO_ID_FLAG), timestamp_us, entries, id_, origin_us)
 
 
 def _contradict(flags: int) -> bool:

@@ -31,6 +31,8 @@ def make(
     id_valid: Bytes,
     times_us: Longs,
     time_lost: Bytes,
+    origins_us: Longs,
+    origin_lost: Bytes,
     scratch: Bytes,
     target: Bytes,
     ends: Ints,
@@ -51,7 +53,8 @@ def make(
         ]
         time_us = int(times_us[row]) if time_lost[row] else None
         id_ = ids[16 * row : 16 * row + 16].tobytes() if id_valid[row] else None
-        data = printable(encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_)))
+        origin_us = int(origins_us[row]) if origin_lost[row] else None
+        data = printable(encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_, origin_us)))
         target[at : at + len(data)] = np.frombuffer(data, np.uint8)
         at += len(data)
         ends[index + 1] = at
@@ -70,13 +73,15 @@ def undo(
     found_kinds: Kinds,
     ids: Bytes,
     times_us: Longs,
+    origins_us: Longs,
     changed: Bytes,
     done: Bytes,
 ) -> None:
     """Undo the carriers that ``make`` writes, where the last header of each of ``rows`` is one.
 
-    Where its entries are just the headers before it, their kinds go to ``found_kinds``, id and time to ``ids`` and
-    ``times_us`` with their flags in ``changed`` (by row), and ``done`` (by index) is 1; others are left alone.
+    Where its entries are just the headers before it, their kinds go to ``found_kinds``, id and times to ``ids``,
+    ``times_us`` and ``origins_us`` with their flags in ``changed`` (by row), and ``done`` (by index) is 1;
+    others are left alone.
     """
     headers = _Headers(list_ends, name_ends, names, value_ends, values, value_valid)
     for index, row in enumerate(rows.tolist()):
@@ -88,7 +93,9 @@ def undo(
         except MalformedMessage:
             continue
         entries = facts.entries
-        if entries is None or facts != Facts(None, PayloadWas.SHOWN, False, facts.timestamp_us, entries, facts.id):
+        if entries is None or facts != Facts(
+            None, PayloadWas.SHOWN, False, facts.timestamp_us, entries, facts.id, facts.origin_us
+        ):
             continue
         told = [(each.mark if isinstance(each, Typed) else each) for each in entries]
         if told != fingerprints(headers.of(first, carrier)):
@@ -102,6 +109,9 @@ def undo(
         if facts.id is not None:
             ids[16 * row : 16 * row + 16] = np.frombuffer(facts.id, np.uint8)
             changed[row] |= layout.ID_FLAG
+        if facts.origin_us is not None:
+            origins_us[row] = facts.origin_us
+            changed[row] |= layout.ORIGIN_FLAG
         done[index] = 1
 
 

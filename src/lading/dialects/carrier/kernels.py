@@ -1,4 +1,4 @@
-"""Kernels for carriers that hold kinds, id and time of messages whose headers are all shown; see ``fallback.py``."""
+"""Kernels for carriers that hold kinds, id and times of messages whose headers are all shown; see ``fallback.py``."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from .layout import (
     HEADERS_MAX,
     ID_BYTES,
     ID_FLAG,
+    ORIGIN_FLAG,
     PLAIN_BYTES_MAX,
     RAW,
     SHOWN_TAG,
@@ -111,6 +112,8 @@ def _plain_size(flags: int, first: int, last: int, kinds: Data) -> int:
         size += TIME_BYTES
     if flags & ID_FLAG:
         size += ID_BYTES
+    if flags & ORIGIN_FLAG:
+        size += TIME_BYTES
     if flags & ENTRIES_FLAG:
         # at most HEADERS_MAX entries: their count is one byte
         size += 1 + ENTRY_BYTES * (last - first)
@@ -126,6 +129,7 @@ def put_carrier(
     start: int,
     flags: int,
     time_us: int,
+    origin_us: int,
     ids: Data,
     row: int,
     first: int,
@@ -155,6 +159,9 @@ def put_carrier(
     if flags & ID_FLAG:
         memcpy(out, at, ids, ID_BYTES * row, ID_BYTES)
         at += ID_BYTES
+    if flags & ORIGIN_FLAG:
+        store64(out, at, origin_us)
+        at += TIME_BYTES
     if flags & ENTRIES_FLAG:
         at = put_varint(out, at, last - first)
         for header in range(first, last):
@@ -171,7 +178,9 @@ def put_carrier(
     return end
 
 
-@kernel(NOTHING(LONGS, INTS, INTS, BYTES, KINDS, INTS, *[BYTES] * 4, LONGS, BYTES, OUT_BYTES, OUT_BYTES, OUT_INTS))
+@kernel(
+    NOTHING(LONGS, INTS, INTS, BYTES, KINDS, INTS, *[BYTES] * 4, *[LONGS, BYTES] * 2, OUT_BYTES, OUT_BYTES, OUT_INTS)
+)
 def make(
     rows: Longs,
     list_ends: Ints,
@@ -185,6 +194,8 @@ def make(
     id_valid: Bytes,
     times_us: Longs,
     time_lost: Bytes,
+    origins_us: Longs,
+    origin_lost: Bytes,
     scratch: Bytes,
     target: Bytes,
     ends: Ints,
@@ -201,8 +212,10 @@ def make(
             flags |= TIME_FLAG
         if id_valid[row]:
             flags |= ID_FLAG
+        if origin_lost[row]:
+            flags |= ORIGIN_FLAG
         first, last = int64(list_ends[row]), int64(list_ends[row + 1])
-        at = put_carrier(out, at, flags, times_us[row], all_ids, row, first, last, *headers, room)
+        at = put_carrier(out, at, flags, times_us[row], origins_us[row], all_ids, row, first, last, *headers, room)
         ends[index + 1] = at
 
 
@@ -218,11 +231,12 @@ def open_carrier(data: Data, start: int, end: int) -> tuple[int, int, int, int, 
     flags = 0
     if body_end - at >= 1 and load8(data, start) == VERSION_BYTE:
         flags = int64(load8(data, start + 1))
-        plain = flags & ~(ENTRIES_FLAG | TIME_FLAG | ID_FLAG) == 0 and flags & ENTRIES_FLAG != 0
+        plain = flags & ~(ENTRIES_FLAG | TIME_FLAG | ID_FLAG | ORIGIN_FLAG) == 0 and flags & ENTRIES_FLAG != 0
         if not plain or int64(crc32(data, start, body_end - start)) != int64(load32(data, body_end)):
             flags = 0
     id_at = at + (TIME_BYTES if flags & TIME_FLAG else 0)
-    count_at = id_at + (ID_BYTES if flags & ID_FLAG else 0)
+    origin_at = id_at + (ID_BYTES if flags & ID_FLAG else 0)
+    count_at = origin_at + (TIME_BYTES if flags & ORIGIN_FLAG else 0)
     return flags if count_at < body_end else 0, at, id_at, count_at, body_end
 
 
@@ -236,6 +250,7 @@ def _undone(
     found_kinds: Kinds,
     ids: Address,
     times_us: Longs,
+    origins_us: Longs,
     row: int,
     changed: Bytes,
     plain: Address,
@@ -254,6 +269,7 @@ def _undone(
     flags, time_at, id_at, at, body_end = open_carrier(carrier, start, end)
     if flags == 0 or int64(load8(carrier, at)) != last - first:
         return False
+    origin_at = at - TIME_BYTES
     at += 1
     for header in range(first, last):
         if body_end - at < ENTRY_BYTES:
@@ -278,6 +294,9 @@ def _undone(
     if flags & ID_FLAG:
         memcpy(ids, ID_BYTES * row, carrier, id_at, ID_BYTES)
         changed[row] |= ID_FLAG
+    if flags & ORIGIN_FLAG:
+        origins_us[row] = loadi64(carrier, origin_at)
+        changed[row] |= ORIGIN_FLAG
     return True
 
 
@@ -294,6 +313,7 @@ def _undone(
         OUT_BYTES,
         OUT_KINDS,
         OUT_BYTES,
+        OUT_LONGS,
         OUT_LONGS,
         OUT_BYTES,
         OUT_BYTES,
@@ -312,6 +332,7 @@ def undo(
     found_kinds: Kinds,
     ids: Bytes,
     times_us: Longs,
+    origins_us: Longs,
     changed: Bytes,
     done: Bytes,
 ) -> None:
@@ -327,7 +348,7 @@ def undo(
         if carrier - first > HEADERS_MAX or value_valid[carrier] == 0 or kinds[carrier] != RAW:
             continue
         start, end = int64(value_ends[carrier]), int64(value_ends[carrier + 1])
-        if _undone(first, carrier, start, end, shown, found_kinds, all_ids, times_us, row, changed, plain):
+        if _undone(first, carrier, start, end, shown, found_kinds, all_ids, times_us, origins_us, row, changed, plain):
             done[index] = 1
         else:
             changed[row] = 0

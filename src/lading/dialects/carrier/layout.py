@@ -8,8 +8,8 @@ from ...model.kinds import Kind
 
 VERSION_BYTE: Final = 1
 KEY_FLAG, NULL_PAYLOAD_FLAG, EMPTY_PAYLOAD_FLAG, ZERO_ID_FLAG = 1, 2, 4, 8
-ENTRIES_FLAG, TIME_FLAG, ID_FLAG = 16, 32, 64
-KNOWN_FLAGS: Final = 127
+ENTRIES_FLAG, TIME_FLAG, ID_FLAG, ORIGIN_FLAG = 16, 32, 64, 128
+KNOWN_FLAGS: Final = 255
 SHOWN_TAG, CARRIED_TAG, TYPED_TAG, REPLACED_TAG = range(4)
 """What an entry of a header says: see ``encoding.Entry``."""
 HEAD_BYTES: Final = 2
@@ -25,6 +25,6 @@ ID_BYTES: Final = 16
 RAW: Final = int(Kind.RAW)
 HEADERS_MAX: Final = 64
 """Messages with more headers are done one by one."""
-PLAIN_BYTES_MAX: Final = HEAD_BYTES + TIME_BYTES + ID_BYTES + 1 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES
+PLAIN_BYTES_MAX: Final = HEAD_BYTES + 2 * TIME_BYTES + ID_BYTES + 1 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES
 """The largest carrier that kernels write or undo, before it is printable."""
 TEXT_BYTES_MAX: Final = TEXT_PREFIX_BYTES + (4 * PLAIN_BYTES_MAX + 2) // 3

@@ -100,6 +100,7 @@ def restore_row(row: Row) -> Row:
         bytes(16) if facts.zero_id else row.id if facts.id is None else facts.id,
         checksum,
         row.timestamp_us if facts.timestamp_us is None else facts.timestamp_us,
+        row.origin_us if facts.origin_us is None else facts.origin_us,
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
+from ...model.batch import HEADER_TYPE, HEADERS_TYPE, ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from ...model.headers import Header
 from ...model.kinds import Kind
 
@@ -26,12 +26,16 @@ class Row:
     id: bytes | None
     checksum: int | None
     timestamp_us: int | None
+    origin_us: int | None = None
 
 
 def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
     """Return the rows at these positions."""
     taken = batch.select(["key", "headers", "payload", "id", "checksum"]).take(at)
     times_us = batch.column("timestamp").take(at).cast(pa.int64()).to_pylist()
+    origins_us: Sequence[int | None] = [None] * len(at)
+    if ORIGIN_TIMESTAMP in batch.schema.names:
+        origins_us = batch.column(ORIGIN_TIMESTAMP).take(at).cast(pa.int64()).to_pylist()
     return [
         Row(
             row["key"],
@@ -40,8 +44,9 @@ def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
             row["id"],
             row["checksum"],
             time_us,
+            origin_us,
         )
-        for row, time_us in zip(taken.to_pylist(), times_us, strict=True)
+        for row, time_us, origin_us in zip(taken.to_pylist(), times_us, origins_us, strict=True)
     ]
 
 
@@ -57,19 +62,27 @@ def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Ro
         "checksum": [row.checksum for row in rows],
         "timestamp": [row.timestamp_us for row in rows],
     }
+    if ORIGIN_TIMESTAMP in batch.schema.names:
+        fresh[ORIGIN_TIMESTAMP] = [row.origin_us for row in rows]
     return with_columns(batch, {name: patch_column(batch, name, at, values) for name, values in fresh.items()})
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
     """Return the Batch with some columns exchanged."""
-    return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in SCHEMA.names], schema=SCHEMA)
+    schema = batch.schema
+    return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in schema.names], schema=schema)
+
+
+def without_origins(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the Batch without the column of origin times; the same object if it has none."""
+    return batch.drop_columns(ORIGIN_TIMESTAMP) if ORIGIN_TIMESTAMP in batch.schema.names else batch
 
 
 def patch_column(batch: pa.RecordBatch, name: str, at: Sequence[int] | NDArray[np.int64], values: Sequence[Any]) -> Any:
     """Return column ``name`` of the batch with ``values`` at the rows ``at``."""
     order = np.arange(batch.num_rows)
     order[np.asarray(at)] = batch.num_rows + np.arange(len(at))
-    fresh = pa.array(values, SCHEMA.field(name).type)
+    fresh = pa.array(values, SCHEMA_WITH_ORIGIN.field(name).type)
     return pa.concat_arrays([batch.column(name), fresh]).take(pa.array(order))
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...model.batch import ORIGIN_TIMESTAMP
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ...model.kinds import Kind
@@ -106,6 +107,8 @@ class Losses:
     values_bytes: NDArray[np.int64]
     payload_bytes: NDArray[np.int64]
     too_large: NDArray[np.bool_]
+    origin: NDArray[np.bool_]
+    """The time by the clock of who sent the message."""
 
     def without(self, rows: NDArray[np.bool_]) -> Losses:
         """Return the same with nothing lost in these rows."""
@@ -116,17 +119,18 @@ class Losses:
             payload=self.payload & ~rows,
             id=self.id & ~rows,
             time=self.time & ~rows,
+            origin=self.origin & ~rows,
         )
 
     @property
     def facts_only(self) -> NDArray[np.bool_]:
         """Rows whose headers stay as they are and which yet need a carrier."""
-        return (self.key | self.payload | self.id | self.time) & ~self.headers & ~self.too_large
+        return (self.key | self.payload | self.id | self.time | self.origin) & ~self.headers & ~self.too_large
 
     @property
     def any(self) -> NDArray[np.bool_]:
         """Rows that cannot stay as they are."""
-        return self.headers | self.key | self.payload | self.id | self.time | self.too_large
+        return self.headers | self.key | self.payload | self.id | self.time | self.origin | self.too_large
 
 
 def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
@@ -148,9 +152,10 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
     was_lost = _payloads_lost(payload, sizes_bytes, target)
     id_ = _ids_lost(batch.column("id"), target)
     time = _times_lost(batch.column("timestamp"), target)
+    origin = _origins_lost(batch, target)
     if target.time_step_us not in (None, 1):
         # a time that would only be cut is no reason for a carrier, and goes into one that is there anyway
-        time &= headers | key | was_lost | id_
+        time &= headers | key | was_lost | id_ | origin
     return Losses(
         headers=headers,
         key=key,
@@ -160,6 +165,7 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
         values_bytes=values_bytes,
         payload_bytes=sizes_bytes,
         too_large=too_large,
+        origin=origin,
     )
 
 
@@ -193,6 +199,12 @@ def _times_lost(times: Any, target: Capabilities) -> NDArray[np.bool_]:
     if target.time_step_us != 1:
         lost |= times_us % target.time_step_us != 0
     return np.asarray(given & lost, np.bool_)
+
+
+def _origins_lost(batch: pa.RecordBatch, target: Capabilities) -> NDArray[np.bool_]:
+    if target.origin_time or ORIGIN_TIMESTAMP not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.bool_)
+    return np.asarray(numpy_of(pc.is_valid(batch.column(ORIGIN_TIMESTAMP))), np.bool_)
 
 
 def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Capabilities) -> NDArray[np.bool_]:

@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...kernels import engine
-from ...model.batch import HEADER_TYPE, SCHEMA
+from ...model.batch import HEADER_TYPE, ORIGIN_TIMESTAMP, SCHEMA
 from . import fallback, layout
 from .encoding import NAME
 from .rows import Items, with_columns
 from .targets import Losses, numpy_of
 
 KERNEL_MODULE: Final = "lading.dialects.carrier.kernels"
-_FACTS_BYTES: Final = layout.HEAD_BYTES + 8 + layout.ID_BYTES + 5 + layout.CRC_BYTES
+_FACTS_BYTES: Final = layout.HEAD_BYTES + 2 * layout.TIME_BYTES + layout.ID_BYTES + 5 + layout.CRC_BYTES
 MARKED_BYTES: Final = 5 + 1 + 5 + 5
 """What the fingerprint of a header is made of, besides its name and value."""
 _ID_TYPE: Any = SCHEMA.field("id").type
@@ -40,12 +40,14 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
         return batch, fit
     columns = _columns(items)
     ids, id_valid = ids_of(batch.column("id"))
-    times = np.ascontiguousarray(numpy_of(batch.column("timestamp").cast(pa.int64()).fill_null(0)))
+    times = np.ascontiguousarray(_times_us(batch, "timestamp"))
+    origins = np.ascontiguousarray(_times_us(batch, ORIGIN_TIMESTAMP)) if lost.origin.any() else times
     plain_bytes = len(rows) * _FACTS_BYTES + (layout.ENTRY_BYTES + 1) * int(counts[rows].sum())
     room = 4 * plain_bytes // 3 + len(rows) * (layout.TEXT_PREFIX_BYTES + 1)
     target, ends = np.empty(room, np.uint8), np.empty(len(rows) + 1, np.int32)
     kernels = engine.select(KERNEL_MODULE, fallback, batch.nbytes)
-    kernels.make(rows, *columns, ids, id_valid, times, lost.time.view(np.uint8), _scratch(columns), target, ends)
+    told = ids, id_valid, times, lost.time.view(np.uint8), origins, lost.origin.view(np.uint8)
+    kernels.make(rows, *columns, *told, _scratch(columns), target, ends)
     binary: Any = pa.Array.from_buffers(pa.binary(), len(rows), [None, *map(pa.py_buffer, (ends.data, target.data))])
     kinds = np.where(fit[items.rows], layout.RAW, columns[3]).astype(np.int8)
     raw = Items(_with_kinds(items.array, kinds), items.rows, items.rows_count)
@@ -65,10 +67,10 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
     found = columns[3].copy()
     ids, id_valid = ids_of(batch.column("id"))
     ids = ids.copy()
-    times = numpy_of(batch.column("timestamp").cast(pa.int64()).fill_null(0)).copy()
+    times, origins = _times_us(batch, "timestamp").copy(), np.zeros(batch.num_rows, np.int64)
     changed, done = np.zeros(batch.num_rows, np.uint8), np.zeros(len(rows), np.uint8)
     kernels = engine.select(KERNEL_MODULE, fallback, batch.nbytes)
-    kernels.undo(rows, *columns, _scratch(columns), found, ids, times, changed, done)
+    kernels.undo(rows, *columns, _scratch(columns), found, ids, times, origins, changed, done)
     mended = rows[done == 1]
     if not len(mended):
         return batch, done == 1
@@ -79,11 +81,20 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
     if (changed & layout.TIME_FLAG).any():
         told: Any = pa.array(times).cast(_TIME_TYPE)
         fresh["timestamp"] = pc.if_else(pa.array(changed & layout.TIME_FLAG != 0), told, batch.column("timestamp"))
+    if ORIGIN_TIMESTAMP in batch.schema.names and (changed & layout.ORIGIN_FLAG).any():
+        sent: Any = pa.array(origins).cast(_TIME_TYPE)
+        shown = batch.column(ORIGIN_TIMESTAMP)
+        fresh[ORIGIN_TIMESTAMP] = pc.if_else(pa.array(changed & layout.ORIGIN_FLAG != 0), sent, shown)
     if (changed & layout.ID_FLAG).any():
         valid = (id_valid == 1) | (changed & layout.ID_FLAG != 0)
         bits = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
         fresh["id"] = pa.Array.from_buffers(_ID_TYPE, batch.num_rows, [bits, pa.py_buffer(ids.tobytes())])
     return with_columns(batch, fresh), done == 1
+
+
+def _times_us(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    """Return a column of times, with 0 for null."""
+    return numpy_of(batch.column(name).cast(pa.int64()).fill_null(0))
 
 
 def _columns(items: Items) -> tuple[Any, ...]:

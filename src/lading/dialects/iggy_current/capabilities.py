@@ -19,6 +19,7 @@ POLLED: Final = Capabilities(
     kind_max=limits.DECLARED_KIND_MAX,
     zero_id=False,
     time_us_min=0,
+    origin_time=True,
     binary_names=False,
     typed_names=True,
     name_bytes_min=1,

@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 from lading.kernels import engine
 from lading.model.errors import LimitExceeded
 
-from ..iggy_messages.encoding import MessageArrays, message_ids, message_times_us, refuse_message
+from ..iggy_messages.encoding import MessageArrays, message_ids, message_times_us, origin_times_us, refuse_message
 from ..iggy_messages.layout import TYPED
 from . import layout, limits, send_fallback
 
 KERNEL_MODULE: Final = "lading.dialects.iggy_current.send_kernels"
+_DELTA_BITS: Final = 31
 
 
 def encode_sent(batch: pa.RecordBatch) -> bytes:
     """Encode these messages as the one batch of a send request; a null id becomes 0.
 
-    The batch's origin time is the first message's; later messages store the difference. Raises LimitExceeded, naming
+    The batch's origin time is the first message's, its timestamp if the Batch has no other; later messages store the
+    difference. Raises LimitExceeded, naming
     message and header, for what no message can hold: see ``limits.py``.
     """
     return _encode(batch, sent=True)
@@ -30,7 +32,8 @@ def encode_sent(batch: pa.RecordBatch) -> bytes:
 def encode_stored(batch: pa.RecordBatch, partition: int = 0) -> bytes:
     """Encode the messages of a Batch as they are stored and polled, with its offsets and times; a null id becomes 0.
 
-    Messages of one batch have the same time and consecutive offsets: another batch begins wherever either changes.
+    Messages of one batch have the same time and consecutive offsets: another batch begins wherever either changes,
+    or an origin time is earlier than the one before.
     Raises LimitExceeded as ``encode_sent`` does.
     """
     return _encode(batch, sent=False, partition=partition)
@@ -38,7 +41,7 @@ def encode_stored(batch: pa.RecordBatch, partition: int = 0) -> bytes:
 
 def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0) -> bytes:
     arrays = MessageArrays.of(batch, TYPED)
-    offsets, timestamps, firsts = _places(batch, sent)
+    offsets, timestamps, origins, firsts = _places(batch, sent)
     heads = layout.BATCH_HEAD_BYTES * (len(firsts) - 1)
     size_bytes = heads + arrays.size_bytes(layout.FRAME_HEAD_BYTES, TYPED)
     target = np.empty(size_bytes, np.uint8)
@@ -50,6 +53,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0) -> bytes:
         firsts,
         offsets,
         timestamps,
+        origins,
         message_ids(batch),
         arrays.list_ends,
         arrays.key_ends,
@@ -74,8 +78,8 @@ def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0) -> bytes:
     return target.tobytes()
 
 
-def _places(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return offsets and times of the rows, and the rows with which batches begin, followed by the end."""
+def _places(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[np.int64], ...]:
+    """Return offsets, times and origin times of the rows, and where batches begin, followed by the end."""
     rows = batch.num_rows
     offsets: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
     times: NDArray[np.int64] = np.zeros(rows, np.int64)
@@ -84,9 +88,14 @@ def _places(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[np.int64], NDArr
         times = message_times_us(batch)
     if sent:
         # what is earlier than the first, or an hour and more later, has no form as a delta
-        times = np.clip(times, times[:1], times[:1] + layout.DELTA_MAX) if rows else times
-        return offsets, times, np.array([0, rows][: 2 if rows else 1], np.int64)
+        origins = origin_times_us(batch, times)
+        origins = np.clip(origins, origins[:1], origins[:1] + layout.DELTA_MAX) if rows else origins
+        return offsets, times, origins, np.array([0, rows][: 2 if rows else 1], np.int64)
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)
     apart = (np.diff(offsets) != 1) | (np.diff(times) != 0)
+    origins = origin_times_us(batch, times)
+    if origins is not times:
+        # a frame tells by how much it is later than the first of its batch: never earlier, nor past its 32 bits
+        apart |= (np.diff(origins) < 0) | (np.diff(origins >> _DELTA_BITS) != 0)
     begins = [0, *(np.flatnonzero(apart) + 1).tolist()] if rows else []
-    return offsets, times, np.array([*begins, rows], np.int64)
+    return offsets, times, origins, np.array([*begins, rows], np.int64)

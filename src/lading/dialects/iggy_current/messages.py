@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
+from lading.model.batch import ORIGIN_TIMESTAMP
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COLUMNS, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
@@ -23,7 +26,7 @@ from lading.model.scan_request import ScanRequest
 from ..codes import IGGY_CURRENT
 from ..iggy_messages import layout as shared
 from ..iggy_messages.layout import COUNT, TYPED, WHERE
-from ..iggy_messages.stored import assemble_messages, encode_key
+from ..iggy_messages.stored import assemble_messages, encode_key, gather, origin_column
 from ..requested_keys import RequestedKeys
 from . import fallback, layout, send_fallback, stored_fallback
 from .layout import BATCH_HEAD_BYTES
@@ -63,7 +66,15 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
             columns = assemble_messages(
                 _FIXED_BYTES, kernels, run.region, rows[:count], totals.tolist(), request.fields
             )
+            if ORIGIN_TIMESTAMP in request.fields:
+                columns[ORIGIN_TIMESTAMP] = _origins(run.region, rows[:count])
             yield Decoded(count, columns, asked.locate(run.region, count, *places))
+
+
+def _origins(region: Bytes, rows: NDArray[np.int64]) -> pa.Array[Any]:
+    """Return when the messages were sent: the time of their batch, and how much later each was added to it."""
+    late = gather(region, rows[:, 0] + layout.TIME_DELTA, np.uint32)
+    return origin_column(gather(region, rows[:, 1] + layout.ORIGIN_TIME, np.uint64) + late)
 
 
 class BatchSlices(NamedTuple):

@@ -98,6 +98,7 @@ def write(
     firsts: Longs,
     offsets: Longs,
     timestamps: Longs,
+    origins: Longs,
     ids: Bytes,
     list_ends: Ints,
     key_ends: Ints,
@@ -120,7 +121,7 @@ def write(
     for number in range(len(firsts) - 1):
         low, high = int(firsts[number]), int(firsts[number + 1])
         frames, checksums = bytearray(), bytearray()
-        origin_us = int(timestamps[low])
+        origin_us = int(origins[low])
         for row in range(low, high):
             where[0] = row
             payload = payloads[payload_ends[row] : payload_ends[row + 1]].tobytes()
@@ -136,12 +137,12 @@ def write(
                 return reason
             if sent and len(block) > limits.HEADERS_BYTES_MAX:
                 return layout.HEADERS_SIZE
-            delta_us = int(timestamps[row]) - origin_us
+            delta_us = int(origins[row]) - origin_us
             id_ = ids[16 * row : 16 * row + 16].tobytes()
             rest = _FRAME_HEAD.pack(id_, row - low, delta_us, len(block), len(payload), 0) + payload + block
             checksums += _U64.pack(hash_bytes(rest))
             frames += checksums[-_U64.size :] + rest
-        place = (0, 0, 0) if sent else (partition, int(offsets[low]), origin_us)
+        place = (0, 0, 0) if sent else (partition, int(offsets[low]), int(timestamps[low]))
         head = bytearray(_BATCH_HEAD.pack(*place, origin_us, BATCH_HEAD_BYTES + len(frames), 0, high - low))
         _U64.pack_into(head, layout.BATCH_CHECKSUM, hash_batch(head, checksums))
         out += head + frames

@@ -162,6 +162,7 @@ def stamp(
         LONGS,
         LONGS,
         LONGS,
+        LONGS,
         BYTES,
         INTS,
         INTS,
@@ -182,6 +183,7 @@ def write(
     firsts: Longs,
     offsets: Longs,
     timestamps: Longs,
+    origins: Longs,
     ids: Bytes,
     list_ends: Ints,
     key_ends: Ints,
@@ -217,7 +219,7 @@ def write(
             frame = at
             memcpy(out, frame + ID, id_data, 16 * row, 16)
             store32(out, frame + OFFSET_DELTA, row - low)
-            store32(out, frame + TIME_DELTA, timestamps[row] - timestamps[low])
+            store32(out, frame + TIME_DELTA, origins[row] - origins[low])
             store32(out, frame + PAYLOAD_LENGTH, payload_size)
             store64(out, frame + RESERVED, 0)
             at += FRAME_HEAD_BYTES
@@ -239,7 +241,7 @@ def write(
             store64(out, head + PARTITION, partition)
             store64(out, head + BASE_OFFSET, offsets[low])
             store64(out, head + BASE_TIME, timestamps[low])
-        store64(out, head + ORIGIN_TIME, timestamps[low])
+        store64(out, head + ORIGIN_TIME, origins[low])
         store64(out, head + BATCH_LENGTH, at - head)
         store32(out, head + MESSAGE_COUNT, high - low)
         store64(out, head + BATCH_CHECKSUM, batch_checksum(out, head, scratch, high - low))

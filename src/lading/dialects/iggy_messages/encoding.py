@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.model.batch import ORIGIN_TIMESTAMP
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_bytes
 
@@ -82,6 +83,15 @@ def message_times_us(batch: pa.RecordBatch, absent_us: int = 0) -> NDArray[np.in
     column: Any = batch.column("timestamp").cast(pa.int64())
     times: NDArray[np.int64] = column.fill_null(absent_us).to_numpy(zero_copy_only=False)
     return np.maximum(times, 0)
+
+
+def origin_times_us(batch: pa.RecordBatch, otherwise_us: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the origin times of a Batch, with the time of ``otherwise_us`` where a message has none."""
+    if ORIGIN_TIMESTAMP not in batch.schema.names:
+        return otherwise_us
+    column: Any = batch.column(ORIGIN_TIMESTAMP).cast(pa.int64())
+    told = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), np.maximum(told, 0), otherwise_us)
 
 
 def refuse_message(batch: pa.RecordBatch, reason: int, row: int, header: int) -> LimitExceeded:

@@ -7,7 +7,7 @@ and gives names to what comes out. Ids are the 16 bytes of the wire (a little-en
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
+from lading.model.batch import ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
@@ -43,6 +44,8 @@ class StoredForm:
     """Whether header keys have kinds: layout.TYPED or UNTYPED."""
     fixed_bytes: Mapping[str, int]
     """Fields in front of the headers by their size, in the order in which ``fill`` writes them."""
+    origin_at: int | None = field(default=None, kw_only=True)
+    """Where a message has the time of its sender, u64, if it has one."""
     scan_home: str
     scan_fallback: ModuleType
     """Kernels and fallback of ``scan`` and ``fill``."""
@@ -87,7 +90,25 @@ def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanReques
             columns = assemble_messages(
                 form.fixed_bytes, kernels, run.region, rows[:count], totals.tolist(), request.fields
             )
+            if form.origin_at is not None and ORIGIN_TIMESTAMP in request.fields:
+                columns[ORIGIN_TIMESTAMP] = origin_column(gather(run.region, rows[:count] + form.origin_at, np.uint64))
             yield Decoded(count, columns, asked.locate(run.region, count, *places))
+
+
+def gather(region: Bytes, places: NDArray[np.int64], number: type[np.unsignedinteger[Any]]) -> NDArray[np.uint64]:
+    """Return the little-endian numbers that begin at these places of a region."""
+    width = np.dtype(number).itemsize
+    octets = region[places[:, None] + np.arange(width)]
+    numbers: NDArray[np.uint64] = octets.view(np.dtype(number).newbyteorder("<")).reshape(-1).astype(np.uint64)
+    return numbers
+
+
+def origin_column(times_us: NDArray[np.uint64]) -> pa.Array[Any]:
+    """Return times of senders as a column of a Batch; null for those that no column can hold."""
+    type_: Any = SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP).type
+    made: Any = pa.array(times_us.astype(np.int64), mask=times_us > layout.POSITION_MAX)
+    column: pa.Array[Any] = made.cast(type_)
+    return column
 
 
 def encode_key(typed: int, text: str) -> bytes | None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lading.kernels import engine
 
-from ..iggy_messages.encoding import MessageArrays, message_ids, message_times_us, refuse_message
+from ..iggy_messages.encoding import MessageArrays, message_ids, message_times_us, origin_times_us, refuse_message
 from . import layout, send_fallback
 from .layout import FORM_0_9, NO_CHECKSUM, WireForm
 
@@ -20,22 +20,23 @@ _INDEX = struct.Struct("<IIQ")
 def encode_stored(batch: pa.RecordBatch, form: WireForm = FORM_0_9) -> bytes:
     """Encode the messages of a Batch as they are stored, or as the releases of ``form`` poll them.
 
-    A null id becomes 0; the time of sending, which a Batch does not have, is that of receipt. Raises LimitExceeded,
+    A null id becomes 0; the time of sending is that of receipt where the Batch has no other. Raises LimitExceeded,
     naming message and header, for what no message can hold.
     """
     times = message_times_us(batch)
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-    return _write(batch, form, offsets, times, times)
+    return _write(batch, form, offsets, times, origin_times_us(batch, times))
 
 
 def encode_sent(batch: pa.RecordBatch, form: WireForm, now_us: int) -> bytes:
     """Encode index and messages of a Batch as a send request carries them after its head.
 
-    The time of sending is the message's timestamp, or ``now_us`` if it has none. Raises LimitExceeded as
-    ``encode_stored`` does.
+    The time of sending is the message's own if the Batch has it, else its timestamp, else ``now_us``. Raises
+    LimitExceeded as ``encode_stored`` does.
     """
     nothing = np.zeros(batch.num_rows, np.int64)
-    messages = _write(batch, form._replace(checksum=NO_CHECKSUM), nothing, nothing, message_times_us(batch, now_us))
+    origins = origin_times_us(batch, message_times_us(batch, now_us))
+    messages = _write(batch, form._replace(checksum=NO_CHECKSUM), nothing, nothing, origins)
     at, index = 0, bytearray()
     for _ in range(batch.num_rows):
         headers_size, payload_size = struct.unpack_from("<II", messages, at + layout.HEADERS_LENGTH)

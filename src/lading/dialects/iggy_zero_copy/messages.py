@@ -41,6 +41,7 @@ STORED = StoredForm(
     fallback,
     STORED_KERNEL_MODULE,
     stored_fallback,
+    origin_at=layout.ORIGIN_TIMESTAMP,
 )
 
 slices = partial(stored.slices, STORED)
@@ -50,8 +51,8 @@ slices = partial(stored.slices, STORED)
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
     """Decode the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    See ``stored.decode_columns``. The checksum, which is not one of the payload alone, and the time of sending are not
-    among the columns.
+    See ``stored.decode_columns``. The checksum, which is not one of the payload alone, is not among the
+    columns.
     """
     return stored.decode_columns(STORED, run, request)
 

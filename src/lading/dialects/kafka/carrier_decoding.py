@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...kernels import engine
-from ...model.batch import SCHEMA
+from ...model.batch import ORIGIN_TIMESTAMP, SCHEMA
 from ...model.run import Decoded, Located, Run
 from ...model.scan_request import ScanRequest
 from ..carrier import layout as carrier
@@ -32,7 +32,7 @@ def decode_located(run: Run, request: ScanRequest) -> Iterator[Decoded]:
     Portions with a carrier that is not of the plain kind, of kinds, id and time, are left to it.
     """
     asked = tuple(dict.fromkeys(request.keys))
-    if NAME in asked:
+    if NAME in asked or ORIGIN_TIMESTAMP in request.fields:
         yield from decode_restored(decode_columns, run, request)
         return
     with_offset = request._replace(fields=request.fields | {"offset"}, keys=(*asked, NAME))

@@ -33,7 +33,8 @@ def undo(
 
     Done are carriers of kinds, id and time behind headers of which each is shown, as ``carrier.typed`` makes them; a
     length of -1 is no carrier. ``value_starts`` says by asked key and row where a value lies, whose kind goes to
-    ``kinds``; id and time go to ``ids`` and ``times_us`` with their flags in ``changed``. Names that need an escape, or
+    ``kinds``; id and time go to ``ids`` and ``times_us`` with their flags in ``changed``; an origin
+    time is read over. Names that need an escape, or
     begin as the ``reserved`` one (with spare bytes behind it), take another way.
     """
     name = reserved[: -layout.SPARE_BYTES].tobytes()
@@ -49,7 +50,9 @@ def undo(
         except MalformedMessage:
             return row
         entries = facts.entries
-        if entries is None or facts != Facts(None, PayloadWas.SHOWN, False, facts.timestamp_us, entries, facts.id):
+        if entries is None or facts != Facts(
+            None, PayloadWas.SHOWN, False, facts.timestamp_us, entries, facts.id, facts.origin_us
+        ):
             return row
         told = [(each.mark if isinstance(each, Typed) else each) for each in entries]
         if told != fingerprints(header for header, _ in shown):
@@ -64,6 +67,8 @@ def undo(
         if facts.id is not None:
             ids[16 * row : 16 * row + 16] = np.frombuffer(facts.id, np.uint8)
             changed[row] |= carrier.ID_FLAG
+        if facts.origin_us is not None:
+            changed[row] |= carrier.ORIGIN_FLAG
     return -1
 
 

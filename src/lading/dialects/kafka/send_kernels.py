@@ -197,7 +197,7 @@ def write(
             store64(out, to, CARRIER_HEAD)
             store64(out, to + CARRIER_BYTES - 8, CARRIER_TAIL)
             to = store_varint(out, to + CARRIER_BYTES, carrier_size(facts, first, last, headers[2]))
-            to = put_carrier(out, to, facts, times_us[row], all_ids, row, first, last, *headers, room)
+            to = put_carrier(out, to, facts, times_us[row], times_us[row], all_ids, row, first, last, *headers, room)
     return to
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading.model.batch import FIELDS, SCHEMA
+from lading.model.batch import FIELDS, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded, Run
@@ -29,7 +29,7 @@ class Native:
 
     def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode. Small blocks are joined, large ones cut; columns not asked for are not read."""
-        wanted = [name for name in FIELDS if name in request.fields]
+        wanted = [name for name in SCHEMA_WITH_ORIGIN.names if name in request.fields]
         waiting: list[pa.RecordBatch] = []
         rows = size_bytes = 0
         for batch in _portions(run, request):
@@ -104,4 +104,7 @@ def _with_offsets(batch: pa.RecordBatch, base_offset: int, append_time_us: int) 
 def _decoded(batches: list[pa.RecordBatch], wanted: list[str], keys: Sequence[str]) -> Decoded:
     batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
     located = locate(batch.column("headers"), keys) if keys else {}
-    return Decoded(batch.num_rows, {name: batch.column(name) for name in wanted}, located)
+    columns = {name: batch.column(name) for name in wanted if name in FIELDS}
+    if ORIGIN_TIMESTAMP in wanted:
+        columns[ORIGIN_TIMESTAMP] = pa.nulls(batch.num_rows, SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP).type)
+    return Decoded(batch.num_rows, columns, located)

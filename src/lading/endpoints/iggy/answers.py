@@ -12,9 +12,9 @@ from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
-from ...model.batch import SCHEMA
+from ...model.batch import FIELDS_WITH_ORIGIN, SCHEMA
 from ...model.ranges import write_marks
-from ...model.scan_request import ScanRequest
+from ...model.scan_request import ALL_FIELDS, ScanRequest
 from ..base.carrying import Fit
 
 UNBOUNDED: Final = 1 << 62
@@ -74,7 +74,9 @@ def answer_of(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -
 def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
     """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
     own = piece.run.dialect == codes.IGGY_CLASSIC
-    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, carrier=not own)):
+    for some in registry.decode(
+        piece.run, ScanRequest(piece.first, piece.end, ALL_FIELDS if own else FIELDS_WITH_ORIGIN, carrier=not own)
+    ):
         batch = registry.to_batch(some)
         yield Carried(batch, []) if own or fit is None else fit(batch)
 

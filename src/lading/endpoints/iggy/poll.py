@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
     from ...broker.iggy.groups import IggyGroups
     from ...endpoint_settings import IggyHttpListener, IggyListener
+    from ...model.protocol import Capabilities
 
 POLL: Final = 100
 
@@ -57,6 +58,8 @@ class Poller:
     """Messages of this dialect go as they are stored."""
     shows_states: ClassVar[bool] = True
     """Whether the form of a message tells its state; without it only available messages are polled."""
+    target: ClassVar[Capabilities] = POLLED
+    """What the messages of the release can hold."""
     render = staticmethod(answer_of)
     """What makes the messages that were read those that clients of the release get."""
 
@@ -74,7 +77,7 @@ class Poller:
         self._head = release.poll_head
         self._tells_partition = release.tells_partition
         self._first_partition = release.first_partition
-        self._carrying = Carrying(services, name, POLLED, default=settings.carrier)
+        self._carrying = Carrying(services, name, self.target, default=settings.carrier)
         self._broker = services.broker
         self._answer_bytes_max = settings.answer_bytes_max
         self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)

@@ -13,9 +13,11 @@ from ...broker.core.pending_append import Append
 from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
 from ...dialects.iggy_classic.errors import REASON_OF
+from ...dialects.iggy_classic.protocol import ZERO_COPY_POLLED
 from ...dialects.iggy_zero_copy import messages
 from ...dialects.iggy_zero_copy.encode import encode_stored
 from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, INDEX_BYTES, WireForm
+from ...model.batch import FIELDS_WITH_ORIGIN
 from ...model.errors import MalformedMessage, Reason
 from ...model.scan_request import ScanRequest
 from ..base.carrying import Fit
@@ -82,6 +84,7 @@ class ZeroCopyPoller(Poller):
     """Gives messages as they are stored."""
 
     shows_states = False
+    target = ZERO_COPY_POLLED
     form: ClassVar[WireForm] = FORM_0_9
     stored_as = codes.IGGY_ZERO_COPY
 
@@ -129,5 +132,5 @@ class ZeroCopyPoller07(ZeroCopyPoller08):
 def _carry(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
     """Messages as these releases can hold them."""
     assert fit is not None, "the poller gives it where not everything goes as it is stored"
-    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end)):
+    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, FIELDS_WITH_ORIGIN)):
         yield fit(registry.to_batch(some))

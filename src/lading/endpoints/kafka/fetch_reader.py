@@ -16,6 +16,7 @@ from ...broker.core.read import ReadResult, RunSlice, read
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
+from ...model.batch import FIELDS_WITH_ORIGIN
 from ...model.ranges import subtract_ranges
 from ...model.scan_request import ScanRequest
 from .marked import Change, shows_states, split_by_state
@@ -180,7 +181,7 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
 
 def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
     """Return messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
-    for decoded in registry.decode(piece.run, ScanRequest(first, end)):
+    for decoded in registry.decode(piece.run, ScanRequest(first, end, FIELDS_WITH_ORIGIN)):
         messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)

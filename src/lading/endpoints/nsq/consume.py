@@ -20,6 +20,7 @@ from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, NsqProtocolError, id_text
 from ...dialects.nsq.protocol import DELIVERED
 from ...log_lines import origin
+from ...model.batch import FIELDS_WITH_ORIGIN
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ...model.scan_request import ScanRequest
 from ..base.carrying import Carrying, Fit
@@ -260,7 +261,7 @@ def convert_records(page: Page, fit: Fit) -> Records:
     """Convert messages of another dialect into what NSQ's readers get. Callable from any thread."""
     made: list[bytes] = []
     offsets: list[Any] = []
-    for some in registry.decode(page.run, ScanRequest(page.first, page.end)):
+    for some in registry.decode(page.run, ScanRequest(page.first, page.end, FIELDS_WITH_ORIGIN)):
         batch = fit(registry.to_batch(some)).batch
         made += encode.records(batch)
         offsets += batch.column("offset").to_pylist()

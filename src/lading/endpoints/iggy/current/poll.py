@@ -25,6 +25,7 @@ from ....dialects.iggy_current.operations import POLL, READS, ConsumerName, pars
 from ....dialects.iggy_current.partitioning import number_of_name
 from ....dialects.iggy_current.responses import POLLED as POLLED_HEAD
 from ....dialects.iggy_messages.derived_ids import fill_ids
+from ....model.batch import FIELDS_WITH_ORIGIN
 from ....model.errors import Reason, Refusal
 from ....model.scan_request import ScanRequest
 from ...base.carrying import Carrying, Fit
@@ -153,7 +154,7 @@ def encode_polled(partition: Partition, reading: ReadResult, fit: Fit | None = N
             parts += cut.parts
             count += cut.messages_count
             continue
-        for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end)):
+        for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, FIELDS_WITH_ORIGIN)):
             batch = registry.to_batch(some)
             carried = None if fit is None else fit(batch)
             shown = batch if carried is None else carried.batch

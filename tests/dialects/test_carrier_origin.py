@@ -1,0 +1,79 @@
+"""The time of the client that sent a message, in carriers: bytes of the reference page, all targets, both halves."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from lading.dialects.carrier import NAME, carry, restore
+from lading.dialects.iggy_current import encode as current
+from lading.dialects.iggy_current.messages import decode_columns, find_batches
+from lading.dialects.registry import to_batch
+from lading.model.batch import FIELDS_WITH_ORIGIN, ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
+from lading.model.scan_request import ScanRequest
+from tests.dialects.targets import TARGETS
+from tests.dialects.test_carrier import batch_of, rows_of
+from tests.dialects.test_kafka_carrying import random_row
+
+SENT_US = 1_700_000_000_123_456
+
+
+def with_origins(batch: pa.RecordBatch, origins_us: list[int | None]) -> pa.RecordBatch:
+    column = pa.array(origins_us, pa.int64()).cast(SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP).type)
+    return pa.RecordBatch.from_arrays([*batch.columns, column], schema=SCHEMA_WITH_ORIGIN)
+
+
+def origins_of(batch: pa.RecordBatch) -> list[int | None]:
+    found: list[int | None] = batch.column(ORIGIN_TIMESTAMP).cast(pa.int64()).to_pylist()
+    return found
+
+
+def test_the_bytes_of_the_page() -> None:
+    body = b"\x01\x80" + struct.pack("<q", SENT_US)
+    batch = with_origins(batch_of([(None, None, [], b"x", 5)]), [SENT_US])
+    shown = carry(batch, TARGETS["iggy"]).batch
+    (header,) = shown.column("headers")[0].as_py()
+    assert header == {"key": NAME, "kind": 1, "value": body + struct.pack("<I", zlib.crc32(body))}
+    assert ORIGIN_TIMESTAMP not in shown.schema.names
+
+
+@pytest.mark.parametrize("target", ["iggy", "kafka", "nsq"])
+def test_origin_times_come_back_from_every_target(target: str, half: str) -> None:
+    rng = random.Random(15)
+    rows = [random_row(rng) for _ in range(200)]
+    origins = [rng.choice([None, 0, SENT_US + rng.randrange(1 << 40)]) for _ in rows]
+    batch = with_origins(batch_of(rows), origins)
+    shown = carry(batch, TARGETS[target])
+    assert not shown.unholdable
+    assert ORIGIN_TIMESTAMP not in shown.batch.schema.names
+    back = restore(with_origins(shown.batch, [None] * len(rows)))
+    assert origins_of(back) == origins
+    assert all(one[:4] == other[:4] for one, other, origin in zip(rows_of(back), rows, origins, strict=True))
+    # who does not ask for them gets the same messages without
+    bare = restore(shown.batch)
+    assert ORIGIN_TIMESTAMP not in bare.schema.names
+    assert rows_of(bare) == rows_of(back)
+
+
+def test_nothing_is_carried_where_there_is_nothing_or_the_target_has_the_field() -> None:
+    batch = batch_of([(None, None, [("a", 2, b"b")], b"x", 5)])
+    empty = carry(with_origins(batch, [None]), TARGETS["kafka"]).batch
+    assert rows_of(empty) == rows_of(carry(batch, TARGETS["kafka"]).batch)
+    sent = with_origins(batch, [SENT_US])
+    assert carry(sent, replace(TARGETS["iggy"], origin_time=True)).batch is sent
+
+
+def test_batches_of_the_current_iggy_hold_any_origin_times(half: str) -> None:
+    origins: list[int | None] = [SENT_US, SENT_US + 3, SENT_US + 1, None, SENT_US + (1 << 40), 0]
+    plain = batch_of([(None, None, [], b"x", 1_800_000_000_000_000)] * len(origins))
+    polled = find_batches(current.encode_stored(with_origins(plain, origins)))
+    (decoded,) = decode_columns(polled, ScanRequest(fields=FIELDS_WITH_ORIGIN))
+    found = to_batch(decoded)
+    assert origins_of(found) == [1_800_000_000_000_000 if origin is None else origin for origin in origins]
+    assert found.column("offset").to_pylist() == list(range(5, 5 + len(origins)))
+    assert found.column("timestamp").cast(pa.int64()).to_pylist() == [1_800_000_000_000_000] * len(origins)
