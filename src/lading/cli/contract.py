@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, From, States
+from .options import DEFAULT_SERVER, AsOutput, From, States, word
 from .output import Output, meter, print_document, print_note, print_table
 
-app = typer.Typer(name="contract", help="Infer and check header contracts.", no_args_is_help=True)
-DRIFT = {"header": "header", "kind": "drift", "messages": "messages", "sentence": "the header"}
+Form = Literal["odcs"]
+app = typer.Typer(name="contract", help="Infer, check and export header contracts.", no_args_is_help=True)
+DRIFT = {
+    "header": "header", "kind": "drift", "messages": "messages", "sentence": "the header", "breaks": "breaks",
+    "table": "the table",
+}  # fmt: skip
 
 
 @app.callback()
@@ -36,7 +40,7 @@ def infer(
 ) -> None:
     """Infer a header contract from a topic, as a pipeline file section, or report drift from an existing one.
 
-    With --against the exit code is 1 if the topic has drifted.
+    With --against the exit code is 1 if the topic has drifted; what changed is told, and whether it breaks a table.
 
     Examples:
 
@@ -65,6 +69,32 @@ def infer(
     differences = drift(found, contract)
     if output is Output.JSON or differences:
         print_table([asdict(one) for one in differences], DRIFT, output=output)
+    if differences and output is Output.TEXT:
+        broken = sum(one.breaks for one in differences)
+        print_note(
+            f"{broken} of {len(differences)} changes would break a table" if broken else "no table breaks by that"
+        )
     if differences:
         raise typer.Exit(1)
     print_note(f"{found.statistics.messages:,} messages of {topic!r} are what {against} says")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")],
+    form: Annotated[
+        Form, typer.Option("--format", parser=word(get_args(Form)), metavar="odcs", help="The standard to write.")
+    ] = "odcs",
+    version: Annotated[str, typer.Option("--contract-version", help="The version of the contract itself.")] = "1.0.0",
+) -> None:
+    """Write the contract of a pipeline in the Open Data Contract Standard, as JSON, which is YAML too.
+
+    Examples:
+
+        lading contract export flights.toml --format odcs > flights.odcs.yaml
+    """
+    from ..pipeline.odcs import to_odcs
+    from ..pipeline.settings import PipelineSettings
+
+    assert form == "odcs", "another form is refused before"
+    print_document(to_odcs(PipelineSettings.load(file), version))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..client.consumer import Consumer
-from ..columns.contract import ARRAY, FIELD_TYPES, Projection, type_word
+from ..columns.contract import ARRAY, FIELD_TYPES, HeaderColumn, Projection, parse_type, type_word
 from ..columns.field_names import field_meant
 from ..columns.locate import locate
 from ..columns.repeated import convert_repeated
@@ -42,6 +42,10 @@ class Drift:
     kind: str
     messages: int
     sentence: str
+    table: str = ""
+    """What it means for the table, in words."""
+    breaks: bool = False
+    """Whether the table cannot take the messages as they are now: its column would need another type."""
 
 
 def profile_topic(
@@ -100,22 +104,37 @@ def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
     for column in contract.headers:
         seen = found.statistics.keys.get(column.header)
         if seen is None and not column.required:
-            yield Drift(column.header, "never seen", 0, "is declared, and no message has it")
+            yield Drift(column.header, "never seen", 0, "is declared, and no message has it", _NULLS)
         asked = dict(column.constraint.rules) if column.constraint is not None else {}
         for kind, words in _BREACHES.items():
             count = found.breaches[column.name, kind]
             if count:
                 said = words.format(type=type_word(column.type), encoding=column.encoding.value, asked=asked.get(kind))
-                yield Drift(column.header, kind, count, f"{said} in {_share(count, messages)} of the messages")
+                effect, breaks = _effect(column, kind, None if seen is None else seen.type)
+                sentence = f"{said} in {_share(count, messages)} of the messages"
+                yield Drift(column.header, kind, count, sentence, effect, breaks)
     declared = {column.header for column in contract.headers}
     for key, seen in found.statistics.keys.items():
         if key not in declared:
             yield Drift(
                 key, "undeclared", seen.messages,
                 f"is not declared, and {_share(seen.messages, messages)} of the messages have it, as {seen.type}",
+                f"takes a new column {type_word(parse_type(seen.type))}; older rows are null in it",
             )  # fmt: skip
 
 
+def _effect(column: HeaderColumn, kind: str, type_now: str | None) -> tuple[str, bool]:
+    """Return what a breach means for the table, and whether only another type of the column would take the messages."""
+    if kind in ("missing", "null"):
+        return "keeps its columns without required; till then these messages go to quarantine", False
+    if kind != "unreadable":
+        return "keeps its columns with another constraint; till then these messages go to quarantine", False
+    if type_now is None or type_now == type_word(column.type):
+        return "keeps its columns; these messages go to quarantine", False
+    return f"breaks as {type_now}, which takes another table; till then these messages go to quarantine", True
+
+
+_NULLS = "keeps its column, null in every row"
 _BREACHES = {
     "missing": "is required, and is missing",
     "null": "is required, and is null",
