@@ -160,6 +160,25 @@ def _finish(change: Change[Any]) -> Any:
         return end.value
 
 
+def test_a_topic_whose_id_another_one_names_meanwhile_takes_the_next(tmp_path: Path, broker: Broker) -> None:
+    """As of a Kafka client that creates a topic while an Iggy client does, whose protocol has clients choose the id."""
+    stream = broker.topology.stream("s")
+    change = creating(broker, "kafka")
+    step = next(change)
+    taken = max(stream.promised_ids)
+    named = complete(broker.changes.create_topic(stream, taken, "iggy", 1, now_us=NOW, settings=TopicSettings()))
+    step()
+    topic = _finish(change)
+    assert (named.id, topic.id) == (taken, taken + 1)
+    assert stream.topics[taken] is named and stream.topics[taken + 1] is topic
+    assert not stream.promised_ids
+    assert {one.topic: one.topic_id for one in read_descriptions(tmp_path)}["kafka"] == topic.id
+    broker.stop()
+    again = opened(tmp_path)
+    assert again.notes == [] and again.topology.topic("s", taken + 1).name == "kafka"
+    again.stop()
+
+
 def test_topics_that_are_created_at_the_same_time_have_ids_of_their_own(broker: Broker) -> None:
     first, second = creating(broker, "a"), creating(broker, "b")
     steps = [next(first), next(second)]

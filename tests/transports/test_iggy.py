@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -84,6 +85,24 @@ def test_topics_are_created_described_and_deleted(transport: IggyTransport, topi
     transport.delete_topic(f"ships.{topic}")
     with pytest.raises(LocalError, match="no topic"):
         transport.topic(f"ships.{topic}")
+
+
+def test_a_topic_that_is_deleted_while_it_is_listed_is_left_out(
+    transport: IggyTransport, url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        transport.create_topic(f"{topic}.{name}")
+    described = IggyTransport._meta
+
+    def deleting(self: IggyTransport, place: tuple[str, str]) -> object:
+        if place == (topic, "first"):
+            with contextlib.closing(IggyTransport(url)) as other:
+                other.delete_topic(f"{topic}.second")
+        return described(self, place)
+
+    with contextlib.closing(IggyTransport(url)) as lister:
+        monkeypatch.setattr(lister, "_meta", deleting.__get__(lister))
+        assert [meta.name for meta in lister.topics() if meta.stream == topic] == [f"{topic}.first"]
 
 
 def test_a_stream_in_the_url_is_where_plain_names_are(url: str, topic: str) -> None:

@@ -6,7 +6,8 @@ from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..dialects.protocols import SCHEMES
@@ -15,6 +16,8 @@ from ..model.protocol import Scheme
 from .interface import Transport
 from .option_values import parse_option
 from .secrets import PREFIX, SECRETS, add_environment
+
+_IMPORTING: Final = Lock()
 
 
 def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
@@ -67,7 +70,9 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
 
 def _transport_class(text: str) -> Any:
     row = SCHEMES["file"] if "://" not in text else _scheme(text)
-    return resolve_name(row.transport)
+    # threads that import packages of each other at once may see a half of one (Python breaks what would be a deadlock)
+    with _IMPORTING:
+        return resolve_name(row.transport)
 
 
 def is_queue(url: str | Path) -> bool:

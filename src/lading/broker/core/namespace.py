@@ -206,6 +206,11 @@ class Namespace:
         require_other(topic.flat_name, settings)
         return topic
 
+    def renumber(self, topic: Topic) -> None:
+        """Give a topic that is not linked yet the lowest id that is free, and promise it that one."""
+        topic.id = _lowest_free(topic.stream.topics.keys() | topic.stream.promised_ids)
+        topic.stream.promised_ids.add(topic.id)
+
     def require_new(self, topic: Topic) -> None:
         """Raise Refusal unless its stream is there, and has neither the id nor the name."""
         stream, name = topic.stream, topic.name

@@ -191,6 +191,10 @@ class TopologyChanges:
 
     def _link(self, one: _Creation) -> Change[None]:
         topic = one.created
+        while one.wanted.ident is None and topic.id in topic.stream.topics:
+            # a client that names ids has taken it meanwhile; so may another one, while this is described
+            self._namespace.renumber(topic)
+            yield partial(self._describe_again, one)
         with one.failing():
             # it may have been created, or its stream deleted, meanwhile
             self._namespace.require_new(topic)
@@ -199,6 +203,10 @@ class TopologyChanges:
             self._callbacks.on_partitions_opened(topic.partitions)
             self._namespace.link_topic(topic)
         yield _do_nothing
+
+    def _describe_again(self, one: _Creation) -> None:
+        with one.failing(), refuse_disk_errors(f"topic {one.created.name!r}"):
+            self._directory.describe(describe_topic(one.created, len(one.created.partitions)))
 
     def _make_files(self, creations: Sequence[_Creation]) -> None:
         """Make directories and logs, several topics at a time: what each waits for the disk they wait for together."""

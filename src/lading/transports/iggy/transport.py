@@ -100,26 +100,22 @@ class IggyTransport:
 
     def topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions; only those of the URL's stream, if it names one."""
-        found = []
+        found: list[TopicMeta | None] = []
         for stream in self._streams():
             if self._stream in (None, stream.name):
                 topics: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream.name))
-                found += [self._meta((stream.name, topic.name)) for topic in topics]
-        return found
+                # one that was listed may be deleted by now
+                found += [self._find((stream.name, topic.name)) for topic in topics]
+        return [meta for meta in found if meta is not None]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
         for place in self._meant(name):
             if not all(1 <= len(part.encode()) <= 255 for part in place):
                 continue
-            try:
-                meta = self._meta(place)
-            except IggyRefusal as refusal:
-                if refusal.reason not in _NOT_FOUND:
-                    raise
-                continue
-            self._places[name] = self._places[meta.name] = place
-            return meta
+            if (meta := self._find(place)) is not None:
+                self._places[name] = self._places[meta.name] = place
+                return meta
         self._places.pop(name, None)
         raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
@@ -347,6 +343,14 @@ class IggyTransport:
         if name not in self._places:
             self.topic(name)
         return self._places[name]
+
+    def _find(self, place: StreamTopic) -> TopicMeta | None:
+        try:
+            return self._meta(place)
+        except IggyRefusal as refusal:
+            if refusal.reason not in _NOT_FOUND:
+                raise
+            return None
 
     def _meta(self, place: StreamTopic) -> TopicMeta:
         details: TopicDetails = self._socket.ask(c.GetTopic(*place))
