@@ -14,21 +14,27 @@ from lading.cli.output import Output, print_table
 
 HERE = Path(__file__).parent
 NOT_BENCHES = ("house", "measure")
+LONG = ("soak",)
+"""They run only when they are named, and take --minutes."""
 NAMES = sorted(path.stem for path in HERE.glob("[!_]*.py") if path.stem not in NOT_BENCHES)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(NAMES)}; all unless given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(NAMES)}; all but soak unless given"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer rounds: does it run, not how fast")
+    parser.add_argument("--minutes", type=float, help="how long `soak` runs; 30 unless given")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     (HERE / "results").mkdir(exist_ok=True)
-    for name in arguments.names or NAMES:
+    for name in arguments.names or [name for name in NAMES if name not in LONG]:
         module = importlib.import_module(f"bench.{name}")
         begun = time.monotonic()
-        rows = module.run(arguments.quick)
+        limits = {"minutes": arguments.minutes} if name in LONG else {}
+        rows = module.run(arguments.quick, **limits)
         print_table(
             rows,
             {key: key for key in dict.fromkeys(key for row in rows for key in row)},
