@@ -8,7 +8,7 @@ from .model.version import __version__
 
 if TYPE_CHECKING:
     from .client.admin import Admin
-    from .client.bulk import read_arrow, write_arrow
+    from .client.bulk import read_arrow, read_batches, write_arrow
     from .client.consumer import Consumer
     from .client.producer import Producer
     from .client.states import set_state
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "client.admin": ("Admin",),
-    "client.bulk": ("read_arrow", "write_arrow"),
+    "client.bulk": ("read_arrow", "read_batches", "write_arrow"),
     "client.consumer": ("Consumer",),
     "client.producer": ("Producer",),
     "client.states": ("set_state",),
@@ -73,6 +73,7 @@ __all__ = [
     "i128",
     "raw",
     "read_arrow",
+    "read_batches",
     "set_state",
     "string",
     "u8",

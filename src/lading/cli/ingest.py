@@ -144,10 +144,6 @@ def ingest(
             )
 
 
-BEFORE, AFTER = ("partition", "offset", "timestamp", "key"), ("payload",)
-"""The message fields of a table without --columns, before and after its header columns."""
-
-
 def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:
     """Return the executor that runs tasks on Spark."""
     from ..spark.tasks import SparkExecutor
@@ -159,11 +155,15 @@ def infer_columns(statistics: HeaderStatistics) -> str:
     """Return columns for the message fields and for each header key, with the common type of its kinds."""
     if not statistics.messages:
         raise LocalError("the topic holds no messages yet, so its columns cannot be inferred; name them with --columns")
+    from ..tables.query import AFTER, BEFORE
+
     return ", ".join([*BEFORE, *statistics.suggest_columns(), *AFTER])
 
 
 def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
     """Yield the columns as comment lines, with the statistics of each header, and how to choose others."""
+    from ..tables.query import AFTER, BEFORE
+
     among = f"the first {statistics.messages:,}" if statistics.messages >= SAMPLE_MESSAGES else statistics.messages
     yield f"# columns, with types that {among} messages suggest; what does not fit a type becomes null"
     yield f"#   {', '.join(BEFORE)}"

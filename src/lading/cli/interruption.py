@@ -150,3 +150,26 @@ def _leave() -> NoReturn:
         sys.stderr.write(SHOW_CURSOR)
         sys.stderr.flush()
     os._exit(EXIT_CODE)
+
+
+class StopSignal:
+    """Ctrl-C and SIGTERM for work without Spark: the first asks it to end in order, the second ends the process."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    @contextmanager
+    def install(self) -> Iterator[StopSignal]:
+        """Install the signal handlers while the context is active."""
+        before = {number: signal.signal(number, self._request) for number in SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.is_requested:
+            raise KeyboardInterrupt
+        self.is_requested = True
+        print_note("[dim]stopping after the work in hand; once more ends at once[/]")

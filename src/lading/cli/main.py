@@ -26,11 +26,13 @@ from . import (
     headers,
     ingest,
     message,
+    mirror,
     pipeline,
     profile,
     quarantine,
     serve,
     spool,
+    sql,
     state,
     stream,
     token,
@@ -63,6 +65,8 @@ app.add_typer(message.app, cls=NearestGroup, name="message", rich_help_panel="Me
 app.add_typer(state.app, cls=NearestGroup, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)
 app.command("profile", rich_help_panel="Messages")(profile.profile)
+app.command("mirror", rich_help_panel="Messages")(mirror.mirror)
+app.command("sql", rich_help_panel="Messages")(sql.sql)
 app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
 app.command("spool", rich_help_panel="Spark")(spool.spool)
 app.add_typer(pipeline.app, cls=NearestGroup, name="pipeline", rich_help_panel="Spark")

@@ -49,7 +49,46 @@ def read_arrow(
         raise SettingError(f"limit is 0 or more, not {limit}")
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
     transport = open_for(read_arrow, url, options)
-    found: list[pa.RecordBatch] = []
+    found = list(_read(transport, topic, selection, start, end, limit, stacklevel=3))
+    return pa.Table.from_batches(found, selection.schema).slice(0, limit)
+
+
+def read_batches(
+    url: str | Transport,
+    topic: str,
+    columns: str | Sequence[str] | None = None,
+    *,
+    where: str | None = None,
+    states: States = "available",
+    start: Bound = "earliest",
+    end: Bound = "latest",
+    verify_checksum: bool = True,
+    on_loss: OnLoss = "fail",
+    **options: Any,
+) -> pa.RecordBatchReader:
+    """Return the messages of a topic as a reader of batches, for Polars, DuckDB and whatever else reads Arrow.
+
+    The arguments are those of ``read_arrow``. Messages are fetched while the reader is read, a few megabytes at a
+    time, so that a topic of any size needs no more memory. The reader can be read once.
+    """
+    selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
+    transport = open_for(read_batches, url, options)
+    return pa.RecordBatchReader.from_batches(
+        selection.schema, _read(transport, topic, selection, start, end, None, stacklevel=2)
+    )
+
+
+def _read(
+    transport: Transport,
+    topic: str,
+    selection: Selection,
+    start: Bound,
+    end: Bound,
+    limit: int | None,
+    *,
+    stacklevel: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a topic, partition after partition, until there are ``limit`` rows; closes the transport."""
     declared = DeclaredHeaders(selection)
     rows = 0
     try:
@@ -61,17 +100,16 @@ def read_arrow(
             while not reader.done and (limit is None or rows < limit):
                 before = reader.position
                 batches = reader.read(selection)
-                found += batches
                 for batch in batches:
                     declared.add(batch)
-                rows += sum(batch.num_rows for batch in batches)
+                    rows += batch.num_rows
+                    yield batch
                 if reader.position == before and not batches:
                     break
         if limit != 0:
-            declared.warn_looking_at(transport, begun, topic, stacklevel=2)
+            declared.warn_looking_at(transport, begun, topic, stacklevel=stacklevel)
     finally:
         transport.close()
-    return pa.Table.from_batches(found, selection.schema).slice(0, limit)
 
 
 def write_arrow(

@@ -56,6 +56,8 @@ class Selection:
     states: States = "available"
     verify: bool = True
     on_loss: OnLoss = "fail"
+    skip_remedy: str = "read with on_loss='skip'"
+    """How the user of this selection goes on with what exists, for errors."""
 
     @staticmethod
     def parse(columns: str | None, where: str | None, states: States, verify: bool, on_loss: OnLoss) -> Selection:
@@ -201,7 +203,7 @@ class PartitionReader:
     def _look_for_loss(self, fetched: FetchResult | Queried, selection: Selection) -> None:
         loss = self._loss(fetched)
         if loss and selection.on_loss == "fail":
-            raise DataLoss(f"{loss}; to continue with what exists, read with on_loss='skip'")
+            raise DataLoss(f"{loss}; to continue with what exists, {selection.skip_remedy}")
         if loss:
             LOG.warning("%s; continuing at offset %d", loss, self.position)
         self._sure, self._topic_id = True, fetched.topic_id
@@ -292,6 +294,18 @@ class PartitionReader:
             }
             batch = assemble(part, selection.projection, place).batch
         yield batch
+
+
+def to_batches(fetched: FetchResult, states: States, first: int, end: int) -> list[pa.RecordBatch]:
+    """Return the messages of a fetch with ``first`` <= offset < ``end`` that a reader of these states sees."""
+    import pyarrow as pa
+
+    parts = fetched.decode(ScanRequest(first, end, frozenset(FIELDS)), states=states)
+    return [
+        pa.RecordBatch.from_arrays([part.columns[name] for name in FIELDS], schema=SCHEMA)
+        for part in parts
+        if part.count
+    ]
 
 
 def _as_decoded(batch: pa.RecordBatch) -> Decoded:

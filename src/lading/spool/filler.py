@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import LocalError
-from ..transports.interface import QueuedMessage, QueueMembership
+from ..transports.interface import QueueMembership
 from ..transports.open import open_transport
+from ..transports.redelivery import KnownMessages
 from .spool_log import KEEP_S, Spool
 
 WAIT_MS: Final = 250
 BATCH_MESSAGES: Final = 10_000
-KNOWN_MAX: Final = 200_000
-"""So many messages are known again when they come a second time."""
 QUIET_S: Final = 0.5
 TRIM_S: Final = 5.0
 CAUGHT_UP_S: Final = 10.0
@@ -67,7 +66,7 @@ def _fill(
     caught_up: Callable[[int], None],
     trim: Callable[[], None],
 ) -> int:
-    known: dict[tuple[object, ...], None] = {}
+    known = KnownMessages()
     at = count = 0
     began = last = time.monotonic()
     told = False
@@ -77,7 +76,7 @@ def _fill(
         messages = queue.messages(at, BATCH_MESSAGES)
         now = time.monotonic()
         if messages:
-            fresh = [one for one in messages if not _again(one, known)]
+            fresh = [one for one in messages if not known.is_repeated(one)]
             if fresh:
                 spool.append(queue.dialect, [one.stored for one in fresh], [one.timestamp_us for one in fresh])
             at += len(messages)
@@ -95,14 +94,3 @@ def _fill(
     # those who come for a moment, again and again, would never see the time for it
     trim()
     return count
-
-
-def _again(message: QueuedMessage, known: dict[tuple[object, ...], None]) -> bool:
-    """Return whether a message was appended before; only a repeated delivery can have been."""
-    identity = message.identity
-    if message.attempts > 1 and identity in known:
-        return True
-    known[identity] = None
-    if len(known) > KNOWN_MAX:
-        del known[next(iter(known))]
-    return False

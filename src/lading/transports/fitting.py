@@ -55,3 +55,31 @@ def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, s
             "they travel by carrier"
         )
     return carried.batch
+
+
+def reduce_to_target(batch: pa.RecordBatch, target: Capabilities, *, headers: bool = True) -> pa.RecordBatch:
+    """Return the batch as a plain reader of the target sees it: no carriers, and without what needs one.
+
+    Sending it needs no carrier. ``headers`` False is a target whose messages have none at all. Times that the target
+    does not take are null.
+    """
+    import pyarrow as pa
+
+    from ..dialects.carrier import carry
+    from ..dialects.carrier.carry import without_carriers
+    from ..dialects.carrier.rows import with_columns
+
+    bare, _ = without_carriers(carry(batch, target))
+    columns: dict[str, Any] = {}
+    if not headers:
+        columns["headers"] = fill_missing_columns(bare.batch.select(["payload"])).column("headers")
+    if target.time_step_us is None:
+        columns["timestamp"] = pa.nulls(batch.num_rows, SCHEMA.field("timestamp").type)
+    return with_columns(bare.batch, columns) if columns else bare.batch
+
+
+def find_unholdable(batch: pa.RecordBatch, target: Capabilities) -> list[tuple[int, str]]:
+    """Return the rows that not even a carrier brings into the target, each with the sentence that says why."""
+    from ..dialects.carrier import carry
+
+    return [(one.row, one.sentence) for one in carry(batch, target).unholdable]

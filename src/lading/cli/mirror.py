@@ -1,0 +1,214 @@
+"""``lading mirror``: topics copied from one system to another, with proof of what survived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
+
+import typer
+
+from ..model.errors import LocalError, SettingError
+from .options import AsOutput, Shown, States, local_path, word
+from .output import Output, json_line, line, meter, print_document, print_note, print_table
+
+if TYPE_CHECKING:
+    from ..mirror.run import MirrorProgress, MirrorReport
+    from ..mirror.settings import MirrorSettings
+
+OnOff = Literal["on", "off"]
+OnRefused = Literal["stop", "skip"]
+OnLoss = Literal["fail", "skip"]
+Start = Literal["earliest", "latest"]
+
+
+def mirror(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="Where from: kafka://, iggy://, nsq://, lading:// or a directory.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="DST", help="Where to: kafka://, iggy://, nsq:// or lading://.")],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="PATTERN", help="Topic or pattern such as 'air*'; repeat for several."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Topics to leave out; repeat for several.")
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Name of a topic at the target.")
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow/--until-end", help="Keep running, or stop at the present end of each topic."),
+    ] = False,
+    carrier: Annotated[
+        OnOff,
+        typer.Option(
+            "--carrier", parser=word(get_args(OnOff)), metavar="|".join(get_args(OnOff)),
+            help="on: a reserved header carries what the target has no form for; off: that is lost, and counted.",
+        ),
+    ] = "on",
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--report", metavar="FILE", parser=local_path,
+            help="Write the fidelity table to FILE: .html, .json, or text; repeat for several.",
+        ),
+    ] = None,
+    states: States = "available",
+    start: Annotated[
+        Start,
+        typer.Option(
+            "--start", parser=word(get_args(Start)), metavar="|".join(get_args(Start)),
+            help="Where topics begin that were not mirrored before.",
+        ),
+    ] = "earliest",
+    on_loss: Annotated[
+        OnLoss,
+        typer.Option(
+            "--on-loss", parser=word(get_args(OnLoss)), metavar="|".join(get_args(OnLoss)),
+            help="If the source deleted messages before they were read: fail, or skip them.",
+        ),
+    ] = "fail",
+    on_refused: Annotated[
+        OnRefused,
+        typer.Option(
+            "--on-refused", parser=word(get_args(OnRefused)), metavar="|".join(get_args(OnRefused)),
+            help="If the target cannot hold a message: stop, or skip it and count it.",
+        ),
+    ] = "stop",
+    two_way: Annotated[
+        bool,
+        typer.Option("--two-way", help="Mark messages with where they come from, and leave out those of the target."),
+    ] = False,
+    source_name: Annotated[
+        str | None, typer.Option("--source-name", help="Name of the source in marks. Default: its address.")
+    ] = None,
+    target_name: Annotated[
+        str | None, typer.Option("--target-name", help="Name of the target in marks. Default: its address.")
+    ] = None,
+    channel: Annotated[str, typer.Option(help="NSQ channel to read, if the source is nsq://.")] = "mirror",
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state", metavar="DIRECTORY", parser=local_path,
+            help="Directory for positions and the table of offsets. Default: one for each SRC and DST, in "
+            "~/.local/state/lading/mirrors.",
+        ),
+    ] = None,
+    translate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--translate", metavar="TOPIC:PARTITION:OFFSET",
+            help="Do not mirror; print where a reader at this offset of the source goes on at the target.",
+        ),
+    ] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:  # fmt: skip
+    """Copy topics between systems, headers included. Rerun to continue; Ctrl-C stops after the work in hand.
+
+    Topics are created with as many partitions as at the source. What the target has no form for travels by carrier and
+    is there again when Lading reads it. Options of a connection stand behind ? in its URL.
+
+    Examples:
+
+        lading mirror kafka://127.0.0.1:9092 lading://127.0.0.1:7070 --topic 'flights*' --report fidelity.html
+
+        lading mirror lading://127.0.0.1:7070 iggy://127.0.0.1:8090 --follow --exclude '*_dead'
+
+        lading mirror kafka://a:9092 kafka://b:9092 --translate flights:0:1234
+    """
+    from ..mirror.run import run_mirror
+    from ..mirror.settings import MirrorSettings, parse_renames
+    from .interruption import StopSignal
+
+    settings = MirrorSettings(
+        source, target, topics or (), exclude or (), parse_renames(rename or ()), carrier, _checked(states), follow,
+        two_way, source_name, target_name, channel, on_refused, on_loss, start, bool(report), state,
+    )  # fmt: skip
+    if translate:
+        _translate(settings, translate, output)
+        return
+    with StopSignal().install() as stop, meter(f"{source} to {target}", None) as progress:
+
+        def on_progress(now: MirrorProgress) -> None:
+            progress.reach(now.messages, None if follow else now.messages + now.left)
+            if output is Output.JSON:
+                json_line({"event": "progress", "messages": now.messages, "left": now.left})
+
+        done = run_mirror(settings, is_stopped=lambda: stop.is_requested, on_progress=on_progress)
+    for path in report or ():
+        _write(path, done)
+    _print(done, output)
+    if stop.is_requested and not follow:
+        raise typer.Exit(130)
+
+
+def _checked(states: str) -> Shown:
+    return "all" if states == "all" else "available"
+
+
+def _print(done: MirrorReport, output: Output) -> None:
+    if output is Output.JSON:
+        print_document(done.as_document())
+        return
+    for one in done.topics:
+        left_out = [f"{one.returned:,} had come from there"] * bool(one.returned)
+        left_out += [
+            f"{one.refused:,} refused: {one.refusals[0]}" if one.refusals else f"{one.refused:,} refused"
+        ] * bool(one.refused)
+        rest = f"; left out: {', '.join(left_out)}" if left_out else ""
+        print_note(
+            f"[bold]{one.topic}[/]: {one.messages:,} messages, {one.partitions} partition(s), {one.delivery}{rest}"
+        )
+    rate = done.messages / max(done.seconds, 1e-9)
+    print_note(f"{done.messages:,} messages in {done.seconds:.1f} s, {rate:,.0f} messages/s")
+    if done.settings.counts_fidelity:
+        columns = {name: name for name in ("fact", "messages", "exact", "rebuilt", "lost")}
+        print_table(done.fidelity.rows(), columns, output=output)
+
+
+def _write(path: Path, done: MirrorReport) -> None:
+    from ..mirror.fidelity import to_html, to_json, to_text
+
+    document = done.as_document()
+    if path.suffix == ".json":
+        text = to_json(document)
+    elif path.suffix == ".html":
+        facts = [(name, str(document[name])) for name in ("source", "target", "carrier", "messages", "seconds")]
+        facts += [(f"topic {one.topic}", f"{one.messages:,} messages, {one.delivery}") for one in done.topics]
+        text = to_html("Mirror", facts, document["fidelity"])
+    else:
+        text = to_text(document["fidelity"])
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise LocalError(f"{path}: the report cannot be written: {error.strerror}; name another file") from None
+
+
+def _translate(settings: MirrorSettings, places: list[str], output: Output) -> None:
+    from ..mirror.state import DATABASE, MirrorState
+
+    directory = settings.state_directory
+    if not (directory / DATABASE).exists():
+        raise LocalError(
+            f"no mirror from {settings.source_mark} to {settings.target_mark} has run here ({directory} does not "
+            "exist); name its directory with --state"
+        )
+    state = MirrorState(directory)
+    try:
+        state.require_pair(settings.source_mark, settings.target_mark)
+        rows = []
+        for text in places:
+            topic, _, place = text.partition(":")
+            partition, _, offset = place.partition(":")
+            if not (topic and partition.isdecimal() and offset.isdecimal()):
+                raise SettingError(f"{text!r}: write TOPIC:PARTITION:OFFSET, e.g. flights:0:1234")
+            there = state.translate(topic, int(partition), int(offset))
+            rows.append({"topic": topic, "partition": int(partition), "offset": int(offset), "target_offset": there})
+    finally:
+        state.close()
+    if output is Output.JSON:
+        print_document(rows)
+    else:
+        for row in rows:
+            line(f"{row['topic']}:{row['partition']}:{row['target_offset']}")

@@ -1,0 +1,1 @@
+"""Topics copied from one system to another: resumable, with offsets mapped, and with proof of what survived."""

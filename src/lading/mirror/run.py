@@ -1,0 +1,391 @@
+"""Running a mirror: read a stretch, write down what is about to be sent, send it, move the positions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Final
+
+from ..client.patience import Patience
+from ..dialects.protocols import PROTOCOLS
+from ..model.errors import DataLoss, LadingError, LocalError, Reason, Refusal
+from ..transports.interface import TopicMeta, Transport
+from ..transports.losses import describe_other_topic
+from ..transports.open import is_queue, open_transport
+from ..transports.topics import UnknownTopic
+from .fidelity import Fidelity
+from .marks import drop_returned, mark_origin
+from .offsets import find_offsets, map_offsets, partition_ends
+from .sending import TopicTarget
+from .settings import MirrorSettings, as_document, default_state
+from .source import LogSource, QueueSource, Stretch, TopicSource
+from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state
+
+WORK_BYTES: Final = 32 << 20
+"""A work has about this many bytes of messages in memory, if the target takes works as a whole."""
+WAIT_MS: Final = 250
+LOOK_S: Final = 10.0
+"""How often a mirror that follows looks for new topics."""
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """What was done about one topic."""
+
+    topic: str
+    target: str
+    partitions: int
+    delivery: str
+    messages: int = 0
+    returned: int = 0
+    """Messages that had come from the target, and were left out."""
+    refused: int = 0
+    refusals: list[str] = field(default_factory=list)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the figures for a report."""
+        return {
+            "topic": self.topic,
+            "target": self.target,
+            "partitions": self.partitions,
+            "delivery": self.delivery,
+            "messages": self.messages,
+            "returned": self.returned,
+            "refused": self.refused,
+            "refusals": self.refusals,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorProgress:
+    """How far a mirror is: messages sent since it began, and those known to be left."""
+
+    messages: int
+    left: int
+
+
+@dataclass(slots=True)
+class MirrorReport:
+    """What a run did."""
+
+    topics: list[TopicFigures]
+    fidelity: Fidelity
+    seconds: float
+    settings: MirrorSettings
+
+    @property
+    def messages(self) -> int:
+        """How many messages were sent."""
+        return sum(one.messages for one in self.topics)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the report as a JSON document."""
+        document = as_document(self.settings) | {
+            "messages": self.messages,
+            "seconds": round(self.seconds, 3),
+            "messages_per_s": round(self.messages / max(self.seconds, 1e-9)),
+            "topics": [one.as_document() for one in self.topics],
+        }
+        return document | ({"fidelity": self.fidelity.rows()} if self.settings.counts_fidelity else {})
+
+
+@dataclass(slots=True)
+class _MirroredTopic:
+    figures: TopicFigures
+    source: TopicSource
+    target: TopicTarget
+    stretches: Iterator[Stretch] | None = None
+
+
+def run_mirror(
+    settings: MirrorSettings,
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[MirrorProgress], None] = lambda now: None,
+    source_options: dict[str, Any] | None = None,
+    target_options: dict[str, Any] | None = None,
+) -> MirrorReport:
+    """Copy topics until their ends as they are now, or with ``follow`` until ``is_stopped``; return what was done.
+
+    A run goes on where the last one with the same state stopped, however that ended. SettingError or LocalError for
+    what cannot be mirrored, before anything of it is sent.
+    """
+    settings.check()
+    with ExitStack() as held:
+        directory = settings.state_directory
+        held.enter_context(lock_state(directory))
+        _require_no_loop(settings)
+        state = MirrorState(directory)
+        held.callback(state.close)
+        state.require_pair(settings.source_mark, settings.target_mark)
+        source = open_transport(settings.source, **(source_options or {}))
+        held.callback(source.close)
+        target = open_transport(settings.target, **(target_options or {}))
+        held.callback(target.close)
+        run = _Run(settings, state, source, target, is_stopped, on_progress)
+        held.callback(run.close)
+        return run.run()
+
+
+def _require_no_loop(settings: MirrorSettings) -> None:
+    back = default_state(settings.target, settings.source)
+    if settings.follow and not settings.two_way and is_running(back):
+        raise LocalError(
+            f"a mirror from {settings.target_mark} to {settings.source_mark} is running: messages would go round and "
+            "round; run both with --two-way, which marks where messages come from"
+        )
+
+
+class _Run:
+    def __init__(
+        self,
+        settings: MirrorSettings,
+        state: MirrorState,
+        source: Transport,
+        target: Transport,
+        is_stopped: Callable[[], bool],
+        on_progress: Callable[[MirrorProgress], None],
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._source = source
+        self._target = target
+        self._is_stopped = is_stopped
+        self._on_progress = on_progress
+        self._reads_queue = is_queue(settings.source)
+        self._fills_queue = is_queue(settings.target)
+        self._topics: dict[str, _MirroredTopic] = {}
+        self._fidelity = Fidelity()
+        self._patience = Patience("the source or target of the mirror", self._sleep)
+
+    def run(self) -> MirrorReport:
+        began = look_at = time.monotonic()
+        while not self._is_stopped():
+            try:
+                if time.monotonic() >= look_at:
+                    self._open_topics()
+                    look_at = time.monotonic() + LOOK_S
+                moved = self._round()
+                self._patience.reset()
+            except LadingError as error:
+                if not self._settings.follow:
+                    raise
+                self._patience.wait(error)
+                self._reopen()
+                look_at = 0.0
+                continue
+            if not moved and not self._settings.follow:
+                break
+            if not moved:
+                self._wait()
+        figures = [one.figures for one in self._topics.values()]
+        return MirrorReport(figures, self._fidelity, time.monotonic() - began, self._settings)
+
+    def close(self) -> None:
+        """Let go of the topics of the source."""
+        for one in self._topics.values():
+            one.source.close()
+
+    def _sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._is_stopped() and (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, 0.1))
+
+    # topics
+
+    def _open_topics(self) -> None:
+        metas = self._chosen()
+        fresh = [meta for meta in metas if meta.name not in self._topics]
+        for meta in fresh:
+            self._require_name(meta)
+        for meta in fresh:
+            self._topics[meta.name] = self._open(meta)
+
+    def _chosen(self) -> list[TopicMeta]:
+        named = self._settings.named_topics
+        if named is not None:
+            return [self._source.topic(name) for name in named]
+        metas = self._source.topics()
+        chosen = [meta for meta in metas if self._settings.is_chosen(meta.name)]
+        if not chosen and not self._settings.follow:
+            names = [meta.name for meta in metas]
+            near = get_close_matches((list(self._settings.topics) or [""])[0], names, 3, 0.5) or names[:5]
+            there = f"there are {', '.join(near)}" if near else "there are no topics"
+            raise LocalError(f"{self._settings.source}: no topic is chosen by --topic and --exclude; {there}")
+        return chosen
+
+    def _require_name(self, meta: TopicMeta) -> None:
+        """Raise LocalError if the target cannot have the topic, or if it is the very same."""
+        name = self._settings.target_topic(meta.name)
+        scheme = self._settings.target.partition("://")[0].lower() if "://" in self._settings.target else "file"
+        row = next((one for one in PROTOCOLS if scheme in one.schemes), None)
+        why = None if row is None else row.topic_error(name, 1 if self._fills_queue else len(meta.partitions))
+        if why is not None:
+            raise LocalError(
+                f"topic {name!r}: {self._settings.target} cannot have it: {why}; name it there with "
+                f"--rename {meta.name}=NEW, or leave it out with --exclude {meta.name}"
+            )
+        try:
+            there = self._target.topic(name)
+        except UnknownTopic:
+            return
+        if meta.topic_id is not None and meta.topic_id == there.topic_id:
+            raise LocalError(
+                f"topic {meta.name!r}: {self._settings.source} and {self._settings.target} are the same topic of the "
+                f"same broker; name another target, or --rename {meta.name}=NEW"
+            )
+
+    def _open(self, meta: TopicMeta) -> _MirroredTopic:
+        name = self._settings.target_topic(meta.name)
+        partitions = len(meta.partitions)
+        there = self._target_topic(name, partitions)
+        if len(there.partitions) < partitions and not self._fills_queue:
+            raise LocalError(
+                f"topic {name!r}: {self._settings.target} has {len(there.partitions)} partitions of it, the source "
+                f"{partitions}; give it as many, or another name with --rename {meta.name}=NEW"
+            )
+        target = TopicTarget(self._target, there.name, self._settings, self._state.id, is_queue=self._fills_queue)
+        figures = TopicFigures(meta.name, there.name, partitions, target.promise)
+        if self._reads_queue:
+            figures.delivery = "at least once"
+        one = _MirroredTopic(figures, self._open_source(meta), target)
+        self._mend(one)
+        return one
+
+    def _target_topic(self, name: str, partitions: int) -> TopicMeta:
+        try:
+            # a queue says of any name that it is there
+            if not self._fills_queue:
+                return self._target.topic(name)
+        except UnknownTopic:
+            pass
+        try:
+            return self._target.create_topic(name, partitions)
+        except Refusal as refusal:
+            if refusal.reason is not Reason.TOPIC_NAME_EXISTS:
+                raise
+            return self._target.topic(name)
+
+    def _open_source(self, meta: TopicMeta) -> TopicSource:
+        if self._reads_queue:
+            return QueueSource(self._source, meta.name, self._settings)
+        if meta.topic_id is not None:
+            known = self._state.fact(f"topic {meta.name}", meta.topic_id.hex())
+            if known != meta.topic_id.hex():
+                raise DataLoss(f"{describe_other_topic(meta.name)}; to mirror it as well, name another --state")
+        return LogSource(self._source, meta, self._settings, self._state.positions(meta.name))
+
+    def _reopen(self) -> None:
+        """Forget what was read and not sent: positions are those of the state."""
+        self.close()
+        kept, self._topics = self._topics, {}
+        for meta in [self._source.topic(name) for name in kept]:
+            self._topics[meta.name] = replace(self._open(meta), figures=kept[meta.name].figures)
+
+    def _mend(self, one: _MirroredTopic) -> None:
+        """Send again what a run before began to send, so that the target knows it again."""
+        topic = one.figures.topic
+        work = self._state.find_begun(topic)
+        if work is None:
+            return
+        stretches = [one.source.reread(each) for each in work.ranges]
+        self._send(one, work, stretches, is_repeated=True)
+
+    # messages
+
+    def _round(self) -> bool:
+        """Send one work of each topic that has something new; return whether there was any."""
+        moved = False
+        for one in self._topics.values():
+            if self._is_stopped():
+                break
+            stretches = self._gather(one)
+            if not stretches:
+                continue
+            moved = True
+            work = self._begin(one, stretches)
+            self._send(one, work, stretches, is_repeated=False)
+            sent = sum(each.figures.messages for each in self._topics.values())
+            self._on_progress(MirrorProgress(sent, sum(each.source.lag for each in self._topics.values())))
+        return moved
+
+    def _gather(self, one: _MirroredTopic) -> list[Stretch]:
+        """Return what makes one work: one stretch of each partition, of several only where all appear together."""
+        found: dict[int, Stretch] = {}
+        size_bytes = 0
+        one.stretches = one.stretches or one.source.stretches()
+        while size_bytes < WORK_BYTES:
+            stretch = next(one.stretches, None)
+            if stretch is None:
+                one.stretches = None
+                break
+            before = found.get(stretch.partition)
+            if before is not None:
+                stretch = replace(stretch, first=before.first, batches=[*before.batches, *stretch.batches])
+            found[stretch.partition] = stretch
+            size_bytes = sum(each.size_bytes for each in found.values())
+            if not (one.target.is_exact and one.source.repeatable):
+                break
+        return list(found.values())
+
+    def _begin(self, one: _MirroredTopic, stretches: Sequence[Stretch]) -> Work:
+        ends = {} if self._fills_queue else partition_ends(self._target, one.target.topic)
+        ranges = [
+            Range(each.partition, each.first, each.end, ends.get(each.partition), each.epoch) for each in stretches
+        ]
+        if one.source.repeatable:
+            return self._state.begin(one.figures.topic, ranges)
+        return replace(self._state.begin(one.figures.topic, []), ranges=tuple(ranges))
+
+    def _send(self, one: _MirroredTopic, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> None:
+        ready = [self._prepare(one, each) for each in stretches]
+        if any(each.count for each in ready):
+            one.target.send(work, ready, is_repeated=is_repeated)
+        mapped = {} if self._fills_queue or self._reads_queue else self._map(one, work, ready)
+        kept = work if one.source.repeatable else replace(work, ranges=())
+        self._state.finish(one.figures.topic, kept, mapped)
+        for each in stretches:
+            one.source.finish(each)
+        one.figures.messages += sum(each.count for each in ready)
+
+    def _prepare(self, one: _MirroredTopic, stretch: Stretch) -> Stretch:
+        """Return the messages as they are sent; counts those that are not, and what becomes of the others."""
+        settings, batches = self._settings, []
+        for batch in stretch.batches:
+            kept = drop_returned(batch, settings.target_mark)
+            one.figures.returned += batch.num_rows - kept.num_rows
+            if settings.on_refused == "skip":
+                kept, refused, sentences = one.target.split_refused(kept)
+                one.figures.refused += refused.num_rows
+                one.figures.refusals += sentences[: max(0, 10 - len(one.figures.refusals))]
+                if settings.counts_fidelity:
+                    self._fidelity.add_refused(refused)
+            if settings.counts_fidelity:
+                plain = one.target.show(kept)
+                self._fidelity.add(kept, plain, kept if settings.carrier == "on" else plain)
+                kept = kept if settings.carrier == "on" else plain
+            if settings.two_way:
+                kept = mark_origin(kept, settings.source_mark)
+            batches.append(kept)
+        return replace(stretch, batches=[batch for batch in batches if batch.num_rows])
+
+    def _map(self, one: _MirroredTopic, work: Work, stretches: Sequence[Stretch]) -> dict[int, list[MappedRange]]:
+        ends = partition_ends(self._target, one.target.topic)
+        found = {}
+        befores = {each.partition: each.target_end for each in work.ranges}
+        for each in stretches:
+            before = befores[each.partition]
+            if each.count and before is not None:
+                after = ends[each.partition]
+                sent = find_offsets(self._target, one.target.topic, each.partition, before, after, each.count)
+                found[each.partition] = map_offsets(each.batches, sent, before)
+        return found
+
+    def _wait(self) -> None:
+        if not self._topics:
+            self._sleep(WAIT_MS / 1000)
+        for one in self._topics.values():
+            one.source.wait(max(1, WAIT_MS // len(self._topics)))

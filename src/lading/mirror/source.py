@@ -1,0 +1,224 @@
+"""The reading side of a mirror: stretches of one topic, from a log by offset or from a queue as it gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ..client.read_bounds import spans
+from ..client.reading import PartitionReader, Selection, to_batches
+from ..model.errors import DataLoss, LocalError
+from ..transports.interface import LongPollTransport, Position, QueueMembership, TopicMeta, Transport
+from ..transports.redelivery import KnownMessages
+from .settings import MirrorSettings
+from .state import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FETCH_BYTES: Final = 4 << 20
+QUEUE_MESSAGES: Final = 2_000
+QUIET_MS: Final = 1_000
+"""A queue that gives nothing for so long is at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Messages of one partition in a row, and where reading goes on behind them."""
+
+    partition: int
+    first: int
+    end: int
+    batches: Sequence[pa.RecordBatch]
+    epoch: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return sum(batch.num_rows for batch in self.batches)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the messages take."""
+        return sum(batch.get_total_buffer_size() for batch in self.batches)
+
+
+class TopicSource(Protocol):
+    """One topic of the source."""
+
+    repeatable: bool
+    """Whether the same range can be read again."""
+
+    @property
+    def lag(self) -> int:
+        """How many messages are known to be left."""
+        ...
+
+    def stretches(self) -> Iterator[Stretch]:
+        """Yield what is there now, round about the partitions; ends when nothing is new."""
+        ...
+
+    def reread(self, one: Range) -> Stretch:
+        """Return exactly these messages once more. Raises DataLoss if they are gone."""
+        ...
+
+    def finish(self, one: Stretch) -> None:
+        """Tell the source that a stretch was sent."""
+        ...
+
+    def wait(self, wait_ms: int) -> None:
+        """Wait for something new, at most so long."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the topic."""
+        ...
+
+
+class LogSource:
+    """A topic that is read by offset."""
+
+    repeatable = True
+
+    def __init__(
+        self, transport: Transport, meta: TopicMeta, settings: MirrorSettings, known: Mapping[int, Position]
+    ) -> None:
+        self._transport = transport
+        self._meta = meta
+        self._selection = Selection(
+            states=settings.states, on_loss=settings.on_loss, skip_remedy="mirror with --on-loss skip"
+        )
+        begun = spans(transport, [meta], settings.start, None if settings.follow else "latest")
+        self._readers: dict[int, PartitionReader] = {}
+        ends = {part.number: part.end_offset for part in meta.partitions}
+        for span in begun.values():
+            position = known.get(span.partition)
+            if position is not None and position.offset > ends[span.partition]:
+                end = ends[span.partition]
+                raise DataLoss(
+                    f"topic {meta.name!r}, partition {span.partition}: it ends at offset {end}, before "
+                    f"{position.offset}, where the mirror stopped: the log was cut back, or is another one; to "
+                    "mirror it from its beginning, name another --state"
+                )
+            # where reading ends is the end as it was at the start, also for what was read before
+            self._readers[span.partition] = self._reader(
+                span.partition, position or Position(span.offset), span.end, is_sure=position is not None
+            )
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self._meta.partitions)
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are left up to the end as it was last seen."""
+        ends = {part.number: part.end_offset for part in self._meta.partitions}
+        return sum(max(0, ends[number] - reader.position) for number, reader in self._readers.items())
+
+    def stretches(self) -> Iterator[Stretch]:
+        """Yield what is there now, round about the partitions; ends when no partition has anything new."""
+        moved = True
+        while moved:
+            moved = False
+            for number, reader in self._readers.items():
+                first = reader.position
+                batches = reader.read(self._selection)
+                if reader.position != first:
+                    moved = True
+                    yield Stretch(number, min(first, reader.position), reader.position, batches, reader.epoch)
+
+    def reread(self, one: Range) -> Stretch:
+        """Return exactly these messages once more. Raises DataLoss if they are gone."""
+        reader = self._reader(one.partition, Position(one.first, one.epoch), one.end, is_sure=True)
+        batches: list[pa.RecordBatch] = []
+        while not reader.done:
+            before = reader.position
+            batches += reader.read(self._selection)
+            if reader.position == before:
+                raise LocalError(
+                    f"topic {self._meta.name!r}, partition {one.partition}: offsets {before} to {one.end - 1} were "
+                    "read before and are not there now; mirror to the target anew with another --state"
+                )
+        self._readers[one.partition].position = max(self._readers[one.partition].position, one.end)
+        return Stretch(one.partition, one.first, one.end, batches, reader.epoch)
+
+    def finish(self, one: Stretch) -> None:
+        """Do nothing: a log keeps what was read."""
+
+    def wait(self, wait_ms: int) -> None:
+        """Wait for something new, at most so long."""
+        places = {(self._meta.name, number): reader.position for number, reader in self._readers.items()}
+        if isinstance(self._transport, LongPollTransport) and places:
+            self._transport.wait_for_news(places, wait_ms)
+        elif self._readers:
+            number, reader = next(iter(self._readers.items()))
+            self._transport.fetch(
+                self._meta.name, number, reader.position, max_bytes=1, wait_ms=wait_ms // max(1, len(places))
+            )
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _reader(self, partition: int, position: Position, end: int | None, *, is_sure: bool) -> PartitionReader:
+        return PartitionReader(
+            self._transport, self._meta, partition, position.offset, end=end, epoch=position.epoch, sure=is_sure,
+            max_bytes=FETCH_BYTES,
+        )  # fmt: skip
+
+
+class QueueSource:
+    """A topic that is read as a member of a channel: a message is finished when the target has it."""
+
+    repeatable = False
+    lag = 0
+
+    def __init__(self, transport: Transport, topic: str, settings: MirrorSettings) -> None:
+        """Join the channel. Raises LocalError if the source is not a queue."""
+        self._membership = transport.join(settings.channel, [topic])
+        if not isinstance(self._membership, QueueMembership):
+            raise LocalError(f"{transport.url} is not a queue; it is read by offset")
+        self._queue: QueueMembership = self._membership
+        self._states = settings.states
+        self._topic = topic
+        self._known = KnownMessages()
+        self._at = self._queue.end
+        self._quiet_ms = 0 if settings.follow else QUIET_MS
+
+    def stretches(self) -> Iterator[Stretch]:
+        """Yield what the channel gives; ends when it gives nothing for a while."""
+        while True:
+            fetched = self._queue.fetch(self._at, max_messages=QUEUE_MESSAGES, wait_ms=self._quiet_ms)
+            first, end = self._at, fetched.end_offset
+            if end == first:
+                return
+            messages = self._queue.messages(first, end - first)
+            fresh = [not self._known.is_repeated(one) for one in messages]
+            batches = to_batches(fetched, self._states, first, end)
+            self._at = end
+            yield Stretch(0, first, end, [_select(batch, first, fresh) for batch in batches])
+
+    def reread(self, one: Range) -> Stretch:
+        """Raise LocalError: a queue gives a message again by itself, if it was not finished."""
+        raise LocalError(f"topic {self._topic!r} is a queue and cannot be read again")
+
+    def finish(self, one: Stretch) -> None:
+        """Finish the messages."""
+        self._queue.finish(one.end)
+
+    def wait(self, wait_ms: int) -> None:
+        """Wait for messages, at most so long."""
+        self._queue.fetch(self._at, max_messages=1, wait_ms=wait_ms)
+
+    def close(self) -> None:
+        """Leave the channel: what is not finished is delivered again."""
+        self._membership.leave()
+
+
+def _select(batch: pa.RecordBatch, first: int, fresh: Sequence[bool]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    offsets: Any = batch.column("offset").to_pylist()
+    keep = [fresh[offset - first] for offset in offsets]
+    return batch if all(keep) else batch.filter(pa.array(keep))

@@ -1,0 +1,209 @@
+"""What a mirror remembers: positions, the work that was begun, and which offset became which.
+
+One SQLite file in a directory of the mirror's own. A work is written down with its exact ranges before anything of it
+is sent, so that a repeat sends the same messages: that is what lets targets recognise it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ..model.errors import LocalError, directory_error
+from ..owned_directory import DIRECTORY_MODE, lock_directory
+from ..transports.interface import Position
+
+LOCK_FILE: Final = "mirror.lock"
+DATABASE: Final = "mirror.sqlite"
+VERSION: Final = 1
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS positions (
+    topic TEXT, partition INTEGER, offset INTEGER NOT NULL, epoch INTEGER NOT NULL, PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS works (topic TEXT PRIMARY KEY, number INTEGER NOT NULL, ranges TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS offsets (
+    topic TEXT, partition INTEGER, first INTEGER, end INTEGER NOT NULL, target INTEGER NOT NULL, exact INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition, first)
+) WITHOUT ROWID;
+"""
+
+
+class Range(NamedTuple):
+    """Source offsets from ``first`` up to, not including, ``end``; the target's partition ended at ``target_end``."""
+
+    partition: int
+    first: int
+    end: int
+    target_end: int | None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Messages of one topic that become visible together: its number in this mirror, and their ranges."""
+
+    number: int
+    ranges: tuple[Range, ...]
+
+
+class MappedRange(NamedTuple):
+    """Source offsets and the target's offset of the first of them; the others follow, one by one, if ``exact``."""
+
+    first: int
+    end: int
+    target: int
+    exact: bool
+
+
+class MirrorState:
+    """The state of one mirror; one process writes it at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the state, or create it. Raises LocalError if it is of a later version, or cannot be read."""
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise directory_error("the state directory", directory, error) from None
+        self._path = directory / DATABASE
+        try:
+            self._db = sqlite3.connect(self._path)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise LocalError(f"{self._path} is not the state of a mirror ({error}); name another directory") from None
+        version = int(self.fact("version", str(VERSION)))
+        if version > VERSION:
+            raise LocalError(f"{self._path} was written by a later version of Lading; use that one")
+        self.id = self.fact("id", secrets.token_hex(8))
+
+    def fact(self, name: str, value: str) -> str:
+        """Return a fact about this mirror, which is ``value`` from the first time on."""
+        with self._db:
+            self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+        (row,) = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,))
+        return str(row[0])
+
+    def require_pair(self, source: str, target: str) -> None:
+        """Raise LocalError if the state is that of other systems."""
+        for name, value in (("source", source), ("target", target)):
+            known = self.fact(name, value)
+            if known != value:
+                raise LocalError(
+                    f"{self._path} is the state of a mirror whose {name} is {known}, not {value}; give each mirror "
+                    "a directory of its own with --state"
+                )
+
+    def positions(self, topic: str) -> dict[int, Position]:
+        """Return where each partition goes on."""
+        rows = self._db.execute("SELECT partition, offset, epoch FROM positions WHERE topic = ?", (topic,))
+        return {partition: Position(offset, epoch) for partition, offset, epoch in rows}
+
+    def topics(self) -> list[str]:
+        """Return the topics that were mirrored."""
+        return [row[0] for row in self._db.execute("SELECT DISTINCT topic FROM positions ORDER BY topic")]
+
+    def find_begun(self, topic: str) -> Work | None:
+        """Return the work that was begun and may be sent or not."""
+        row = self._db.execute("SELECT number, ranges FROM works WHERE topic = ?", (topic,)).fetchone()
+        return None if row is None else Work(row[0], tuple(Range(*one) for one in json.loads(row[1])))
+
+    def begin(self, topic: str, ranges: Sequence[Range]) -> Work:
+        """Write down what is about to be sent."""
+        with self._db:
+            row = self._db.execute("SELECT value FROM facts WHERE name = 'works'").fetchone()
+            number = 1 if row is None else int(row[0]) + 1
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES ('works', ?)", (str(number),))
+            self._db.execute("INSERT INTO works VALUES (?, ?, ?)", (topic, number, json.dumps(ranges)))
+        return Work(number, tuple(ranges))
+
+    def finish(self, topic: str, work: Work, mapped: Mapping[int, Sequence[MappedRange]]) -> None:
+        """Move the positions behind a work that was sent, and keep which offsets became which, by partition."""
+        with self._db:
+            self._db.execute("DELETE FROM works WHERE topic = ?", (topic,))
+            for one in work.ranges:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", (topic, one.partition, one.end, one.epoch)
+                )
+                self._map(topic, one.partition, mapped.get(one.partition, ()))
+
+    def _map(self, topic: str, partition: int, ranges: Sequence[MappedRange]) -> None:
+        for one in ranges:
+            last = self._db.execute(
+                "SELECT first, end, target, exact FROM offsets WHERE topic = ? AND partition = ? "
+                "ORDER BY first DESC LIMIT 1",
+                (topic, partition),
+            ).fetchone()
+            joined = one
+            if last is not None and one.exact and last[3] and last[1] == one.first:
+                # most of a topic is one row: nothing but its end moves
+                before = MappedRange(last[0], last[1], last[2], True)
+                if before.target + before.end - before.first == one.target:
+                    joined = before._replace(end=one.end)
+            self._db.execute("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)", (topic, partition, *joined))
+
+    def list_mapped(self, topic: str, partition: int) -> list[MappedRange]:
+        """Return which offsets of a partition became which, in order."""
+        rows = self._db.execute(
+            "SELECT first, end, target, exact FROM offsets WHERE topic = ? AND partition = ? ORDER BY first",
+            (topic, partition),
+        )
+        return [MappedRange(first, end, target, bool(exact)) for first, end, target, exact in rows]
+
+    def translate(self, topic: str, partition: int, offset: int) -> int:
+        """Return the position at the target of a reader that goes on at ``offset`` of the source.
+
+        All that follows at the source follows there; where another sender wrote between, some of what was read may
+        come again. Raises LocalError if nothing of the partition was mapped.
+        """
+        ranges = self.list_mapped(topic, partition)
+        if not ranges:
+            known = ", ".join(map(repr, self.topics())) or "none"
+            raise LocalError(
+                f"topic {topic!r}, partition {partition}: no offsets were mapped; mirrored topics are {known}"
+            )
+        for one in ranges:
+            if offset <= one.first:
+                return one.target
+            if offset < one.end:
+                return one.target + (offset - one.first if one.exact else 0)
+        last = ranges[-1]
+        return last.target + (last.end - last.first if last.exact else 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+@contextmanager
+def lock_state(directory: Path) -> Iterator[None]:
+    """Be the one process that runs this mirror. Raises LocalError if another one does."""
+    with ExitStack() as held:
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            held.enter_context(lock_directory(directory, LOCK_FILE))
+        except BlockingIOError:
+            raise LocalError(
+                f"another process runs the mirror of {directory}; stop it, or name another --state"
+            ) from None
+        except OSError as error:
+            raise directory_error("the state directory", directory, error) from None
+        yield
+
+
+def is_running(directory: Path) -> bool:
+    """Return whether a process runs the mirror of this state directory."""
+    if not (directory / LOCK_FILE).exists():
+        return False
+    try:
+        with lock_directory(directory, LOCK_FILE):
+            return False
+    except BlockingIOError:
+        return True

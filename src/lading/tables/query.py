@@ -1,0 +1,176 @@
+"""SQL over topics and tables by DuckDB: a topic is scanned while the query runs, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..client.bulk import read_arrow, read_batches
+from ..columns.statistics import HeaderStatistics
+from ..model.errors import LocalError
+from ..transports.fetched import States
+from .formats.registry import split_target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BEFORE: Final = ("partition", "offset", "timestamp", "key")
+AFTER: Final = ("payload",)
+"""The message fields of a topic's columns, before and after its headers."""
+SAMPLE_MESSAGES: Final = 20_000
+"""So many messages are looked at for the columns of a topic."""
+MEMORY: Final = "1GB"
+ROWS: Final = 10_000
+"""Rows of a batch of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource:
+    """Where the tables of a query are: topics at ``url``, and directories of tables by name."""
+
+    url: str
+    tables: Mapping[str, str]
+    columns: str | None = None
+    """Columns of topics, instead of those that the first messages suggest."""
+    states: States = "available"
+    memory: str = MEMORY
+    """What DuckDB may use before it spills to disk."""
+
+
+class TopicScan:
+    """A topic as Arrow's stream interface: each scan reads it anew, fetching as it goes."""
+
+    def __init__(self, source: QuerySource, topic: str, columns: str) -> None:
+        self._source = source
+        self._topic = topic
+        self._columns = columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader: Any = read_batches(self._source.url, self._topic, self._columns, states=self._source.states)
+        stream: object = reader.__arrow_c_stream__(requested_schema)
+        return stream
+
+
+@contextmanager
+def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
+    """Run one query and give its result as a reader of batches.
+
+    Each table that the query names is one of ``tables``, or a topic. Raises LocalError for a query that DuckDB refuses,
+    a topic or table that does not exist, or if DuckDB is not installed.
+    """
+    from pyarrow.lib import ArrowException
+
+    duckdb = _require_duckdb()
+    options = {"python_enable_replacements": False, "autoinstall_known_extensions": False}
+    connection = duckdb.connect(":memory:", config=options | {"memory_limit": source.memory})
+    try:
+        _require_one_statement(duckdb, connection, sql)
+        query = _parse(sql)
+        for name in query.tables if query is not None else sorted(connection.get_table_names(sql)):
+            connection.register(name, _open(name, source, None if query is None else query.columns))
+        try:
+            result = connection.sql(sql)
+            if result is None:
+                raise LocalError("the query has no result; ask for one, such as select count(*) from flights")
+            yield result.to_arrow_reader(ROWS)
+        except (duckdb.Error, ArrowException) as error:
+            raise _query_error(error) from None
+        except OSError as error:
+            # what a scan raised comes through Arrow's C interface as an error without a number
+            if error.errno is not None:
+                raise
+            raise _query_error(error) from None
+    finally:
+        connection.close()
+
+
+def _require_duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise LocalError("SQL needs the package duckdb, which is not installed; install lading[sql]") from None
+    return duckdb
+
+
+def _require_one_statement(duckdb: Any, connection: Any, sql: str) -> None:
+    try:
+        count = len(connection.extract_statements(sql))
+    except duckdb.Error as error:
+        raise _query_error(error) from None
+    if count != 1:
+        raise LocalError(f"the query has {count} statements; give one, such as select count(*) from flights")
+
+
+def _query_error(error: Exception) -> LocalError:
+    text = str(error).strip()
+    return LocalError(f"query: {text}")
+
+
+class _NamedInQuery(NamedTuple):
+    """The tables that a query names, and all words in it, in lower case; None if it may use any column."""
+
+    tables: list[str]
+    columns: frozenset[str] | None
+
+
+def _parse(sql: str) -> _NamedInQuery | None:
+    """Return what a query names; None if only DuckDB can parse it."""
+    from sqlglot import exp, parse_one, tokenize
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree: Any = parse_one(sql, read="duckdb")
+        words = frozenset(token.text.lower() for token in tokenize(sql, read="duckdb"))
+    except (SqlglotError, RecursionError):
+        return None
+    own = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    named = {one.name for one in tree.find_all(exp.Table) if isinstance(one.this, exp.Identifier) and not one.db}
+    # count(*) needs no column
+    stars = [star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count)]
+    return _NamedInQuery(sorted(name for name in named if name.lower() not in own), None if stars else words)
+
+
+def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> object:
+    if name in source.tables:
+        form, place = split_target(source.tables[name])
+        if form not in DATASETS:
+            raise LocalError(f"table {name!r}: {form} tables cannot be queried; query {', '.join(DATASETS)} tables")
+        if not Path(place).is_dir():
+            raise LocalError(f"table {name!r}: directory {place} does not exist; name a table, NAME=DIRECTORY")
+        return DATASETS[form](place)
+    if source.columns is not None:
+        return TopicScan(source, name, source.columns)
+    statistics = HeaderStatistics()
+    sample = read_arrow(source.url, name, states=source.states, limit=SAMPLE_MESSAGES, verify_checksum=False)
+    for batch in sample.to_batches():
+        statistics.add(batch)
+    columns = [*BEFORE, *statistics.suggest_columns(), *AFTER]
+    kept = [one for one in columns if wanted is None or _name_of(one).lower() in wanted]
+    # a scan without any column would have no rows either
+    return TopicScan(source, name, ", ".join(kept or ["offset"]))
+
+
+def _name_of(column: str) -> str:
+    """Return the name of a column that ``suggest_columns`` wrote."""
+    from ..columns.contract import parse_columns
+
+    return parse_columns(column).schema.names[0]
+
+
+def _open_parquet(place: str) -> object:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(place, format="parquet")
+
+
+def _open_delta(place: str) -> object:
+    import deltalake
+
+    return deltalake.DeltaTable(place).to_pyarrow_dataset()
+
+
+DATASETS: Final[Mapping[str, Callable[[str], object]]] = {"parquet": _open_parquet, "delta": _open_delta}
+"""How a table of each form is opened for reading."""

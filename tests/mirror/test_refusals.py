@@ -1,0 +1,137 @@
+"""What cannot be mirrored: one sentence, what to do, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lading import Producer, read_arrow, testing
+from lading.mirror.settings import MirrorSettings, parse_renames
+from lading.mirror.state import MappedRange, MirrorState, Range, lock_state
+from lading.model.errors import DataLoss, LimitExceeded, LocalError, SettingError
+from lading.transports.lading.transport import LadingTransport
+from lading.transports.open import open_transport
+from tests.mirror.conftest import contents, fill
+
+
+def test_source_and_target_are_the_same(broker: testing.Running, urls: dict[str, str], mirror: Any) -> None:
+    with pytest.raises(SettingError, match="source and target are the same"):
+        mirror(broker.url, broker.url, "flights", "flights")
+    with pytest.raises(LocalError, match="the same topic of the same broker"):
+        mirror(urls["file"], broker.url, "flights", "flights")
+
+
+def test_a_name_that_the_target_cannot_have(broker: testing.Running, urls: dict[str, str], mirror: Any) -> None:
+    open_transport(broker.url).create_topic("übersee", 1)
+    with pytest.raises(LocalError, match=r"--rename übersee=NEW, or leave it out with --exclude"):
+        mirror(broker.url, urls["kafka"], "übersee", "übersee")
+
+
+def test_fewer_partitions_at_the_target(broker: testing.Running, mirror: Any) -> None:
+    open_transport(broker.url).create_topic("narrow", 1)
+    with pytest.raises(LocalError, match="has 1 partitions of it, the source 2"):
+        mirror(broker.url, broker.url, "flights", "narrow")
+
+
+def test_a_directory_is_no_target(urls: dict[str, str], mirror: Any) -> None:
+    with pytest.raises(LocalError, match="a directory is only read"):
+        mirror(urls["lading"], urls["file"], "flights", "elsewhere")
+
+
+def test_a_message_that_is_too_large_stops_or_is_counted(
+    broker: testing.Running, urls: dict[str, str], mirror: Any
+) -> None:
+    open_transport(broker.url).create_topic("large", 1)
+    with Producer(broker.url) as producer:
+        for size in (10, 2_000_000, 20):
+            producer.send("large", bytes(size))
+    with pytest.raises(LimitExceeded, match=r"partition 0, offset 1 of the source.*--on-refused skip"):
+        mirror(broker.url, urls["nsq"], "large", "large_nsq")
+    done = mirror(broker.url, urls["nsq"], "large", "large_nsq", on_refused="skip", fidelity=True)
+    assert (done.messages, done.topics[0].refused) == (2, 1)
+    assert next(row for row in done.fidelity.rows() if row["fact"] == "size")["lost"] == 1
+    assert read_arrow(broker.url, "large_nsq").column("payload").to_pylist() == [bytes(10), bytes(20)]
+
+
+def test_a_source_that_was_cut_back(broker: testing.Running, mirror: Any, tmp_path: Path) -> None:
+    fill(broker.url, "short", 10)
+    mirror(broker.url, broker.url, "short", "short_copy")
+    state = MirrorState(tmp_path / "state")
+    state.finish("short", state.begin("short", [Range(0, 5, 50, None, 0)]), {})
+    state.close()
+    with pytest.raises(DataLoss, match="it ends at offset 5, before 50, where the mirror stopped"):
+        mirror(broker.url, broker.url, "short", "short_copy")
+
+
+def test_a_source_that_was_made_again(broker: testing.Running, mirror: Any) -> None:
+    fill(broker.url, "anew", 4)
+    mirror(broker.url, broker.url, "anew", "anew_copy")
+    transport = open_transport(broker.url)
+    assert isinstance(transport, LadingTransport)
+    transport.delete_topic("anew")
+    fill(broker.url, "anew", 4)
+    with pytest.raises(DataLoss, match="was deleted and created again"):
+        mirror(broker.url, broker.url, "anew", "anew_copy")
+
+
+def test_a_source_that_lost_messages_by_retention(
+    broker: testing.Running, urls: dict[str, str], mirror: Any, tmp_path: Path
+) -> None:
+    fill(broker.url, "trimmed", 20, partitions=1)
+    mirror(urls["kafka"], broker.url, "trimmed", "trimmed_copy")
+    fill(broker.url, "trimmed", 20, first=20, partitions=1)
+    admin = AdminClient({"bootstrap.servers": broker.endpoints["kafka"]})
+    for done in admin.delete_records([TopicPartition("trimmed", 0, 25)]).values():
+        done.result(10)
+    with pytest.raises(DataLoss, match=r"offsets 20 to 24 were deleted by retention; .* mirror with --on-loss skip"):
+        mirror(urls["kafka"], broker.url, "trimmed", "trimmed_copy")
+    assert mirror(urls["kafka"], broker.url, "trimmed", "trimmed_copy", on_loss="skip").messages == 15
+    assert len(contents(broker.url, "trimmed_copy")) == 35
+
+
+def test_patterns_that_choose_nothing(broker: testing.Running, mirror: Any) -> None:
+    with pytest.raises(LocalError, match="no topic is chosen by --topic and --exclude; there are flights"):
+        mirror(broker.url, broker.url, "ship?", "x")
+
+
+def test_one_process_runs_a_mirror(tmp_path: Path, broker: testing.Running, mirror: Any) -> None:
+    with lock_state(tmp_path / "state"), pytest.raises(LocalError, match="another process runs the mirror"):
+        mirror(broker.url, broker.url, "flights", "copy")
+
+
+def test_the_state_of_another_mirror(tmp_path: Path) -> None:
+    state = MirrorState(tmp_path)
+    state.require_pair("kafka://a:1", "kafka://b:1")
+    with pytest.raises(LocalError, match="the state of a mirror whose target is"):
+        state.require_pair("kafka://a:1", "kafka://c:1")
+
+
+def test_translation_between_ranges(tmp_path: Path) -> None:
+    state = MirrorState(tmp_path)
+    first = state.begin("t", [Range(0, 0, 10, 100)])
+    state.finish("t", first, {0: [MappedRange(0, 4, 100, True), MappedRange(6, 10, 104, True)]})
+    second = state.begin("t", [Range(0, 10, 20, 108)])
+    state.finish("t", second, {0: [MappedRange(10, 20, 108, False)]})
+    assert [state.translate("t", 0, at) for at in (0, 3, 4, 5, 6, 9, 10, 15, 20)] == [
+        100, 103, 104, 104, 104, 107, 108, 108, 108,
+    ]  # fmt: skip
+    with pytest.raises(LocalError, match="no offsets were mapped; mirrored topics are 't'"):
+        state.translate("u", 0, 1)
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=b"])
+def test_renames(text: str) -> None:
+    with pytest.raises(SettingError, match="write OLD=NEW"):
+        parse_renames([text])
+
+
+def test_include_and_exclude() -> None:
+    settings = MirrorSettings("a", "b", ["air*", "sea"], ["*_dead"])
+    assert [name for name in ("air", "airline", "air_dead", "sea", "land") if settings.is_chosen(name)] == [
+        "air", "airline", "sea",
+    ]  # fmt: skip
+    assert settings.named_topics is None

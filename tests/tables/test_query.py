@@ -1,0 +1,84 @@
+"""SQL over topics and tables: headers as columns, only what is named is read, topics are scanned as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lading import Producer, i16, read_arrow, read_batches, testing
+from lading.model.errors import LocalError
+from lading.tables.query import QuerySource, run_query
+
+pytest.importorskip("duckdb")
+MESSAGES = 300
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with testing.broker() as broker:
+        with Producer(broker.url) as producer:
+            for number in range(MESSAGES):
+                headers = [("carrier", ("UA", "AA", "B6")[number % 3]), ("delay", i16(number - 100))]
+                producer.send("air.flights", b"%d" % number, key=b"k%d" % (number % 7), headers=headers)
+        yield broker.url
+
+
+def query(sql: str, url: str, **options: Any) -> list[dict[str, Any]]:
+    with run_query(sql, QuerySource(url, options.pop("tables", {}), **options)) as result:
+        return result.read_all().to_pylist()
+
+
+def test_headers_are_columns(url: str) -> None:
+    rows = query('select carrier, count(*) as n, min(delay) as least from "air.flights" group by 1 order by 1', url)
+    assert rows == [
+        {"carrier": "AA", "n": 100, "least": -99},
+        {"carrier": "B6", "n": 100, "least": -98},
+        {"carrier": "UA", "n": 100, "least": -100},
+    ]
+
+
+def test_a_topic_is_scanned_twice(url: str) -> None:
+    joined = 'select count(*) as n from "air.flights" a join "air.flights" b using ("partition", "offset")'
+    assert query(joined, url) == [{"n": MESSAGES}]
+    assert query('select count(*) as n from "air.flights"', url) == [{"n": MESSAGES}]
+
+
+def test_a_star_has_every_column(url: str) -> None:
+    (row,) = query('select * from "air.flights" where "offset" = 5', url)
+    assert list(row) == ["partition", "offset", "timestamp", "key", "carrier", "delay", "payload"]
+    assert (row["key"], row["carrier"], row["delay"], row["payload"]) == (b"k5", "B6", -95, b"5")
+
+
+def test_tables_and_topics_together(url: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"carrier": ["UA", "AA"], "name": ["United", "American"]}), tmp_path / "names.parquet")
+    sql = 'select name, count(*) as n from "air.flights" join names using (carrier) group by 1 order by 1'
+    rows = query(sql, url, tables={"names": str(tmp_path)})
+    assert rows == [{"name": "American", "n": 100}, {"name": "United", "n": 100}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "sentence"),
+    [
+        ("select 1; select 2", "2 statements"),
+        ("select * frm x", "query: Parser Error"),
+        ('select dely from "air.flights"', "query: Binder Error"),
+        ('select * from "air.flight"', "did you mean 'air.flights'"),
+        ("select * from nowhere", "topic 'nowhere' does not exist"),
+    ],
+)
+def test_refusals(sql: str, sentence: str, url: str) -> None:
+    with pytest.raises(LocalError, match=sentence):
+        query(sql, url)
+
+
+def test_a_reader_gives_what_read_arrow_gives(url: str) -> None:
+    columns = "offset, carrier string, delay int"
+    whole = read_arrow(url, "air.flights", columns)
+    with read_batches(url, "air.flights", columns) as reader:
+        assert reader.schema == whole.schema
+        assert pa.Table.from_batches(list(reader), reader.schema) == whole
