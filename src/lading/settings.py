@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, ByteSize, Field
+from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
 from .endpoint_settings import EndpointSettings as EndpointSettings
 from .endpoint_settings import Section as Section
@@ -63,6 +64,39 @@ class HttpSettings(Section):
     """Origins, such as ``https://console.example``, whose pages may send requests."""
     head_bytes_max: ByteSize = Field(default=ByteSize(256 << 10), ge=1 << 14, le=1 << 24)
     """A request line with its header lines and trailers; a larger head is refused and its connection closed."""
+
+
+class OAuthSettings(Section):
+    """Whose tokens (JWT) are logins beside the broker's own users: Kafka's OAUTHBEARER, AUTH of NSQ, bearer on HTTP."""
+
+    issuer: str | None = None
+    """As the claim ``iss`` has it."""
+    audience: str | None = None
+    """What the claim ``aud`` has to name: this broker."""
+    jwks_file: Path | None = None
+    """The issuer's public keys, as a JWKS."""
+    jwks_url: str | None = None
+    """The same over https, or http on this machine."""
+    user_claim: str = "sub"
+    """The claim that names the user, as rules do."""
+    clock_skew_s: float = Field(default=30, ge=0, le=600)
+    """The issuer's clock may be so far off."""
+
+    @model_validator(mode="after")
+    def _require_keys(self) -> Self:
+        if self.issuer is None:
+            if self.audience or self.jwks_file or self.jwks_url:
+                raise ValueError("issuer is not set; set it as the claim iss of its tokens has it")
+            return self
+        if not self.audience or (self.jwks_file is None) == (self.jwks_url is None):
+            raise ValueError("with an issuer, set audience and one of jwks_file and jwks_url")
+        if self.jwks_url is not None:
+            parts = urlsplit(self.jwks_url)
+            if parts.scheme != "https" and not (
+                parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+            ):
+                raise ValueError("jwks_url: keys come by https; http is for this machine alone")
+        return self
 
 
 class NsqSettings(Section):
@@ -144,4 +178,5 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()
     nsq: NsqSettings = NsqSettings()
+    oauth: OAuthSettings = OAuthSettings()
     broker: BrokerLimits = BrokerLimits()

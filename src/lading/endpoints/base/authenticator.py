@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...clock import now_us
+from ...clock import date_us, now_us
 from ...model.errors import Reason, Refusal
 from .login_throttle import LoginThrottle
+from .token_issuer import TokenIssuer
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.principal import Principal
     from ...broker.core.topology_changes import Change
+    from ...settings import OAuthSettings
     from .change_runner import ChangeRunner
 
 R = TypeVar("R")
@@ -37,8 +40,10 @@ class Authenticator:
     A session runs ``log_in`` by ``ConnectionHandle.run``, and reads no further until it is done.
     """
 
-    def __init__(self, broker: Broker, changes: ChangeRunner) -> None:
+    def __init__(self, broker: Broker, changes: ChangeRunner, oauth: OAuthSettings | None = None) -> None:
+        """Raises LocalError if the keys of the issuer of the settings cannot be read."""
         self._broker = broker
+        self._issuer = None if oauth is None or oauth.issuer is None else TokenIssuer(oauth, self._run)
         self._changes = changes
         self._throttle = LoginThrottle()
         self._thread: ThreadPoolExecutor | None = None
@@ -71,8 +76,15 @@ class Authenticator:
         return self.note_success(name, host)
 
     async def log_in_with_token(self, token: str, host: str) -> Principal:
-        """Return the user of a personal access token. Raises Refusal: INVALID_TOKEN, TOKEN_EXPIRED, USER_INACTIVE."""
+        """Return the user of a personal access token, or of one of the issuer of the settings.
+
+        Raises Refusal: INVALID_TOKEN, TOKEN_EXPIRED, USER_INACTIVE.
+        """
         try:
+            if self._issuer is not None and token.count(".") == 2:
+                # no token of this broker has a dot, and every signed JWT has two (RFC 7515 section 3.1)
+                name, ends_us = await self._issuer.verify(token, date_us())
+                return self._broker.access.vouch(name, ends_us)
             return self._broker.access.accept_token(token, now_us())
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_TOKEN:
@@ -80,6 +92,11 @@ class Authenticator:
                 await self._wait(TOKEN_LOGIN, host)
                 self.note_failure(TOKEN_LOGIN, host)
             raise
+
+    @property
+    def has_issuer(self) -> bool:
+        """Whether tokens of another issuer are logins."""
+        return self._issuer is not None
 
     async def begin_scram(self, name: str, host: str) -> None:
         """Wait as long as a login has to, before SCRAM's first answer; Refusal if that is too long.
@@ -139,7 +156,7 @@ class Authenticator:
             finally:
                 self._waiting_count -= 1
 
-    async def _run(self, check: object, *arguments: object) -> bool:
+    async def _run(self, work: Callable[..., R], *arguments: object) -> R:
         if self._waiting_count >= WAITING_MAX:
             raise Refusal(Reason.INVALID_CREDENTIALS, "too many logins wait; try again in a few seconds")
         if self._is_closed:
@@ -149,7 +166,7 @@ class Authenticator:
             self._thread = ThreadPoolExecutor(1, "lading-login")
         self._waiting_count += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, check, *arguments)  # type: ignore[arg-type]
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
         finally:
             self._waiting_count -= 1
 

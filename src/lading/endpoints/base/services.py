@@ -58,7 +58,7 @@ class Services:
 
     def __post_init__(self) -> None:
         self.changes = ChangeRunner(self.workers)
-        self.authenticator = Authenticator(self.broker, self.changes)
+        self.authenticator = Authenticator(self.broker, self.changes, self.settings.oauth)
         self.add_stop_callback(self.authenticator.close)
         self.busy_poll = BusyPoll(self.settings.busy_poll_us)
         connections = self.settings.connections

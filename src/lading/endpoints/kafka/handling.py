@@ -41,6 +41,8 @@ class SaslState:
     mechanism: str
     scram: ScramExchange | None = None
     """Once the client's first message is answered."""
+    refusal: str = ""
+    """Why a token was refused, once the client has been told: its next message ends the login (RFC 7628 3.2.3)."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,16 +1,19 @@
-"""SaslHandshake and SaslAuthenticate: PLAIN and SCRAM, checked by the one set of users (kafka.md 3).
+"""SaslHandshake and SaslAuthenticate: PLAIN, SCRAM and OAUTHBEARER, checked by the one set of users (kafka.md 3).
 
 PLAIN sends the password as it is: it is offered on TLS, to clients on this machine, and where a setting says so. The
 password may be an access token of the user. While no users are set up a login by PLAIN succeeds with any name.
+OAUTHBEARER (RFC 7628) takes tokens of the issuer of the settings, and is offered where PLAIN is: who sees one has it.
+A login that ends is told how long it lasts, and may be made again before that (KIP-368).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from ...broker.core.credentials import TOKEN_PREFIX
 from ...broker.core.principal import Principal
+from ...clock import date_us
 from ...dialects.kafka.errors import (
     ILLEGAL_SASL_STATE,
     SASL_AUTHENTICATION_FAILED,
@@ -20,16 +23,24 @@ from ...dialects.kafka.errors import (
 from ...dialects.kafka.scram import HASHES, ScramExchange
 from ...dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ..base.token_issuer import TOKEN_BYTES_MAX
 from .handling import Context, Fields, Handler, Request, SaslState, Session
 
 PLAIN: Final = "PLAIN"
 PLAIN_BYTES_MAX: Final = 8 << 10
+OAUTHBEARER: Final = "OAUTHBEARER"
+_INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
+_BEARER: Final = "auth=bearer "
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """SaslHandshake and SaslAuthenticate."""
     logins = SaslLogins(context)
     return {SASL_HANDSHAKE: logins.shake_hands, SASL_AUTHENTICATE: logins.authenticate}
+
+
+_Step = Callable[[SaslState, bytes, Session], Awaitable[tuple[Principal | None, bytes]]]
+"""Takes a message of the client; gives who it is, once that is known, and what is answered."""
 
 
 class SaslLogins:
@@ -39,6 +50,9 @@ class SaslLogins:
         self._access = context.broker.access
         self._authenticator = context.services.authenticator
         self._takes_plain = context.settings.tls.enabled or context.settings.sasl_plain_without_tls
+        self._steps: Mapping[str, _Step] = {
+            PLAIN: self._show_password, OAUTHBEARER: self._bear_token, **dict.fromkeys(HASHES, self._exchange)
+        }  # fmt: skip
 
     def shake_hands(self, session: Session, request: Request) -> Fields:
         if request.version == 0:
@@ -54,7 +68,8 @@ class SaslLogins:
 
     def _offered(self, session: Session) -> list[str]:
         plain = [PLAIN] if self._takes_plain or session.here.loopback else []
-        return [*plain, *HASHES] if self._access.is_enabled else plain
+        bearer = [OAUTHBEARER] if plain and self._authenticator.has_issuer else []
+        return [*plain, *HASHES, *bearer] if self._access.is_enabled else [*plain, *bearer]
 
     def authenticate(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         if session.sasl is None:
@@ -64,11 +79,9 @@ class SaslLogins:
 
     async def _authenticate(self, session: Session, state: SaslState, message: bytes) -> Fields:
         try:
-            if state.mechanism == PLAIN:
-                principal: Principal | None = await self._log_in(message, session)
-                answer = b""
-            else:
-                principal, answer = await self._exchange(state, message, session)
+            principal, answer = await self._steps[state.mechanism](state, message, session)
+            if principal is not None and session.principal is not None and session.principal.name:
+                _require_same(session.principal, principal)
         except LadingError as error:
             # one text for unknown users and wrong passwords
             session.sasl = None
@@ -77,7 +90,34 @@ class SaslLogins:
         if principal is not None:
             session.sasl = None
             session.log_in(principal)
-        return {"error_code": 0, "error_message": None, "auth_bytes": answer}
+        lifetime_ms = 0
+        if principal is not None and principal.ends_us is not None:
+            lifetime_ms = max(principal.ends_us - date_us(), 1_000) // 1_000
+        return {
+            "error_code": 0, "error_message": None, "auth_bytes": answer, "session_lifetime_ms": lifetime_ms
+        }  # fmt: skip
+
+    async def _bear_token(self, state: SaslState, message: bytes, session: Session) -> tuple[Principal | None, bytes]:
+        """OAUTHBEARER: ``n,[a=authzid],\\x01auth=Bearer TOKEN\\x01[key=value\\x01…]\\x01`` (RFC 7628 section 3.1)."""
+        if state.refusal:
+            raise Refusal(Reason.INVALID_TOKEN, state.refusal)
+        head, _, rest = message[:TOKEN_BYTES_MAX].decode(errors="replace").partition("\x01")
+        told = [pair for pair in rest.split("\x01") if pair[: len(_BEARER)].lower() == _BEARER]
+        flags = head.split(",")
+        if len(flags) != 3 or flags[0] not in ("n", "y") or len(told) != 1 or not rest.endswith("\x01\x01"):
+            raise MalformedMessage("OAUTHBEARER takes one pair auth=Bearer TOKEN (RFC 7628 section 3.1)")
+        try:
+            principal = await self._authenticator.log_in_with_token(told[0][len(_BEARER) :], session.host)
+        except Refusal as refusal:
+            # told in two steps: the client hears the status, answers, and the login fails
+            state.refusal = str(refusal)
+            return None, _INVALID_TOKEN
+        if flags[1].removeprefix("a=") not in ("", principal.name):
+            raise MalformedMessage("OAUTHBEARER: nobody may log in for somebody else")
+        return principal, b""
+
+    async def _show_password(self, state: SaslState, message: bytes, session: Session) -> tuple[Principal, bytes]:
+        return await self._log_in(message, session), b""
 
     async def _log_in(self, message: bytes, session: Session) -> Principal:
         """PLAIN: ``[authzid] NUL authcid NUL password`` (RFC 4616)."""
@@ -108,6 +148,12 @@ class SaslLogins:
         if last is None or scram.challenged != verifier:
             raise self._authenticator.note_failure(scram.name, host)
         return self._authenticator.note_success(scram.name, host), last
+
+
+def _require_same(before: Principal, principal: Principal) -> None:
+    """Raise Refusal unless who logs in again is the same, as Kafka has it."""
+    if principal.name != before.name:
+        raise Refusal(Reason.INVALID_CREDENTIALS, "a login of a connection is made again by the same user only")
 
 
 def _failed(message: str, code: int = SASL_AUTHENTICATION_FAILED) -> Fields:
