@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from lading.client.header_columns import headers_of
 from lading.client.outgoing import complete
@@ -92,6 +93,8 @@ def table(directory: Path) -> pa.Table:
     form: Any = open_table(directory).form
     if form == "delta":
         return DeltaTable(directory).to_pyarrow_table()
+    if form == "iceberg":
+        return StaticTable.from_metadata(str(directory)).scan().to_arrow()
     return ds.dataset(directory, format=form, exclude_invalid_files=False).to_table()
 
 

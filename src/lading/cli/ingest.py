@@ -30,7 +30,7 @@ def ingest(
         str,
         typer.Argument(
             metavar="DIRECTORY",
-            help="Directory of the Parquet table, or delta:DIRECTORY for a Delta table; created if missing.",
+            help="Directory of the Parquet table; delta: or iceberg: before it for such a table. Created if missing.",
         ),
     ],
     columns: Annotated[
@@ -110,7 +110,7 @@ def ingest(
     with (
         Interruption().install() as interruption,
         interruption.spark("lading ingest") as session,
-        meter(f"{topic} to {split_target(to)[0].capitalize()}", None, "rows") as progress,
+        meter(f"{topic} to {split_target(to)[0].partition(':')[0].capitalize()}", None, "rows") as progress,
     ):
 
         def on_progress(now: IngestProgress) -> None:

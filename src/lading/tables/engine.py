@@ -17,7 +17,7 @@ from ..client.patience import Patience
 from ..model.errors import LadingError, LocalError
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.directory import DEFAULT_FORM
-from .formats.registry import FORMATS, open_table
+from .formats.registry import new_table, open_table
 from .manifest import Manifest
 from .micro_batches import MicroBatchPlanner, run_batches
 from .offsets import OffsetsDocument, document
@@ -67,7 +67,7 @@ class RunStart(NamedTuple):
 def claim_tables(run: TableRun) -> None:
     """Make the tables this run's own. Raises LocalError if a table holds data of another writer."""
     for table in run.schemas:
-        FORMATS[run.forms.get(table, DEFAULT_FORM)](table).claim(run.state.pipeline)
+        new_table(run.forms.get(table, DEFAULT_FORM), table).claim(run.state.pipeline)
 
 
 def finish_last_batch(run: TableRun) -> int:

@@ -75,8 +75,11 @@ class DirectoryTable:
             return
         make_directory("the table", self.directory)
         (self._own / STAGED).mkdir(parents=True, exist_ok=True)
-        written = {} if self.form == DEFAULT_FORM else {FORM: self.form}
-        write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **written})
+        write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **self.claim_document()})
+
+    def claim_document(self) -> Mapping[str, str]:
+        """Return what the owner's document says besides the owner."""
+        return {} if self.form == DEFAULT_FORM else {FORM: self.form}
 
     def prepare(self, schema: pa.Schema) -> None:
         """Do nothing: every file has its own columns, and readers put them together."""

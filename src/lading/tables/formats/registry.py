@@ -10,17 +10,35 @@ from ...model.errors import LocalError
 from ..files import OWN, read_document
 from .delta import DeltaTable
 from .directory import DEFAULT_FORM, OWNER, form_of
+from .iceberg import IcebergTable
 from .interface import Table
 from .parquet import ParquetTable
 
-FORMATS: Final[Mapping[str, Callable[[Path], Table]]] = {one.form: one for one in (ParquetTable, DeltaTable)}
+FORMATS: Final[Mapping[str, Callable[..., Table]]] = {
+    one.form: one for one in (ParquetTable, DeltaTable, IcebergTable)
+}  # fmt: skip
 """Tables by the word before the colon of a target."""
 
 
 def split_target(text: str) -> tuple[str, str]:
-    """Return the form and the place of a target such as ``parquet:./tables/flights``."""
+    """Return the form and the place of a target such as ``parquet:./tables/flights``.
+
+    The form includes the catalog that a target names: ``iceberg:prod:./tables/flights`` is of ``iceberg:prod``.
+    """
     form, colon, place = text.partition(":")
-    return (form, place) if colon and form in FORMATS else (DEFAULT_FORM, text)
+    if not colon or form not in FORMATS:
+        return DEFAULT_FORM, text
+    split = getattr(FORMATS[form], "split_place", None)
+    catalog, place = ("", place) if split is None else split(place)
+    return f"{form}:{catalog}" if catalog else form, place
+
+
+def new_table(form: str, directory: Path) -> Table:
+    """Return a table at ``directory`` that is to be claimed in a form as ``split_target`` gives it."""
+    name, _, catalog = form.partition(":")
+    if hasattr(FORMATS[name], "split_place"):
+        return FORMATS[name](directory, catalog)
+    return FORMATS[name](directory)
 
 
 def open_table(directory: Path) -> Table:

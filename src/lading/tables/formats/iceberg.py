@@ -1,0 +1,291 @@
+"""Iceberg tables: a directory of Parquet files, of which the table's metadata says which ones readers see.
+
+Metadata are read and written by the package ``pyiceberg``, which only the driver imports, when it commits. A catalog
+names the newest metadata: one that pyiceberg's settings name, or a SQLite database in the table's directory. Terms are
+those of the specification (https://iceberg.apache.org/spec/).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...model.errors import LadingError, LocalError
+from ..files import OWN, read_document, sync_directory
+from ..manifest import DataFile
+from .directory import OWNER, visible_names
+from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+
+METADATA: Final = "metadata"
+VERSION_HINT: Final = "version-hint.text"
+"""Names the newest metadata for readers that are given a directory and no catalog; catalogs do not read it."""
+CATALOG: Final = "catalog"
+OWN_CATALOG, OWN_CATALOG_FILE, NAMESPACE = "lading", "catalog.db", "lading"
+FILE_IO: Final = "lading.tables.formats.iceberg_io.SyncedFileIO"
+ATTEMPT: Final = "lading.attempt"
+"""In a snapshot: which attempt to commit made it, so that one whose answer was lost is known again."""
+PROPERTIES: Final = {
+    # a commit writes a file of metadata, and by default none is ever deleted
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
+_CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
+
+
+class IcebergTable(LoggedTable["Table"]):
+    """Parquet files that one snapshot shows, with pipeline and manifest among its properties.
+
+    Files are staged and renamed as those of a directory are. The number of the last manifest is also a property of the
+    table, set by the same commit, as snapshots expire. Other writers may append to the table, and compact it.
+    """
+
+    form = "iceberg"
+    suffix = "parquet"
+    noun = "Iceberg"
+    package = "pyiceberg"
+    log = METADATA
+
+    def __init__(self, directory: Path, catalog: str | None = None) -> None:
+        super().__init__(directory)
+        self._named = catalog
+
+    @classmethod
+    def split_place(cls, place: str) -> tuple[str, str]:
+        """Return the catalog and the directory of ``prod/lake.flights:./flights``; the catalog may be empty."""
+        found = _CATALOG_PLACE.fullmatch(place)
+        return (found[1], found[2]) if found else ("", place)
+
+    def check_claim(self, owner: str | None) -> bool:
+        """Raise LocalError as tables with a log do, and for a table that is in another catalog."""
+        if set(str(self.directory)) & set("?#%"):
+            raise LocalError(
+                f"the table {self.directory}: Iceberg writes this path into its metadata as a URL, in which ?, # and % "
+                "have a meaning of their own; name another directory"
+            )
+        claimed = super().check_claim(owner)
+        if claimed and self._named is not None and self._named != self._recorded:
+            there, now = (
+                f"the catalog {name!r}" if name else "its own catalog" for name in (self._recorded, self._named)
+            )
+            raise LocalError(f"the table {self.directory} is in {there}, not in {now}; name that, or another table")
+        return claimed
+
+    def claim_document(self) -> Mapping[str, str]:
+        """Return the form and, if one is named, the catalog."""
+        return {**super().claim_document(), **({CATALOG: self._named} if self._named else {})}
+
+    @property
+    def _recorded(self) -> str:
+        name: str = (read_document(self._own / OWNER) or {}).get(CATALOG, "")
+        return name
+
+    @property
+    def _place_in_catalog(self) -> str:
+        return self._recorded if self._named is None else self._named
+
+    @cached_property
+    def _identifier(self) -> tuple[str, ...]:
+        _, _, name = self._place_in_catalog.partition("/")
+        return tuple(name.split(".")) if "." in name else (NAMESPACE, name or self.directory.name)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        from pyiceberg.catalog import load_catalog
+
+        name, _, _ = self._place_in_catalog.partition("/")
+        if not name:
+            uri = f"sqlite:///{self.directory / OWN / OWN_CATALOG_FILE}"
+            return load_catalog(OWN_CATALOG, type="sql", uri=uri, **{"py-io-impl": FILE_IO})
+        try:
+            return load_catalog(name, **{"py-io-impl": FILE_IO})
+        except ValueError as error:
+            raise LocalError(
+                f"the table {self.directory}: the Iceberg catalog {name!r} is not set up ({error}); name it in "
+                f"~/.pyiceberg.yaml, or set PYICEBERG_CATALOG__{name.upper().replace('-', '_')}__URI"
+            ) from None
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Make the table if there is none, and add the columns that it does not have, in a commit of their own.
+
+        Raises LocalError, which names the column, if rows of ``schema`` do not fit into the table.
+        """
+        from pyiceberg.exceptions import NoSuchTableError
+
+        self._require_library()
+        with self._translate_errors():
+            try:
+                table = self._load_from_catalog()
+            except NoSuchTableError:
+                if any(name.endswith(f".{self.suffix}") for name in visible_names(self.directory)):
+                    raise self._missing_table_error() from None
+                self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
+                location = f"file://{self.directory}"
+                table = self._catalog.create_table(
+                    self._identifier, self._iceberg_schema(schema), location, properties=PROPERTIES
+                )
+                sync_directory(self.directory / OWN)
+                sync_directory(self.directory)
+            self._require_here(table)
+            self._note_version(self._add_columns(table, schema))
+
+    def _commit_log(self, table: Table, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        pipeline, number = key
+        schemas = [pq.read_schema(self.directory / file.name) for file in files]
+        for left in reversed(range(COMMIT_ATTEMPTS)):
+            for schema in schemas:
+                table = self._add_columns(table, schema)
+            attempt = uuid4().hex
+            notes = {PIPELINE: pipeline, MANIFEST: str(number), FILES: hash_files(files), ATTEMPT: attempt}
+            self._refuse_overtaken(table, key, attempt)
+            try:
+                with table.transaction() as transaction:
+                    transaction.set_properties({_number_property(pipeline): str(number)})
+                    paths = [f"{table.metadata.location}/{file.name}" for file in files]
+                    transaction.add_files(paths, notes, check_duplicate_files=False)
+            except (CommitFailedException, ValidationException):
+                # the columns were changed meanwhile, or a second run of this pipeline was faster
+                table = self._load()
+                if self._committed_number(table, pipeline) >= number:
+                    self._require_same(table, key, files)
+                    return
+                if not left:
+                    raise
+            else:
+                self._note_version(table)
+                return
+
+    def _refuse_overtaken(self, table: Table, key: tuple[str, int], attempt: str) -> None:
+        """Make pyiceberg's own attempts stop at a commit of this manifest: after one that another writer overtook, it
+        loads the table anew and appends the same files to whatever is there."""
+        from pyiceberg.exceptions import ValidationException
+
+        pipeline, number = key
+        load = table.refresh
+
+        def refresh() -> Table:
+            fresh = load()
+            if self._committed_number(fresh, pipeline) >= number and all(
+                notes.get(ATTEMPT) != attempt for notes in self._notes(fresh)
+            ):
+                raise ValidationException(f"manifest {number} of pipeline {pipeline!r} is in the table already")
+            return fresh
+
+        table.refresh = refresh  # type: ignore[method-assign]
+
+    def _committed_number(self, table: Table, pipeline: str) -> int:
+        return int(table.properties.get(_number_property(pipeline), 0))
+
+    def _notes(self, table: Table) -> Iterator[Mapping[str, Any]]:
+        for snapshot in reversed(table.snapshots()):
+            if snapshot.summary is not None:
+                yield snapshot.summary.additional_properties
+
+    def _file_names(self, table: Table) -> Iterator[str]:
+        snapshot = table.current_snapshot()
+        for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+            for entry in manifest.fetch_manifest_entry(table.io):
+                yield entry.data_file.file_path.rpartition("/")[2]
+
+    def _version_word(self, table: Table) -> str:
+        return f"whose newest metadata are {table.metadata_location.rpartition('/')[2]}"
+
+    def _load(self) -> Table:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return self._load_from_catalog()
+        except NoSuchTableError:
+            raise self._missing_table_error() from None
+
+    def _load_from_catalog(self) -> Table:
+        return self._catalog.load_table(self._identifier)
+
+    def _missing_table_error(self) -> LocalError:
+        return LocalError(
+            f"the table {self.directory} is not in its catalog {self._catalog.name!r} as "
+            f"{'.'.join(self._identifier)}, and the catalog says what of the files in it are its rows; restore it, or "
+            "name another table"
+        )
+
+    def _require_here(self, table: Table) -> None:
+        if table.metadata.location.removeprefix("file://").rstrip("/") != str(self.directory):
+            raise LocalError(
+                f"the catalog {self._catalog.name!r} has {'.'.join(self._identifier)} already, at "
+                f"{table.metadata.location} and not at {self.directory}; name another table of the catalog: "
+                f"iceberg:{self._catalog.name}/NAMESPACE.TABLE:{self.directory}"
+            )
+
+    def _note_version(self, table: Table) -> None:
+        name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
+        hint = self.directory / METADATA / VERSION_HINT
+        draft = hint.with_name(f".{VERSION_HINT}")
+        draft.write_text(name)
+        draft.replace(hint)
+
+    def _add_columns(self, table: Table, schema: pa.Schema) -> Table:
+        """Add the columns of ``schema`` that the table does not have; returns the table as it is then."""
+        wanted = self._iceberg_schema(schema).as_arrow()
+        new = self._new_columns(
+            [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
+        )
+        if not new:
+            return table
+        with table.update_schema() as update:
+            # the rows that are there have no value
+            update.union_by_name(pa.schema([wanted.field(column.name).with_nullable(True) for column in new]))
+        return self._load()
+
+    def _iceberg_schema(self, schema: pa.Schema) -> Schema:
+        # pyiceberg keeps the first of them to itself, and offers what takes a schema with numbered fields alone
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _pyarrow_to_schema_without_ids
+        from pyiceberg.schema import assign_fresh_schema_ids
+
+        for field in schema:
+            try:
+                _pyarrow_to_schema_without_ids(pa.schema([field]))
+            except (UnsupportedPyArrowTypeException, TypeError) as error:
+                raise self._type_error(field, error) from None
+        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        self._require_library()
+        try:
+            with warnings.catch_warnings():
+                # of metadata of before that others have deleted
+                warnings.simplefilter("ignore")
+                yield
+        except LadingError:
+            raise
+        except FileNotFoundError as error:
+            raise self._log_error(error) from error
+        except OSError:
+            raise
+        except Exception as error:
+            # errors of pyiceberg, its catalogs and its formats have no class in common
+            raise self._log_error(error) from error
+
+
+def _number_property(pipeline: str) -> str:
+    return f"{MANIFEST}.{pipeline}"
+
+
+def _column(field: pa.Field[Any]) -> Column:
+    return Column(field.name, field.type, field.nullable, f"{field.type}{'' if field.nullable else ' not null'}")

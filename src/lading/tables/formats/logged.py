@@ -1,0 +1,211 @@
+"""Tables of Parquet files of which a log of their own says which ones readers see: what Delta and Iceberg share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+import pyarrow as pa
+import xxhash
+
+from ...model.errors import LocalError
+from ..files import read_document
+from ..manifest import DataFile
+from .directory import OWNER
+from .interface import Rename
+from .parquet import ParquetTable
+
+PIPELINE, MANIFEST, FILES = "lading.pipeline", "lading.manifest", "lading.files"
+"""What the log notes with a commit: whose it is, its number, the hash of the names and hashes of its files."""
+T = TypeVar("T")
+"""A table as the library of its form has loaded it."""
+
+
+class Column(NamedTuple):
+    """A column as a log describes it."""
+
+    name: str
+    type: object
+    """Compared with ``==``."""
+    nullable: bool
+    word: str
+    """Its type for people."""
+
+
+class LoggedTable(ParquetTable, Generic[T]):
+    """Parquet files that are staged and renamed as those of a directory are, then shown by one commit of a log.
+
+    The commit carries the pipeline and the number of the manifest, so that the table itself knows what it holds. The
+    library of the form is imported by the driver alone.
+    """
+
+    noun: ClassVar[str]
+    """The form's name for people."""
+    package: ClassVar[str]
+    log: ClassVar[str]
+    """The directory of the log, in the table's."""
+
+    def check_claim(self, owner: str | None) -> bool:
+        """Raise LocalError as directories do, for a table of somebody else in this form, and without the library."""
+        self._require_library()
+        if read_document(self._own / OWNER) is None and (self.directory / self.log).exists():
+            raise LocalError(
+                f"{self.directory} holds {self._noun} table that Lading did not make, and a table that it writes is "
+                "its own from the first row; name another directory, and read both"
+            )
+        return super().check_claim(owner)
+
+    def find_last_commit(self, pipeline: str) -> int:
+        """Return the number of the last manifest of the pipeline that the table's log has."""
+        if not (self.directory / self.log).exists():
+            return 0
+        with self._translate_errors():
+            return self._committed_number(self._load(), pipeline)
+
+    def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
+        """Rename staged files, then show them all in one commit; one that the log has already is skipped.
+
+        Raises CorruptLog as those of directories do; LocalError if the log has this manifest with other files.
+        """
+        pipeline, number = key
+        with self._translate_errors():
+            table = self._load()
+            if self._committed_number(table, pipeline) >= number:
+                self._require_same(table, key, files)
+                return
+        super().commit(key, files, rename)
+        with self._translate_errors():
+            self._commit_log(table, key, files)
+
+    def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
+        """Return in words how a published file differs from what its manifest says.
+
+        A file that the log does not list any more is none: somebody has compacted the table, or deleted rows.
+        """
+        pipeline, number = key
+        with self._translate_errors():
+            if file.name in self._listed:
+                return super().find_change(key, file, is_read=is_read)
+            if self._committed_number(self._snapshot, pipeline) < number:
+                return f"is not in the table's log, {self._version_word(self._snapshot)}"
+            return None
+
+    @cached_property
+    def _snapshot(self) -> T:
+        return self._load()
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        return frozenset(self._file_names(self._snapshot))
+
+    def _require_same(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+        """Raise LocalError if the log has another batch under this number; logs that were cleaned up cannot tell."""
+        pipeline, number = key
+        for commit in self._notes(table):
+            if (commit.get(PIPELINE), str(commit.get(MANIFEST))) == (pipeline, str(number)):
+                if commit.get(FILES) == hash_files(files):
+                    return
+                break
+        else:
+            return
+        raise LocalError(
+            f"the table {self.directory} has manifest {number} of pipeline {pipeline!r} with other files than this "
+            "one's: a second run with a copy of its state wrote it; continue with the state of that run"
+        )
+
+    def _new_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[Column]:
+        """Return the wanted columns that the table does not have.
+
+        Raises LocalError, which names the column, if the table cannot take the others.
+        """
+        left = {column.name.lower(): column for column in held}
+        new = []
+        for column in wanted:
+            there = left.pop(column.name.lower(), None)
+            if there is None:
+                new.append(column)
+            elif there.name != column.name:
+                raise LocalError(
+                    f"the table {self.directory} has the column {there.name!r}, and {column.name!r} differs from it in "
+                    f"case alone, which {self.noun} does not tell apart; name the column otherwise"
+                )
+            elif there.type != column.type or (column.nullable and not there.nullable):
+                raise LocalError(
+                    f"the table {self.directory} has the column {column.name!r} as {there.word}, and now it would be "
+                    f"{column.word}; a table keeps its types: name the old type, another column, or another table"
+                )
+        for other in left.values():
+            if not other.nullable:
+                raise LocalError(
+                    f"the table {self.directory} has the column {other.name!r}, which may not be null and is not among "
+                    "the columns that are written; allow nulls in it, or write another table"
+                )
+        return new
+
+    def _type_error(self, field: pa.Field[Any], error: Exception) -> LocalError:
+        return LocalError(
+            f"the table {self.directory}: the column {field.name!r} is {field.type}, which {self._noun} table does "
+            f"not have ({error}); give it another type, or write {ParquetTable.form}:{self.directory}"
+        )
+
+    @property
+    def _noun(self) -> str:
+        return f"{'an' if self.noun[0] in 'AEIOU' else 'a'} {self.noun}"
+
+    def _require_library(self) -> None:
+        try:
+            import_module(self.package)
+        except ImportError:
+            raise LocalError(
+                f"the table {self.directory} is {self._noun} table, which needs the package {self.package}; install "
+                f"lading[{self.form}]"
+            ) from None
+
+    def _log_error(self, error: Exception) -> LocalError:
+        # a stack of the library may follow the first line
+        what = str(error).partition("\n")[0] or type(error).__name__
+        return LocalError(
+            f"the table {self.directory}: its log cannot be read or written: {what}; mend that, and run this again"
+        )
+
+    @abstractmethod
+    def _load(self) -> T:
+        """Return the table as its log describes it now. Raises LocalError if there is none."""
+
+    @abstractmethod
+    def _committed_number(self, table: T, pipeline: str) -> int:
+        """Return the number of the pipeline's last manifest in the table; 0 for none."""
+
+    @abstractmethod
+    def _notes(self, table: T) -> Iterator[Mapping[str, Any]]:
+        """Give what each commit that the log still has notes, the last one first."""
+
+    @abstractmethod
+    def _file_names(self, table: T) -> Iterator[str]:
+        """Give the names of the files that readers see."""
+
+    @abstractmethod
+    def _version_word(self, table: T) -> str:
+        """Return a clause that says which version of the log was read."""
+
+    @abstractmethod
+    def _commit_log(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+        """Show files, which are in place, unless the log has this manifest by then."""
+
+    @abstractmethod
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        """Raise the library's errors as LocalError."""
+
+
+def hash_files(files: Sequence[DataFile]) -> str:
+    """Return the hash of the files of a batch, by which a log tells two batches of one number apart."""
+    text = "\n".join(sorted(f"{file.name} {file.hash}" for file in files))
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+COMMIT_ATTEMPTS: Final = 10
+"""So often a commit is tried that others overtake."""

@@ -1,0 +1,389 @@
+"""Iceberg tables, read back by pyiceberg's scan and Polars."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.types import StringType
+
+from lading import Producer, testing
+from lading.model.errors import LocalError
+from lading.tables.formats import iceberg
+from lading.tables.formats.registry import open_table
+from lading.tables.ingest import IngestReport, ingest
+from lading.tables.manifest import DataFile
+from lading.tables.state import PipelineStateDirectory
+
+from .direct import DirectExecutor
+
+COLUMNS = "partition, offset, timestamp, carrier string, delay int, headers, payload"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+    with testing.broker(tmp_path_factory.mktemp("iceberg") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"flights{next(_numbers)}"
+
+
+def send(broker: testing.Running, topic: str, rows: range) -> None:
+    with Producer(broker.url) as producer:
+        for row in rows:
+            producer.send(topic, b"{}", headers={"carrier": "UA", "delay": row})
+
+
+def run(
+    broker: testing.Running, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None,
+    catalog: str = "",
+) -> IngestReport:  # fmt: skip
+    target = f"iceberg:{catalog}{table}"
+    return ingest(DirectExecutor(), broker.url, topic, target, columns=columns, max_rows=10, state_dir=state)
+
+
+def own_catalog(table: Path) -> Catalog:
+    """The catalog in the table's directory, as a user opens it."""
+    return load_catalog("lading", type="sql", uri=f"sqlite:///{table}/_lading/catalog.db")
+
+
+def loaded(table: Path) -> Table:
+    return own_catalog(table).load_table(("lading", table.name))
+
+
+def delays(table: Path) -> list[int]:
+    """What readers give, in order: with the catalog, and with the directory alone."""
+    held = loaded(table)
+    by_scan: list[Any] = held.scan(selected_fields=("delay",)).to_arrow()["delay"].to_pylist()
+    by_directory: list[Any] = StaticTable.from_metadata(str(table)).scan().to_arrow()["delay"].to_pylist()
+    by_polars = polars.scan_iceberg(held, reader_override="native").select("delay").collect()["delay"].to_list()
+    assert sorted(by_scan) == sorted(by_polars) == sorted(by_directory)
+    return sorted(by_scan)
+
+
+def test_a_topic_becomes_an_iceberg_table_and_goes_on(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(25))
+    report = run(broker, topic, table)
+    assert (report.rows, report.batches) == (25, 3)
+    assert delays(table) == list(range(25))
+    send(broker, topic, range(25, 30))
+    assert (run(broker, topic, table).rows, run(broker, topic, table).rows) == (5, 0)
+    assert delays(table) == list(range(30))
+    rows = polars.scan_iceberg(loaded(table)).collect().sort("offset")
+    assert rows["offset"].to_list() == list(range(30)) and set(rows["carrier"]) == {"UA"}
+    assert rows["payload"].to_list() == [b"{}"] * 30
+    assert {header["key"] for headers in rows["headers"].to_list() for header in headers} == {"carrier", "delay"}
+    assert StaticTable.from_metadata(str(table)).scan().to_arrow().num_rows == 30
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def _crash(*arguments: Any) -> Any:
+    raise Crash
+
+
+@pytest.mark.parametrize(
+    ("home", "name"),
+    [
+        (iceberg.IcebergTable, "_commit_log"),
+        (iceberg.IcebergTable, "_note_version"),
+        (SqlCatalog, "commit_table"),
+        (PipelineStateDirectory, "note_published"),
+    ],
+)
+def test_a_batch_that_is_committed_again_is_in_the_table_once(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 20))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(home, name, _crash)
+        run(broker, topic, table)
+    run(broker, topic, table)
+    assert delays(table) == list(range(20))
+    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
+    held = loaded(table)
+    summaries = [snapshot.summary for snapshot in held.snapshots()]
+    assert [one.additional_properties["lading.manifest"] for one in summaries if one is not None] == ["1", "2"]
+    assert held.properties[f"lading.manifest.{owner}"] == "2"
+
+
+def test_a_state_that_is_older_than_its_table_is_refused(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
+    send(broker, topic, range(10))
+    run(broker, topic, table, state=state)
+    shutil.copytree(state, backup)
+    send(broker, topic, range(10, 20))
+    run(broker, topic, table, state=state)
+    with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
+        run(broker, topic, table, state=backup)
+    assert delays(table) == list(range(20))
+
+
+def test_a_second_run_with_the_same_number_and_other_files_is_refused(
+    broker: testing.Running, topic: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
+    other = DataFile(".", "b.parquet", "other.parquet", 10, 100, "xxh3-128:00")
+    with pytest.raises(LocalError, match=r"has manifest 1 of pipeline .* with other files"):
+        open_table(table).commit((owner, 1), [other], os.replace)
+    assert delays(table) == list(range(10))
+
+
+Commit = Callable[..., Any]
+
+
+def _overtake(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> list[bool]:
+    """Let something happen between what the next commit has read of the catalog and its own change of it."""
+    commit, done = SqlCatalog.commit_table, list[bool]()
+
+    def commit_and_be_overtaken(self: SqlCatalog, table: Table, *arguments: Any) -> Any:
+        if not done:
+            done.append(True)
+            meanwhile()
+        return commit(self, table, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_and_be_overtaken)
+    return done
+
+
+def test_two_runners_of_one_batch_show_it_once(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg appends a second time to a table that was changed meanwhile; this manifest must not be."""
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 15))
+    commit_log, again = iceberg.IcebergTable._commit_log, list[Any]()
+
+    def remember(self: iceberg.IcebergTable, *arguments: Any) -> None:
+        again[:] = arguments
+        commit_log(self, *arguments)
+
+    monkeypatch.setattr(iceberg.IcebergTable, "_commit_log", remember)
+    done = _overtake(monkeypatch, lambda: commit_log(iceberg.IcebergTable(table), loaded(table), again[1], again[2]))
+    run(broker, topic, table)
+    assert done and delays(table) == list(range(15))
+
+
+def test_others_may_append_and_add_columns_meanwhile(
+    broker: testing.Running,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 15))
+
+    def change() -> None:
+        held = loaded(table)
+        held.append(held.scan().to_arrow().slice(0, 1))
+        with held.update_schema() as update:
+            update.add_column("note", StringType())
+
+    done = _overtake(monkeypatch, change)
+    run(broker, topic, table)
+    assert done and len(delays(table)) == 16
+    assert "note" in loaded(table).schema().column_names
+    held = loaded(table)
+    held.overwrite(held.scan().to_arrow())
+    assert not [record for record in caplog.records if record.name.startswith("lading")]
+    send(broker, topic, range(15, 20))
+    run(broker, topic, table)
+    assert len(delays(table)) == 21 and set(delays(table)) == set(range(20))
+
+
+def test_a_commit_whose_answer_is_lost_is_known_again(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 15))
+    commit, lost = SqlCatalog.commit_table, list[bool]()
+
+    def commit_and_lose(self: SqlCatalog, *arguments: Any) -> Any:
+        answer = commit(self, *arguments)
+        if not lost:
+            lost.append(True)
+            raise CommitFailedException("as a catalog says to a request that was sent again")
+        return answer
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_and_lose)
+    run(broker, topic, table)
+    assert lost and delays(table) == list(range(15))
+
+
+def test_columns_are_added_and_keep_their_types(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(3))
+    run(broker, topic, table, "offset, delay int")
+    send(broker, topic, range(3, 5))
+    run(broker, topic, table, "offset, delay int, carrier string, partition, headers")
+    rows = loaded(table).scan().to_arrow().sort_by("offset")
+    assert rows["carrier"].to_pylist() == [None] * 3 + ["UA"] * 2
+    assert rows["partition"].to_pylist() == [None] * 3 + [0] * 2
+    assert [held is None for held in rows["headers"].to_pylist()] == [True] * 3 + [False] * 2
+    assert delays(table) == list(range(5))
+    with loaded(table).update_schema() as update:
+        update.add_column("tail", StringType())
+    columns = "offset, delay int, carrier string, partition, headers"
+    with pytest.raises(LocalError, match=r"has the column 'tail' as \w*string, and now it would be int32; a table"):
+        run(broker, topic, table, f"{columns}, tail int")
+    with pytest.raises(LocalError, match=r"has the column 'tail', and 'Tail' differs from it in case alone"):
+        run(broker, topic, table, f"{columns}, Tail string")
+
+
+def test_a_catalog_by_name(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(5))
+    with pytest.raises(
+        LocalError, match=r"the Iceberg catalog 'prod17' is not set up .*PYICEBERG_CATALOG__PROD17__URI"
+    ):
+        run(broker, topic, table, catalog="prod17/lake.flights:")
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/prod.db"}
+    load = load_catalog
+
+    def load_configured(name: str, **properties: str) -> Catalog:
+        return load(name, **(settings if name == "prod17" else {}), **properties)
+
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", load_configured)
+    assert run(broker, topic, table, catalog="prod17/lake.flights:").rows == 5
+    held = load("prod17", **settings).load_table("lake.flights")
+    assert held.scan().to_arrow().sort_by("delay")["delay"].to_pylist() == list(range(5))
+    assert not (table / "_lading" / "catalog.db").exists()
+    with pytest.raises(LocalError, match=r"is in the catalog 'prod17/lake.flights', not in its own catalog"):
+        run(broker, topic, table)
+    with pytest.raises(LocalError, match=r"catalog 'prod17' has lake.flights already, at .*table and not at .*other"):
+        run(broker, topic, tmp_path / "other", catalog="prod17/lake.flights:")
+
+
+def _of_others(table: Path) -> None:
+    (table / "_lading").mkdir(parents=True)
+    catalog = own_catalog(table)
+    catalog.create_namespace("theirs")
+    catalog.create_table("theirs.table", pa.schema([("a", pa.int64())]), location=f"file://{table}")
+
+
+def _catalog_deleted(table: Path) -> None:
+    (table / "_lading" / "catalog.db").unlink()
+
+
+def _catalog_damaged(table: Path) -> None:
+    (table / "_lading" / "catalog.db").write_bytes(b"no database" * 1000)
+
+
+def _metadata_damaged(table: Path) -> None:
+    Path(loaded(table).metadata_location.removeprefix("file://")).write_text("{")
+
+
+def _metadata_deleted(table: Path) -> None:
+    shutil.rmtree(table / "metadata")
+
+
+@pytest.mark.parametrize(
+    ("begun", "change", "sentence"),
+    [
+        (False, _of_others, "holds an Iceberg table that Lading did not make, .*; name another directory"),
+        (True, _catalog_deleted, "is not in its catalog 'lading' as lading.table, .*; restore it, or"),
+        (True, _catalog_damaged, "its log cannot be read or written: .*; mend that"),
+        (True, _metadata_damaged, "its log cannot be read or written: .*; mend that"),
+        (True, _metadata_deleted, "its log cannot be read or written: .*; mend that"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_of_this_run_is_refused(
+    broker: testing.Running, topic: str, tmp_path: Path, begun: bool, change: Callable[[Path], None], sentence: str
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(3))
+    if begun:
+        run(broker, topic, table)
+    change(table)
+    with pytest.raises(LocalError, match=sentence):
+        run(broker, topic, table)
+
+
+def test_a_directory_that_no_url_names_is_refused(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+    send(broker, topic, range(1))
+    with pytest.raises(LocalError, match=r"a meaning of their own; name another directory"):
+        run(broker, topic, tmp_path / "a#b")
+
+
+def test_without_the_library_it_is_named(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, topic, range(1))
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    with pytest.raises(LocalError, match=r"is an Iceberg table, which needs the package pyiceberg; install lading\[ic"):
+        run(broker, topic, tmp_path / "table")
+
+
+def test_all_that_a_commit_names_is_on_disk_before_it(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut after the catalog's own commit finds whole files: each was synced, and its directory after it."""
+    table = tmp_path / "table"
+    synced: dict[int, int] = {}
+    sync, update = os.fsync, SqlCatalog.commit_table
+
+    def note(fd: int) -> None:
+        sync(fd)
+        synced[os.fstat(fd).st_ino] = os.fstat(fd).st_size
+
+    monkeypatch.setattr(os, "fsync", note)
+    checked = 0
+
+    def check(path: str) -> None:
+        nonlocal checked
+        held = Path(path.removeprefix("file://")).stat()
+        assert synced.get(held.st_ino) == held.st_size, path
+        checked += 1
+
+    def commit_and_look(self: SqlCatalog, *arguments: Any) -> Any:
+        answer = update(self, *arguments)
+        check(answer.metadata_location)
+        fresh = self.load_table(("lading", table.name))
+        snapshot = fresh.current_snapshot()
+        if snapshot is not None:
+            check(snapshot.manifest_list)
+            for manifest in snapshot.manifests(fresh.io):
+                check(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(fresh.io):
+                    check(entry.data_file.file_path)
+        return answer
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_and_look)
+    send(broker, topic, range(25))
+    run(broker, topic, table)
+    assert checked >= 12 and (table / "metadata").stat().st_ino in synced
