@@ -6,9 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from ...model.errors import Reason
 from .expiries import EXPIRY_US
 from .permissions import SOME_PERMISSIONS, Permissions
-from .primitives import BOOL, IDENTIFIER, SHORT_TEXT, U8, U32, Identifier, optional
+from .primitives import (
+    BOOL,
+    CONSUMER,
+    IDENTIFIER,
+    SHORT_TEXT,
+    U8,
+    U32,
+    ConsumerIdentifier,
+    Identifier,
+    optional,
+    short_text,
+)
+from .validation import STREAM_NAME, TOPIC_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +143,63 @@ class GetClusterMetadata:
     """Answers nothing: this server is alone."""
 
 
-NOT_OFFERED: Final[Mapping[int, str]] = {
-    11: "snapshot",
-    122: "consumer_offset.delete",
-    204: "stream.update",
-    205: "stream.purge",
-    304: "topic.update",
-    305: "topic.purge",
-    503: "segment.delete",
-}
+@dataclass(frozen=True, slots=True)
+class DeleteOffset:
+    """Forget the stored offset of a consumer."""
+
+    consumer: Annotated[ConsumerIdentifier, CONSUMER]
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partition_id: Annotated[int, U32]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStream:
+    """Another name for a stream."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    name: Annotated[str, short_text(Reason.INVALID_STREAM_NAME), STREAM_NAME]
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeStream:
+    """Delete the messages of all topics of a stream."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTopic:
+    """Another name for a topic, and how long its messages are kept; None leaves that to the server."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    expiry_us: Annotated[int | None, EXPIRY_US]
+    name: Annotated[str, short_text(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
+    size_bytes_max: int | None = None
+    """Of all partitions together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeTopic:
+    """Delete the messages of a topic."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegments:
+    """Delete the oldest segments of a partition."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partition_id: Annotated[int, U32]
+    segments_count: Annotated[int, U32]
+
+
+UPKEEP_COMMANDS: Final = (DeleteOffset, UpdateStream, PurgeStream, UpdateTopic, PurgeTopic, DeleteSegments)
+"""Changes of what exists."""
+
+NOT_OFFERED: Final[Mapping[int, str]] = {11: "snapshot"}
 """Commands that later clients know and this server refuses by FEATURE_UNAVAILABLE, with the names that metrics use."""

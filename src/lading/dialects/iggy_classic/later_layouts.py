@@ -139,6 +139,16 @@ def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
         CommandSpec(
             121, "consumer_offset.store", c.StoreOffset, NOTHING, _at_partition(c.StoreOffset, partition, offset=U64)
         ),
+        CommandSpec(
+            122, "consumer_offset.delete", later.DeleteOffset, NOTHING, _at_partition(later.DeleteOffset, partition)
+        ),
+    )
+
+
+def _updated_topic(**kept: Codec[Any]) -> CommandSpec:
+    """Return the row of changes of topics; ``kept`` are the fields between topic and name."""
+    return CommandSpec(
+        304, "topic.update", later.UpdateTopic, NOTHING, record(later.UpdateTopic, **_ENTITY, **kept, name=_TOPIC_NAME)
     )
 
 
@@ -264,6 +274,10 @@ TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
         NOTHING,
         record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=SHORT_TEXT),
     ),
+    CommandSpec(204, "stream.update", later.UpdateStream, NOTHING),
+    CommandSpec(205, "stream.purge", later.PurgeStream, NOTHING),
+    _updated_topic(expiry_us=EXPIRY_S),
+    CommandSpec(305, "topic.purge", later.PurgeTopic, NOTHING),
     not_offered=later.NOT_OFFERED,
 )
 """Users, names of groups, partition and current offset in front of polled messages."""
@@ -290,6 +304,7 @@ TABLE_0_4: Final = TABLE_0_1.replace_rows(
             name=_TOPIC_NAME,
         ),
     ),
+    _updated_topic(_compression=_UNCOMPRESSED, expiry_us=EXPIRY_S, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED),
 )
 """Topics have a compression, a bound in bytes and a replication factor."""
 
@@ -326,6 +341,8 @@ TABLE_0_6: Final = TABLE_0_4.replace_rows(
     CommandSpec(202, "stream.create", c.CreateStream, _STREAM_DETAILS_6, _NEW_STREAM),
     CommandSpec(302, "topic.create", c.CreateTopic, _TOPIC_DETAILS_6, record(c.CreateTopic, **_NEW_TOPIC, **_ASKED_6)),
     CommandSpec(602, "group.create", c.CreateGroup, _group_details(U32), _NEW_GROUP),
+    _updated_topic(**{name: codec for name, codec in _ASKED_6.items() if name != "name"}),
+    CommandSpec(503, "segment.delete", later.DeleteSegments, NOTHING),
 )
 """Times in microseconds; what was created is answered; the login says which version the client has."""
 
@@ -350,6 +367,13 @@ TABLE_0_8: Final = TABLE_0_6.replace_rows(
         record(c.CreateTopic, stream=IDENTIFIER, topic_id=imply(None), partitions_count=U32, **_ASKED_6),
     ),
     *_groups(FROM_ZERO),
+    CommandSpec(
+        503,
+        "segment.delete",
+        later.DeleteSegments,
+        NOTHING,
+        record(later.DeleteSegments, **_ENTITY, partition_id=FROM_ZERO, segments_count=U32),
+    ),
     CommandSpec(
         602,
         "group.create",

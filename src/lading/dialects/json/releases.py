@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ..iggy_classic import commands as c
+from ..iggy_classic import later_commands as later
 from ..iggy_classic import responses as r
 from ..iggy_classic.primitives import Identifier
 from ..iggy_classic.releases import BY_NAME, Release, guess_release
@@ -110,8 +111,22 @@ def _positions(first: int) -> tuple[Parts, Parts]:
     place = (_CONSUMER, _partition(first))
     return (
         {c.StoreOffset: (*place, Part("offset", ("offset",), U64))},
-        {c.GetOffset: place, c.PollMessages: (*place, *READING)},
+        {
+            c.GetOffset: place,
+            c.PollMessages: (*place, *READING),
+            later.DeleteOffset: place[1:],
+            later.DeleteSegments: (Part("segments_count", ("segments_count",), U32),),
+        },
     )
+
+
+def _updates(expiry: Form) -> Parts:
+    """Return the bodies of changes of streams and topics."""
+    kept = (
+        Part("expiry_us", ("message_expiry",), expiry, None),
+        Part("size_bytes_max", ("max_topic_size",), _SIZE, None),
+    )
+    return {later.UpdateStream: (_NAME,), later.UpdateTopic: (_NAME, *kept)}
 
 
 def _new_topic(expiry: Form) -> tuple[Part, ...]:
@@ -132,9 +147,15 @@ _BODIES_0_1: Final[Parts] = {
     **user_bodies(_EXPIRY_S),
     c.CreateStream: (Part("stream_id", ("stream_id",), _OPTIONAL_ID, None), _NAME),
     c.CreateTopic: _new_topic(_EXPIRY_S),
+    **_updates(_EXPIRY_S),
     c.CreateGroup: (Part("group_id", ("group_id", "consumer_group_id"), _OPTIONAL_ID, None), _NAME),
 }
-_BODIES_0_5: Final[Parts] = {**_BODIES_0_1, **user_bodies(_EXPIRY_US), c.CreateTopic: _new_topic(_EXPIRY_US)}
+_BODIES_0_5: Final[Parts] = {
+    **_BODIES_0_1,
+    **user_bodies(_EXPIRY_US),
+    **_updates(_EXPIRY_US),
+    c.CreateTopic: _new_topic(_EXPIRY_US),
+}
 
 
 # -- answers

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 from ...broker.core.settings import TopicSettings
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
+from ...dialects.iggy_classic.later_commands import UpdateTopic
 from ..base.sizes import MeasuredStream, MeasuredTopic
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Partition, Stream
+    from ...broker.core.topology import Partition, Stream, Topic
     from ...broker.iggy.groups import IggyGroup
 
 _RETENTION_MAX: Final = (1 << 63) - 1
@@ -63,13 +64,23 @@ def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
     return r.GroupDetails(describe_group(group), members)
 
 
+def change_settings(topic: Topic, command: UpdateTopic) -> TopicSettings:
+    """Return the settings of a topic with how long its messages are to be kept from now on; see ``settings_of``."""
+    asked = _retention(command, len(topic.partitions))
+    return topic.settings.merge({"retention_age_us": asked.retention_age_us, "retention_bytes": asked.retention_bytes})
+
+
 def settings_of(command: c.CreateTopic) -> TopicSettings:
     """Return how long its creator wants a topic to be kept; what it leaves to the server is the broker's setting.
 
     Iggy bounds a topic, Lading each partition: the bytes are divided among them.
     """
+    return _retention(command, command.partitions_count)
+
+
+def _retention(command: c.CreateTopic | UpdateTopic, partitions_count: int) -> TopicSettings:
     bound = command.size_bytes_max
     return TopicSettings(
         retention_age_us=command.expiry_us and min(command.expiry_us, _RETENTION_MAX),
-        retention_bytes=bound and min(max(bound // max(command.partitions_count, 1), 1), _RETENTION_MAX),
+        retention_bytes=bound and min(max(bound // max(partitions_count, 1), 1), _RETENTION_MAX),
     )

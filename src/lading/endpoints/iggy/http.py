@@ -53,12 +53,12 @@ _TOPIC: Final = "/streams/{stream}/topics/{topic}"
 class _Row:
     """One route that a command answers; ``source`` says where its fields come from beside the path.
 
-    ``operation`` is what the current generation does instead; a row without a command is for that one alone.
+    ``operation`` is what the current generation does instead.
     """
 
     method: str
     pattern: str
-    command: type[Any] | None
+    command: type[Any]
     status: int = 200
     source: str = "path"
     operation: str = ""
@@ -81,21 +81,23 @@ _ROWS: Final = (
     _Row("GET", "/streams", c.GetStreams),
     _Row("POST", "/streams", c.CreateStream, 201, "body", "create_stream"),
     _Row("GET", "/streams/{stream}", c.GetStream),
-    _Row("PUT", "/streams/{stream}", None, 204, operation="update_stream"),
+    _Row("PUT", "/streams/{stream}", later.UpdateStream, 204, "body", "update_stream"),
     _Row("DELETE", "/streams/{stream}", c.DeleteStream, 204, operation="delete_stream"),
-    _Row("DELETE", "/streams/{stream}/purge", None, 204, operation="purge_stream"),
+    _Row("DELETE", "/streams/{stream}/purge", later.PurgeStream, 204, operation="purge_stream"),
     _Row("GET", "/streams/{stream}/topics", c.GetTopics),
     _Row("POST", "/streams/{stream}/topics", c.CreateTopic, 201, "body", "create_topic"),
     _Row("GET", _TOPIC, c.GetTopic),
-    _Row("PUT", _TOPIC, None, 204, operation="update_topic"),
+    _Row("PUT", _TOPIC, later.UpdateTopic, 204, "body", "update_topic"),
     _Row("DELETE", _TOPIC, c.DeleteTopic, 204, operation="delete_topic"),
-    _Row("DELETE", f"{_TOPIC}/purge", None, 204, operation="purge_topic"),
+    _Row("DELETE", f"{_TOPIC}/purge", later.PurgeTopic, 204, operation="purge_topic"),
     _Row("POST", f"{_TOPIC}/partitions", c.CreatePartitions, 201, "body", "create_partitions"),
     _Row("DELETE", f"{_TOPIC}/partitions", c.DeletePartitions, 204, "query", "delete_partitions"),
-    _Row("DELETE", f"{_TOPIC}/partitions/{{partition_id}}", None, 204, operation="delete_segments"),
+    _Row("DELETE", f"{_TOPIC}/partitions/{{partition_id}}", later.DeleteSegments, 204, "query", "delete_segments"),
     _Row("GET", f"{_TOPIC}/consumer-offsets", c.GetOffset, 200, "query"),
     _Row("PUT", f"{_TOPIC}/consumer-offsets", c.StoreOffset, 204, "body", "store_consumer_offset"),
-    _Row("DELETE", f"{_TOPIC}/consumer-offsets/{{consumer}}", None, 204, operation="delete_consumer_offset"),
+    _Row(
+        "DELETE", f"{_TOPIC}/consumer-offsets/{{consumer}}", later.DeleteOffset, 204, "query", "delete_consumer_offset"
+    ),
     _Row("GET", f"{_TOPIC}/consumer-groups", c.GetGroups),
     _Row("POST", f"{_TOPIC}/consumer-groups", c.CreateGroup, 201, "body", "create_consumer_group"),
     _Row("GET", f"{_TOPIC}/consumer-groups/{{group_id}}", c.GetGroup),
@@ -117,6 +119,7 @@ _PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
     "group_id": _number,
     "client_id": _number,
     "partition_id": _number,
+    "consumer": identifier,
     "user": identifier,
     "name": str,
 }
@@ -151,7 +154,7 @@ class IggyHttp:
                 HttpRoute(
                     row.method,
                     row.pattern,
-                    row.operation if row.command is None else _NAMES[row.command].name,
+                    _NAMES[row.command].name,
                     self._for_caller(partial(self._command, row)),
                     Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
                 )
@@ -213,9 +216,12 @@ class IggyHttp:
     async def _command(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         if caller.release.is_current and row.operation:
             return await self._operate(row, caller, request, path)
-        if row.command is None:
+        if row.command in later.UPKEEP_COMMANDS and not caller.release.has_users:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {row.operation} to this release")
-        command = await self._parse(row, row.command, caller, request, _fields(path, caller))
+        fields = _fields(path, caller)
+        if "partition_id" in fields:
+            fields["partition_id"] += 1 - caller.release.release.first_partition
+        command = await self._parse(row, row.command, caller, request, fields)
         try:
             if isinstance(command, CHANGES):
                 release = caller.release

@@ -137,6 +137,12 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     later.DeleteToken: None,
     later.GetClusterMetadata: None,
     later.FlushMessages: _WRITE,
+    later.DeleteOffset: _READ,
+    later.UpdateStream: _CHANGE_STREAM,
+    later.PurgeStream: _CHANGE_STREAM,
+    later.UpdateTopic: _CHANGE_TOPIC,
+    later.PurgeTopic: _CHANGE_TOPIC,
+    later.DeleteSegments: _CHANGE_TOPIC,
 }
 """By command of the classic releases; None needs a login alone. What is missing here needs ADMINISTRATE on all."""
 
@@ -163,6 +169,7 @@ OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
     "update_topic": _CHANGE_TOPIC,
     "delete_topic": _CHANGE_TOPIC,
     "purge_topic": _CHANGE_TOPIC,
+    "delete_segments": _CHANGE_TOPIC,
     "create_partitions": _CHANGE_TOPIC,
     "delete_partitions": _CHANGE_TOPIC,
     "flush_unsaved_buffer": _WRITE,

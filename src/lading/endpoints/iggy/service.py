@@ -28,6 +28,7 @@ from ..base.services import Services, now_us
 from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from .clients import Client, clients_of
 from .entities import (
+    change_settings,
     describe_group,
     describe_group_with_members,
     describe_partition,
@@ -37,6 +38,7 @@ from .entities import (
 )
 from .poll import consumer_of
 from .rights import require_command
+from .upkeep import UPKEEP_HANDLERS, refuse_new_name
 from .users import users_of
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class IggyService:
         ``client`` is the connection that asks. HTTP has none, and sends no command that needs one. Raises Refusal.
         """
         self._require(command, client)
+        if (handle := UPKEEP_HANDLERS.get(type(command))) is not None:
+            return handle(self._broker, command)
         return _HANDLERS[type(command)](self, command, client)
 
     def _require(self, command: Any, client: Client | None) -> None:
@@ -127,6 +131,9 @@ class IggyService:
                 return changes.add_partitions(topic, command.partitions_count)
             case c.DeletePartitions():
                 return changes.delete_partitions(topic, command.partitions_count)
+            case later.UpdateTopic():
+                refuse_new_name(topic.name, normalise_name(command.name))
+                return changes.alter_topic(topic, change_settings(topic, command))
             case _:
                 return changes.delete_topic(topic)
 
@@ -373,6 +380,7 @@ CHANGES: Final = (
     c.DeleteTopic,
     c.CreatePartitions,
     c.DeletePartitions,
+    later.UpdateTopic,
     c.CreateGroup,
     c.DeleteGroup,
     *later.USER_COMMANDS,

@@ -25,10 +25,11 @@ from ...base.services import Services, now_us
 from ...base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from ..clients import Client, clients_of
 from ..rights import require_operation
+from ..upkeep import delete_segments, purge_stream, purge_topic, refuse_new_name
 from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, describe_topic_with_partitions
 from .caller import CurrentCaller, from_wire, to_wire
 from .poll import consumer_of
-from .topic_options import merge_options, purge_topic, refuse_new_name, refuse_options, refuse_partitions
+from .topic_options import merge_options, refuse_options, refuse_partitions
 from .users import USER_CHANGES, USER_HANDLERS, CurrentUsers
 
 if TYPE_CHECKING:
@@ -167,8 +168,7 @@ class CurrentService:
         return NOTHING
 
     def _purge_stream(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
-        for topic in list(self._broker.topology.stream(from_wire(stream)).topics.values()):
-            purge_topic(topic)
+        purge_stream(self._broker.topology.stream(from_wire(stream)))
         return NOTHING
 
     # -- topics and partitions
@@ -219,6 +219,12 @@ class CurrentService:
 
     def _purge_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> Outcome:
         purge_topic(self._topic(stream, topic))
+        return NOTHING
+
+    def _delete_segments(
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, partition: int, segments_count: int
+    ) -> Outcome:
+        delete_segments(self._topic(stream, topic).partition(partition), segments_count)
         return NOTHING
 
     async def _create_partitions(
@@ -367,6 +373,7 @@ _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "update_topic": CurrentService._update_topic,
     "delete_topic": CurrentService._delete_topic,
     "purge_topic": CurrentService._purge_topic,
+    "delete_segments": CurrentService._delete_segments,
     "create_partitions": CurrentService._create_partitions,
     "delete_partitions": CurrentService._delete_partitions,
     "flush_unsaved_buffer": CurrentService._flush,
