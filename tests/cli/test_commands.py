@@ -120,6 +120,21 @@ def test_a_profile(lading: Run, broker: testing.Running, tmp_path: Path) -> None
     assert "cannot be written" in refused
 
 
+def test_dead_letters_of_others(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+    lading("topic", "create", "orders")
+    lading("topic", "create", "failed")
+    told = ("-H", "__dlq.errors.topic=orders", "-H", "__dlq.errors.partition=0", "-H", "__dlq.errors.offset=3")
+    lading("message", "send", "failed", "body", *told, "-H", "__dlq.errors.message=too often")
+    (row,) = json.loads(lading("dead-letters", "list", broker.url, "failed", "-o", "json").stdout)
+    assert (row["convention"], row["origin_offset"], row["reason"]) == ("share group", 3, "too often")
+    command = ("dead-letters", "redrive", broker.url, "failed", "--state", str(tmp_path / "state"))
+    assert "1 would be sent to their origin" in lading(*command, "--dry-run").stderr
+    assert json.loads(lading(*command, "-o", "json").stdout)["sent"] == 1
+    assert "0 sent to their origin, 1 had been sent already" in lading(*command).stderr
+    (message,) = documents(lading("message", "poll", "orders", "-o", "json"))
+    assert (message["payload"], [one["key"] for one in message["headers"]]) == ("body", ["lading-replays"])
+
+
 def test_streams_and_topics(lading: Run) -> None:
     lading("stream", "create", "airlines", "--id", "7")
     lading("topic", "create", "airlines.arrivals", "-p", "3")

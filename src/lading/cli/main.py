@@ -20,6 +20,7 @@ from . import (
     cert,
     config,
     contract,
+    dead_letters,
     demo,
     doctor,
     group,
@@ -71,6 +72,7 @@ app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
 app.command("spool", rich_help_panel="Spark")(spool.spool)
 app.add_typer(pipeline.app, cls=NearestGroup, name="pipeline", rich_help_panel="Spark")
 app.add_typer(quarantine.app, cls=NearestGroup, name="quarantine", rich_help_panel="Spark")
+app.add_typer(dead_letters.app, cls=NearestGroup, name="dead-letters", rich_help_panel="Messages")
 app.add_typer(contract.app, cls=NearestGroup, name="contract", rich_help_panel="Spark")
 app.command("backup", rich_help_panel="Broker")(backup.backup)
 app.command("restore", rich_help_panel="Broker")(backup.restore)

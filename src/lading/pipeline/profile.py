@@ -21,6 +21,7 @@ from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..transports.fetched import States
 from ..transports.open import is_queue
+from .dead_letters import HEADER_TYPES
 
 HEAVIEST_MAX: Final = 10
 INTERVALS_MAX: Final = 32
@@ -122,7 +123,9 @@ class TopicProfile:
         """
         of_key, looks = self.statistics.keys[key], set(self.looks[key])
         made: dict[str, Any] = {"type": of_key.type}
-        if of_key.duplicates > _REPEATED_SHARE * of_key.messages and of_key.type == "string":
+        if key in HEADER_TYPES and of_key.type == "string":
+            made["type"] = HEADER_TYPES[key]
+        elif of_key.duplicates > _REPEATED_SHARE * of_key.messages and of_key.type == "string":
             made["type"] = "array<string>"
         elif of_key.type == "string" and len(looks) == 1 and not looks & {"big-endian int"}:
             made["type"] = _LOOK_TYPES.get(next(iter(looks)), "string")

@@ -1,0 +1,102 @@
+"""``lading dead-letters``: what other systems put aside, as typed columns, and sending it back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import AsOutput
+from .output import Output, meter, print_document, print_note, print_table
+
+if TYPE_CHECKING:
+    from ..pipeline.dead_letter_redrive import DeadLetters
+
+app = typer.Typer(
+    name="dead-letters",
+    help="List and redrive dead letters of Kafka Connect, Kafka Streams, share groups and Spring.",
+    no_args_is_help=True,
+)
+Source = Annotated[str, typer.Argument(metavar="SRC", help="Where the dead letters are: a URL, or a data directory.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of dead letters.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where", "-w", metavar="FILTER",
+        help="Only these, e.g. \"origin_topic = 'orders' AND exception LIKE '%Timeout%'\".",
+    ),
+]  # fmt: skip
+COLUMNS = {
+    "message": "message", "convention": "by", "origin_topic": "topic", "origin_partition": "partition",
+    "origin_offset": "offset", "exception": "exception", "reason": "reason",
+}  # fmt: skip
+
+
+@app.command("list")
+def list_(
+    source: Source,
+    topic: Topic,
+    where: Where = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 100,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """List dead letters: where each was, and why it failed.
+
+    Examples:
+
+        lading dead-letters list kafka://127.0.0.1:9092 orders-dlq --where "origin_topic = 'orders'"
+    """
+    rows = list(_dead_letters(source, topic, None).rows(where, limit + 1))
+    print_table(rows[:limit], COLUMNS, output=output)
+    if len(rows) > limit and output is Output.TEXT:
+        print_note(f"the first {limit}; there are more (--limit, --where)")
+
+
+@app.command()
+def redrive(
+    source: Source,
+    topic: Topic,
+    where: Where = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent without sending it.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send at most this many.")] = None,
+    max_replays: Annotated[
+        int, typer.Option("--max-replays", min=0, help="Leave what was sent again this often; 0 counts nothing.")
+    ] = 3,
+    to: Annotated[str | None, typer.Option("--to", help="Another topic than the one they came from.")] = None,
+    server: Annotated[str | None, typer.Option("--server", "-s", metavar="URL", help="Another server.")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="DIR", help="Where to remember. Default: ./redrive-TOPIC")
+    ] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Restore dead letters and send them to their origin. Each is sent once, even if this is interrupted and rerun.
+
+    Examples:
+
+        lading dead-letters redrive kafka://127.0.0.1:9092 orders-dlq --where "exception LIKE '%Timeout%'" --dry-run
+
+        lading dead-letters redrive kafka://127.0.0.1:9092 orders-dlq --limit 1000
+    """
+    with meter("redrive", limit) as progress:
+        done = _dead_letters(source, topic, state).redrive(
+            where, limit=limit, max_replays=max_replays, to=to, server=server, dry_run=dry_run,
+            on_sent=progress.advance,
+        )  # fmt: skip
+    if output is Output.JSON:
+        print_document(asdict(done))
+        return
+    verb = "would be sent" if dry_run else "sent"
+    facts = [f"[bold]{done.sent:,}[/] {verb} to their origin", f"{done.already:,} had been sent already"]
+    facts += [f"{done.parked:,} parked (sent {max_replays} times before)"] if done.parked else []
+    facts += [f"{done.strangers:,} are no dead letters of a system that is known"] if done.strangers else []
+    facts += [f"{done.gone:,} have no payload, and their original is deleted"] if done.gone else []
+    facts += [f"{done.resumed:,} of an interrupted redrive were finished first"] if done.resumed else []
+    print_note(", ".join(facts))
+
+
+def _dead_letters(source: str, topic: str, state: Path | None) -> DeadLetters:
+    from ..pipeline.dead_letter_redrive import DeadLetters
+
+    return DeadLetters(source, topic, state or Path(f"redrive-{topic}"))

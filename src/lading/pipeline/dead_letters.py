@@ -1,0 +1,145 @@
+"""Dead letters of others: the headers by which frameworks say what failed, as typed columns, by one table of names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..columns.contract import Encoding, HeaderColumn, Projection
+from ..columns.locate import Entries, locate
+from ..columns.rewrite import with_headers
+from ..columns.typed import convert_column
+from ..filter.filter import Filter
+from ..filter.parse import parse
+from ..model.batch import SCHEMA
+from ..model.kinds import Kind
+
+_COLUMNS: list[pa.Field[Any]] = [
+    pa.field("convention", pa.string()), pa.field("origin_topic", pa.string()),
+    pa.field("origin_partition", pa.int32()), pa.field("origin_offset", pa.int64()),
+    pa.field("reason", pa.string()), pa.field("exception", pa.string()), pa.field("origin_group", pa.string()),
+    pa.field("deliveries", pa.int32()), pa.field("origin_timestamp_ms", pa.int64()),
+]  # fmt: skip
+COLUMNS: Final = pa.schema(_COLUMNS)
+"""What is known of a dead letter: by whose convention, where it was, what failed; null where that is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterConvention:
+    """The headers that one framework puts on a dead letter: its prefix, and the rest of the name of each column."""
+
+    name: str
+    prefix: str
+    names: dict[str, str]
+
+    def key(self, column: str) -> str | None:
+        """Return the header that holds a column, or None if the convention has none."""
+        rest = self.names.get(column)
+        return None if rest is None else self.prefix + rest
+
+
+CONVENTIONS: Final = (
+    DeadLetterConvention("Kafka Connect", "__connect.errors.", {
+        "origin_topic": "topic", "origin_partition": "partition", "origin_offset": "offset",
+        "reason": "exception.message", "exception": "exception.class.name", "origin_group": "connector.name",
+    }),
+    DeadLetterConvention("Kafka Streams", "__streams.errors.", {
+        "origin_topic": "topic", "origin_partition": "partition", "origin_offset": "offset",
+        "reason": "message", "exception": "exception",
+    }),
+    DeadLetterConvention("share group", "__dlq.errors.", {
+        "origin_topic": "topic", "origin_partition": "partition", "origin_offset": "offset",
+        "reason": "message", "origin_group": "group", "deliveries": "delivery.count",
+    }),
+    DeadLetterConvention("Spring", "kafka_dlt-", {
+        "origin_topic": "original-topic", "origin_partition": "original-partition", "origin_offset": "original-offset",
+        "reason": "exception-message", "exception": "exception-fqcn", "origin_group": "original-consumer-group",
+        "origin_timestamp_ms": "original-timestamp",
+    }),
+)  # fmt: skip
+"""Kafka Connect's DeadLetterQueueReporter, KIP-1034, KIP-1191, Spring Kafka's DeadLetterPublishingRecoverer.
+
+Numbers are texts, but for Spring, whose numbers are big-endian; those who imitate it write texts too.
+"""
+HEADER_TYPES: Final[dict[str, str]] = {
+    key: {"int32": "int", "int64": "bigint"}.get(str(field.type), "string")
+    for one in CONVENTIONS
+    for field in COLUMNS
+    if (key := one.key(field.name)) is not None and one.name != "Spring"
+}
+"""The column type of each header whose numbers are texts."""
+_HIDDEN: Final = "lading.dead_letter."
+"""Prefix of the headers that stand for the columns while a filter is evaluated."""
+CONTRACT: Final = Projection(
+    headers=tuple(HeaderColumn(field.name, _HIDDEN + field.name, field.type) for field in COLUMNS)
+)
+"""The names that a filter has for the columns."""
+
+
+def recognize(headers: pa.Array[Any]) -> pa.RecordBatch:
+    """Return COLUMNS for each list of headers; all null for a message that is no dead letter.
+
+    A message that was a dead letter of several has what the last one put there.
+    """
+    entries = Entries.of(headers)
+    last = np.stack([entries.last(one.key("origin_topic") or "") for one in CONVENTIONS])
+    chosen = np.where(last.max(axis=0) < 0, -1, last.argmax(axis=0))
+    made: dict[str, Any] = {field.name: pa.nulls(entries.rows, field.type) for field in COLUMNS}
+    for number, one in enumerate(CONVENTIONS):
+        mine = chosen == number
+        if not mine.any():
+            continue
+        mask = pa.array(mine)
+        made["convention"] = pc.if_else(mask, pa.scalar(one.name), made["convention"])
+        for field in COLUMNS:
+            if (key := one.key(field.name)) is not None:
+                made[field.name] = pc.if_else(mask, _read(headers, key, field.type), made[field.name])
+    return pa.RecordBatch.from_arrays([made[name] for name in COLUMNS.names], schema=COLUMNS)
+
+
+def strip(headers: pa.Array[Any], conventions: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the headers as they were before: without those of the convention that each message has."""
+    column, made = headers, headers
+    keys: list[Any] = pc.unique(Entries.of(column).key_array).to_pylist()
+    held: Any = conventions
+    for one in CONVENTIONS:
+        mine = pc.equal(held, pa.scalar(one.name)).fill_null(False)
+        drop = [key for key in keys if key.startswith(one.prefix)]
+        if drop and pc.any(mine).as_py():
+            without: Any = with_headers(column, {}, {}, drop=drop)
+            made = without if pc.all(mine).as_py() else _choose(mine, without, made)
+    return made
+
+
+def parse_filter(where: str) -> Filter:
+    """Return a condition over dead letters: their columns by name, message fields, and other headers."""
+    return parse(where, CONTRACT, closed=False)
+
+
+def select(condition: Filter, messages: pa.RecordBatch, columns: pa.RecordBatch) -> pa.BooleanArray:
+    """Return which messages satisfy a condition of ``parse_filter``; ``columns`` are those of ``recognize``."""
+    added = {_HIDDEN + name: columns.column(name).cast(pa.string()) for name in COLUMNS.names}
+    headers = with_headers(messages.column("headers"), added, dict.fromkeys(added, Kind.STRING), drop=added)
+    held = {name: messages.column(name) for name in SCHEMA.names} | {"headers": headers}
+    return condition.selects(pa.RecordBatch.from_arrays([held[name] for name in SCHEMA.names], schema=SCHEMA))
+
+
+def _read(headers: pa.Array[Any], key: str, type_: pa.DataType) -> pa.Array[Any]:
+    located = locate(headers, [key])[key]
+    array, bad = convert_column(located, type_)
+    if bad is None or type_ == pa.string():
+        return array
+    binary: Any = convert_column(located, type_, Encoding.BE)[0]
+    return cast("pa.Array[Any]", pc.coalesce(array, binary))
+
+
+def _choose(mask: Any, yes: Any, no: Any) -> Any:
+    """Return lists of ``yes`` where ``mask`` is true, else of ``no``."""
+    rows = len(no)
+    places: NDArray[np.int64] = np.arange(rows) + np.where(mask.to_numpy(zero_copy_only=False), 0, rows)
+    return pa.concat_arrays([yes, no]).take(pa.array(places))

@@ -1,0 +1,167 @@
+"""Dead letters of others: their headers as their documents have them, and messages that go back as they were.
+
+Names and forms of values: Kafka's DeadLetterQueueReporter (Connect), KIP-1034, KIP-1191 (UTF-8 texts), Spring Kafka's
+DeadLetterPublishingRecoverer, which writes numbers as four and eight bytes, big-endian.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lading import Consumer, Producer, testing
+from lading.model.errors import FilterError, LocalError
+from lading.pipeline.dead_letter_redrive import DeadLetters
+from lading.pipeline.ledger import Ledger
+from lading.transports.lading.transport import LadingTransport
+
+_numbers = itertools.count()
+OWN: list[tuple[str, Any]] = [("carrier", b"UA"), ("via", b"ORD"), ("via", None), ("empty", b"")]
+CONNECT = [
+    ("__connect.errors.topic", b"orders"), ("__connect.errors.partition", b"1"), ("__connect.errors.offset", b"7"),
+    ("__connect.errors.connector.name", b"sink"), ("__connect.errors.task.id", b"0"),
+    ("__connect.errors.stage", b"VALUE_CONVERTER"), ("__connect.errors.class.name", b"org.JsonConverter"),
+    ("__connect.errors.exception.class.name", b"org.DataException"),
+    ("__connect.errors.exception.message", b"no JSON"), ("__connect.errors.exception.stacktrace", b"at org..."),
+]  # fmt: skip
+STREAMS = [
+    ("__streams.errors.exception", b"java.lang.IllegalState"), ("__streams.errors.stacktrace", b"at ..."),
+    ("__streams.errors.message", b"broken"), ("__streams.errors.topic", b"orders"),
+    ("__streams.errors.partition", b"0"), ("__streams.errors.offset", b"1"),
+]  # fmt: skip
+SHARE = [
+    ("__dlq.errors.topic", b"orders"), ("__dlq.errors.partition", b"0"), ("__dlq.errors.offset", b"0"),
+    ("__dlq.errors.group", b"workers"), ("__dlq.errors.delivery.count", b"5"), ("__dlq.errors.message", b"too often"),
+]  # fmt: skip
+SPRING = [
+    ("kafka_dlt-original-topic", b"orders"), ("kafka_dlt-original-partition", struct.pack(">i", 1)),
+    ("kafka_dlt-original-offset", struct.pack(">q", 8)),
+    ("kafka_dlt-original-timestamp", struct.pack(">q", 1_700_000_000_000)),
+    ("kafka_dlt-original-timestamp-type", b"CreateTime"), ("kafka_dlt-original-consumer-group", b"billing"),
+    ("kafka_dlt-exception-fqcn", b"org.ListenerExecutionFailedException"),
+    ("kafka_dlt-exception-message", b"Listener failed"), ("kafka_dlt-key-exception-fqcn", b"x"),
+]  # fmt: skip
+LETTERS: list[tuple[list[tuple[str, Any]], bytes | None]] = [
+    (OWN + CONNECT, b"seven"), (OWN + STREAMS, b"one"), (OWN + SHARE, None), (OWN + SPRING, b"eight"),
+    (OWN, b"no letter"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeadLetterPlace:
+    url: str
+    orders: str
+    state: Path
+
+    @property
+    def topic(self) -> str:
+        return f"{self.orders}-letters"
+
+    def letters(self) -> DeadLetters:
+        return DeadLetters(self.url, self.topic, self.state)
+
+    def origin(self) -> list[Any]:
+        """What has arrived in the topic of the originals, after the one that was in it."""
+        with Consumer(self.url, self.orders, start="earliest", timeout_s=0) as consumer:
+            return [message for message in consumer if message.payload != b"zero"]
+
+    def send(self, payload: bytes | None, headers: list[tuple[str, Any]], key: bytes | None = None) -> None:
+        """Send a dead letter of the topic ``orders``."""
+        own = [(name, self.orders.encode() if value == b"orders" else value) for name, value in headers]
+        with Producer(self.url) as producer:
+            producer.send(self.topic, payload, partition=0, key=key, headers=own)
+
+
+@pytest.fixture(params=["lading", "kafka"])
+def place(request: pytest.FixtureRequest, served: testing.Running, tmp_path: Path) -> DeadLetterPlace:
+    url = served.url if request.param == "lading" else f"kafka://{served.endpoints['kafka']}"
+    made = DeadLetterPlace(url, f"orders{next(_numbers)}", tmp_path / "state")
+    transport = LadingTransport(served.url)
+    transport.create_topic(made.orders, 2)
+    transport.create_topic(made.topic, 1)
+    transport.close()
+    with Producer(url) as producer:
+        producer.send(made.orders, b"zero", partition=0, key=b"k0", headers=[("whole", b"yes")])
+    for headers, payload in LETTERS:
+        made.send(payload, headers, b"key")
+    return made
+
+
+def test_columns_and_redrive(place: DeadLetterPlace) -> None:
+    rows = list(place.letters().rows())
+    assert [tuple(row.values()) for row in rows] == [
+        (f"{place.topic}/0/0", "Kafka Connect", place.orders, 1, 7, "no JSON", "org.DataException", "sink", None, None),
+        (f"{place.topic}/0/1", "Kafka Streams", place.orders, 0, 1, "broken", "java.lang.IllegalState", None, None,
+         None),
+        (f"{place.topic}/0/2", "share group", place.orders, 0, 0, "too often", None, "workers", 5, None),
+        (f"{place.topic}/0/3", "Spring", place.orders, 1, 8, "Listener failed", "org.ListenerExecutionFailedException",
+         "billing", None, 1_700_000_000_000),
+    ]  # fmt: skip
+    where = "origin_partition = 1 AND (exception LIKE 'org.Data%' OR deliveries > 3) AND carrier = 'UA'"
+    assert [row["message"] for row in place.letters().rows(where)] == [f"{place.topic}/0/0"]
+    with pytest.raises(FilterError):
+        list(place.letters().rows("origin_partition = 'x'"))
+    planned = place.letters().redrive(dry_run=True)
+    assert (planned.sent, planned.strangers, planned.already) == (4, 1, 0)
+    assert not place.state.exists() and place.origin() == []
+    assert place.letters().redrive(where).sent == 1
+    (first,) = place.origin()
+    assert (first.partition, first.key, first.payload) == (1, b"key", b"seven")
+    headers = [(key, value) for key, _, value in first.headers]
+    assert headers == [*OWN, ("lading-replays", b"1")]
+    done = place.letters().redrive(limit=2, max_replays=0)
+    assert (done.sent, done.already, done.strangers, done.gone) == (2, 1, 1, 0)
+    done = place.letters().redrive(max_replays=0)
+    assert (done.sent, done.already) == (1, 3)
+    assert place.letters().redrive().sent == 0
+    found = {message.payload: message for message in place.origin()}
+    assert len(place.origin()) == 3 and found.keys() == {b"seven", b"one", b"eight"}
+    assert [(key, value) for key, _, value in found[b"one"].headers] == OWN
+    assert (found[b"eight"].partition, found[b"eight"].timestamp_us) == (1, 1_700_000_000_000_000)
+    # what a share group left out was read where it still is
+    with Consumer(place.url, place.orders, start="earliest", timeout_s=0) as consumer:
+        zeros = [message for message in consumer if message.payload == b"zero"]
+    assert [(one.partition, one.key, [(key, value) for key, _, value in one.headers]) for one in zeros] == [
+        (0, b"k0", [("whole", b"yes")])
+    ] * 2
+
+
+def test_what_fails_again_is_left_after_the_cap(place: DeadLetterPlace) -> None:
+    again = [("lading-replays", b"3"), *CONNECT]
+    place.send(b"again", again)
+    done = place.letters().redrive("origin_offset = 7")
+    assert (done.sent, done.parked) == (1, 1)
+    assert place.letters().redrive("origin_offset = 7", max_replays=4).sent == 1
+
+
+def test_an_interrupted_redrive_is_finished_once(place: DeadLetterPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends after the messages were sent, before that is noted: Lading's broker knows the key."""
+    if not place.url.startswith("lading://"):
+        pytest.skip("another server cannot know what it was sent before")
+
+    class Ended(BaseException):
+        pass
+
+    def end(*_: Any) -> None:
+        raise Ended
+
+    with monkeypatch.context() as context, pytest.raises(Ended):
+        context.setattr(Ledger, "mark_done", end)
+        place.letters().redrive("origin_offset = 7")
+    done = place.letters().redrive("origin_offset = 7")
+    assert (done.resumed, done.sent, done.already) == (1, 0, 1)
+    assert [message.payload for message in place.origin()] == [b"seven"]
+
+
+def test_a_deleted_original_is_told(place: DeadLetterPlace) -> None:
+    lost = [(key, b"99" if key.endswith("offset") else value) for key, value in SHARE]
+    place.send(None, lost)
+    done = place.letters().redrive("origin_offset = 99")
+    assert (done.sent, done.gone) == (0, 1)
+    with pytest.raises(LocalError, match="is a queue"):
+        DeadLetters("nsq://127.0.0.1:4161", "letters", place.state)
