@@ -16,7 +16,7 @@ import pytest
 
 from lading import Consumer, Producer, testing
 from lading.model.errors import FilterError, LocalError
-from lading.pipeline.dead_letter_redrive import DeadLetters
+from lading.pipeline.dead_letter_redrive import ForeignDeadLetters
 from lading.pipeline.ledger import Ledger
 from lading.transports.lading.transport import LadingTransport
 
@@ -62,8 +62,8 @@ class DeadLetterPlace:
     def topic(self) -> str:
         return f"{self.orders}-letters"
 
-    def letters(self) -> DeadLetters:
-        return DeadLetters(self.url, self.topic, self.state)
+    def letters(self) -> ForeignDeadLetters:
+        return ForeignDeadLetters(self.url, self.topic, self.state)
 
     def origin(self) -> list[Any]:
         """What has arrived in the topic of the originals, after the one that was in it."""
@@ -164,4 +164,4 @@ def test_a_deleted_original_is_told(place: DeadLetterPlace) -> None:
     done = place.letters().redrive("origin_offset = 99")
     assert (done.sent, done.gone) == (0, 1)
     with pytest.raises(LocalError, match="is a queue"):
-        DeadLetters("nsq://127.0.0.1:4161", "letters", place.state)
+        ForeignDeadLetters("nsq://127.0.0.1:4161", "letters", place.state)

@@ -12,7 +12,7 @@ from .options import AsOutput
 from .output import Output, meter, print_document, print_note, print_table
 
 if TYPE_CHECKING:
-    from ..pipeline.dead_letter_redrive import DeadLetters
+    from ..pipeline.dead_letter_redrive import ForeignDeadLetters
 
 app = typer.Typer(
     name="dead-letters",
@@ -96,7 +96,7 @@ def redrive(
     print_note(", ".join(facts))
 
 
-def _dead_letters(source: str, topic: str, state: Path | None) -> DeadLetters:
-    from ..pipeline.dead_letter_redrive import DeadLetters
+def _dead_letters(source: str, topic: str, state: Path | None) -> ForeignDeadLetters:
+    from ..pipeline.dead_letter_redrive import ForeignDeadLetters
 
-    return DeadLetters(source, topic, state or Path(f"redrive-{topic}"))
+    return ForeignDeadLetters(source, topic, state or Path(f"redrive-{topic}"))

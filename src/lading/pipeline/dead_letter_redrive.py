@@ -47,7 +47,7 @@ class RedrivenLetters:
     dry_run: bool
 
 
-class DeadLetters:
+class ForeignDeadLetters:
     """The dead letters of others in one topic. ``state`` is the directory that remembers what was sent again."""
 
     def __init__(self, url: str, topic: str, state: Path, transport: Mapping[str, Any] | None = None) -> None:
