@@ -52,6 +52,8 @@ class TlsSettings(CertificateSettings):
     """PEM: clients show a certificate that one of these has signed."""
     client_certificates: Literal["required", "optional"] = "required"
     """``optional``: clients without one may connect too; a certificate that is shown must be signed all the same."""
+    client_user: Literal["common_name"] | None = None
+    """``common_name``: who shows a certificate is logged in as the user whom its subject's common name names."""
 
     @model_validator(mode="after")
     def _require_enabled(self) -> Self:
@@ -59,6 +61,8 @@ class TlsSettings(CertificateSettings):
             raise ValueError("certificates are set, but TLS is off; set tls.enabled=true, or leave them out")
         if self.client_ca is None and self.client_certificates == "optional":
             raise ValueError("client_certificates is optional without client_ca; set both, or neither")
+        if self.client_ca is None and self.client_user is not None:
+            raise ValueError("client_user is set without client_ca; set both, or neither")
         return self
 
     @property
@@ -125,6 +129,12 @@ class TokenSettings(TlsEndpointSection):
     checks_users: ClassVar[bool] = True
     token: SecretStr | None = Field(default=None, min_length=1)
     token_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _refuse_certificate_user(self) -> Self:
+        if self.tls.client_user is not None:
+            raise ValueError("tls.client_user is for protocols over connections; HTTP logs in with each request")
+        return self
 
 
 class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):

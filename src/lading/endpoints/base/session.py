@@ -13,12 +13,15 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from ...settings import Address
 from .deadlines import Stage
 from .inbox import Inbox
 from .responses import Bytes, ResponseQueue, Sink
+
+if TYPE_CHECKING:
+    from ...broker.core.principal import Principal
 
 R = TypeVar("R")
 
@@ -160,6 +163,9 @@ class ProtocolSession(ABC):
     def begin(self, peer: Peer, now_us: int) -> bool:
         """Take note of the peer that has connected. Return whether the client may stay."""
         return True
+
+    def accept_certificate(self, principal: Principal) -> None:  # noqa: B027 - most have logins of their own
+        """Act for whom the client's certificate names, before anything is received; ``begin`` was called."""
 
     def last_word(self) -> bytes:
         """Return the message for a client for which there is no room."""

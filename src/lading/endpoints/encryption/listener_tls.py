@@ -32,6 +32,11 @@ class ListenerTls:
         self.renew()
         CertificateRenewal.of(services).add(name, self.files, self.renew)
 
+    @property
+    def names_clients(self) -> bool:
+        """Whether a client's certificate says who it is."""
+        return self._settings.client_user is not None
+
     def files(self) -> Sequence[Path]:
         """Return the files that it is made of."""
         settings = self._settings

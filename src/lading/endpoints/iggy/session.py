@@ -37,6 +37,7 @@ from .send import SEND
 
 if TYPE_CHECKING:
     from ...broker.core.pending_append import Append
+    from ...broker.core.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,11 @@ class IggySession(ProtocolSession):
         client.log_in(handlers.logins.admit(), None)
         self._handling = handlers.of(client)
         return True
+
+    def accept_certificate(self, principal: Principal) -> None:
+        assert self._client is not None, "begun"
+        self._client.log_in(principal, principal.name)
+        self._handling = self._handlers.of(self._client)
 
     def receive(self, now_us: int) -> ReceiveResult:
         inbox, unanswered = self.inbox, self.responses.waiting

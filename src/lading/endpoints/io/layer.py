@@ -8,11 +8,15 @@ is the connection. Both share one queue of responses, whose sink is the layer. T
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from ..base.deadlines import Stage
 from ..base.inbox import Inbox
 from ..base.services import Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionFactory
+
+if TYPE_CHECKING:
+    from ...broker.core.principal import Principal
 
 
 class InnerConnection:
@@ -73,6 +77,9 @@ class LayeredSession(ProtocolSession):
     def begin(self, peer: Peer, now_us: int) -> bool:
         self.inner.inbox.share_account(self.inbox)
         return self.inner.begin(peer, now_us)
+
+    def accept_certificate(self, principal: Principal) -> None:
+        self.inner.accept_certificate(principal)
 
     def receive(self, now_us: int) -> ReceiveResult:
         inner = self.inner

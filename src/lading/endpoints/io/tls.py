@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, cast
 
 from ...endpoint_settings import TlsEndpointSection
+from ...model.errors import Reason, Refusal
 from ..base.deadlines import Stage
 from ..base.responses import Bytes, Sink
 from ..base.services import Services
@@ -42,6 +43,7 @@ class TlsSession(LayeredSession):
         self._sink: Sink | None = None
         self._held: list[Bytes] = []
         """What the session said while hands are shaken."""
+        self._names_clients, self._access = tls.names_clients, services.broker.access
         self.inner_connection.encrypts = True
 
     # -- what the connection calls
@@ -130,11 +132,36 @@ class TlsSession(LayeredSession):
             self._break_off(error)
             self.end()
             return False
+        if self._names_clients and not self._accept_certificate():
+            return False
         self._is_open = True
         held, self._held = self._held, []
         for data in held:
             self._encrypt(data)
         self._flush()
+        return True
+
+    def _accept_certificate(self) -> bool:
+        """Log the client in as its certificate says, if it has shown one; False if that is nobody who may."""
+        shown = self._tls.getpeercert()
+        if not shown or not self._access.is_enabled:
+            return True
+        subject = cast("Sequence[Sequence[tuple[str, str]]]", shown["subject"])
+        names = [value for part in subject for kind, value in part if kind == "commonName"]
+        try:
+            if len(names) != 1:
+                raise Refusal(Reason.INVALID_CREDENTIALS, f"its subject has {len(names)} common names, not one")
+            ends_us = int(ssl.cert_time_to_seconds(str(shown["notAfter"])) * 1_000_000)
+            self.inner.accept_certificate(self._access.vouch(names[0], ends_us))
+        except Refusal as refusal:
+            self._is_broken = True
+            self.connection.count_dropped("tls")
+            log.info(
+                "closing the connection: the client's certificate names no user: %s", refusal,
+                extra=self.connection.origin(),
+            )  # fmt: skip
+            self.end()
+            return False
         return True
 
     def _feed(self) -> None:

@@ -62,6 +62,8 @@ class Session:
     """Whom the connection acts for; None before its login."""
     sasl: SaslState | None = None
     """A login under way."""
+    sasl_name: str | None = None
+    """Whom it has logged in as by SASL, which goes before a certificate."""
     on_lost: list[Callable[[], None]] = field(default_factory=list)
     """Called once when the connection is gone."""
 

@@ -80,8 +80,8 @@ class SaslLogins:
     async def _authenticate(self, session: Session, state: SaslState, message: bytes) -> Fields:
         try:
             principal, answer = await self._steps[state.mechanism](state, message, session)
-            if principal is not None and session.principal is not None and session.principal.name:
-                _require_same(session.principal, principal)
+            if principal is not None and session.sasl_name not in (None, principal.name):
+                raise Refusal(Reason.INVALID_CREDENTIALS, "a login is made again by the same user only")
         except LadingError as error:
             # one text for unknown users and wrong passwords
             session.sasl = None
@@ -89,6 +89,7 @@ class SaslLogins:
             return _failed(str(error))
         if principal is not None:
             session.sasl = None
+            session.sasl_name = principal.name
             session.log_in(principal)
         lifetime_ms = 0
         if principal is not None and principal.ends_us is not None:
@@ -148,12 +149,6 @@ class SaslLogins:
         if last is None or scram.challenged != verifier:
             raise self._authenticator.note_failure(scram.name, host)
         return self._authenticator.note_success(scram.name, host), last
-
-
-def _require_same(before: Principal, principal: Principal) -> None:
-    """Raise Refusal unless who logs in again is the same, as Kafka has it."""
-    if principal.name != before.name:
-        raise Refusal(Reason.INVALID_CREDENTIALS, "a login of a connection is made again by the same user only")
 
 
 def _failed(message: str, code: int = SASL_AUTHENTICATION_FAILED) -> Fields:

@@ -105,6 +105,9 @@ class KafkaSession(ProtocolSession):
             self._log_in(principal)
         return True
 
+    def accept_certificate(self, principal: Principal) -> None:
+        self._log_in(principal)
+
     def _log_in(self, principal: Principal) -> None:
         assert self._client is not None
         self._cancel_revoked()

@@ -163,6 +163,9 @@ class NsqdSession(ProtocolSession):
             intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
         self._open_routes()
 
+    def accept_certificate(self, principal: Principal) -> None:
+        self._act_for(principal)
+
     def require_right(self, command: str, right: Right, topic: str) -> None:
         """Raise a Fault unless the client may do this with a topic, which may exist or not."""
         if not self.node.broker.access.allows(self.principal, right, self.node.resource_of(topic)):
