@@ -15,11 +15,17 @@ import pytest
 from lading import testing
 from lading.broker.core.rights import ResourceKind, Right
 from lading.testing import Running
-from tests.endpoints.current_frames import request
+from tests.dialects.iggy_current import batch, frame
+from tests.endpoints.current_frames import READ, REGISTER, request, sent
+from tests.endpoints.current_frames import SEND as SEND_MESSAGES
+from tests.endpoints.current_frames import poll as current_poll
 from tests.endpoints.frames import Frames
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
+from tests.endpoints.quic_client import QuicClient
+from tests.endpoints.quic_frames import QuicFrames
 from tests.endpoints.test_iggy_current import Talk
 from tests.endpoints.test_iggy_releases import named, short
+from tests.endpoints.websocket_frames import WebSocketFrames
 
 LOGIN, TOKEN_LOGIN, USERS, USER, STREAM, SEND, POLL, PING, ME = 38, 44, 32, 31, 200, 101, 100, 1, 20
 MESSAGES: dict[str, Any] = {
@@ -108,6 +114,51 @@ def test_a_login_gives_rights_and_a_logout_takes_them(connect: Callable[[], Fram
     assert frames.ask(10)[0] == 0
 
 
+@pytest.mark.parametrize(("endpoint", "client"), [("iggy_quic", QuicFrames), ("iggy_websocket", WebSocketFrames)])
+def test_rights_hold_over_quic_and_websocket(
+    users: tuple[Running, dict[str, str]], endpoint: str, client: type[QuicFrames | WebSocketFrames]
+) -> None:
+    address = users[0].endpoints[endpoint]
+    topic = named("s") + named("t")
+    poll = b"\1" + b"\1\4" + struct.pack("<I", 1) + topic + struct.pack("<IBQIB", 1, 1, 0, 10, 0)
+    sent = topic + struct.pack("<BBI", 2, 4, 1) + bytes(20) + struct.pack("<I", 1) + b"x"
+    ann, other = client(address), client(address)
+    assert ann.ask(PING) == (0, b"")
+    assert ann.ask(STREAM, named("s"))[0] == 40
+    assert ann.ask(LOGIN, classic_login("ann", "wrong"))[0] == 42
+    assert ann.ask(LOGIN, classic_login("ann", PASSWORDS["ann"])) == (0, struct.pack("<I", 2))
+    assert ann.ask(POLL, poll)[0] == 0
+    assert ann.ask(SEND, sent)[0] == 41
+    # a login is its connection's alone
+    assert other.ask(STREAM, named("s"))[0] == 40
+    assert other.ask(TOKEN_LOGIN, short(users[1]["bob"])) == (0, struct.pack("<I", 3))
+    assert other.ask(STREAM, named("s"))[0] == 41
+    assert other.ask(10)[0] == 0
+    assert ann.ask(39) == (0, b"")
+    assert ann.ask(POLL, poll)[0] == 40
+    ann.close()
+    other.close()
+
+
+def test_rights_of_the_current_generation_hold_over_quic(users: tuple[Running, dict[str, str]]) -> None:
+    def register(name: str, password: str) -> bytes:
+        rest = short("sdk") + short("1") + short(name) + short(password) + bytes(4)
+        return client.answer(client.send(request(REGISTER, struct.pack("<I", 11 << 10) + rest)))
+
+    def ask(operation: int, body: bytes, code: int = 0) -> int:
+        reply = client.answer(client.send(request(operation, body, code=code)))
+        status: int = struct.unpack_from("<I", reply, 216)[0]
+        return status
+
+    client = QuicClient(users[0].endpoints["iggy_quic"])
+    topic = named("s") + named("t")
+    assert register("ann", PASSWORDS["ann"])[60] == 8
+    assert ask(READ, current_poll(topic), POLL) == 0
+    assert ask(SEND_MESSAGES, sent(topic, batch([frame(b"x")]))) == 41
+    assert ask(READ, b"", 10) == 41
+    client.close()
+
+
 def test_tokens_log_in(connect: Callable[[], Frames], users: tuple[Running, dict[str, str]]) -> None:
     frames = connect()
     assert frames.ask(TOKEN_LOGIN, short("lading_wrong"))[0] == 53
@@ -144,7 +195,7 @@ def test_rights_hold_over_http(users: tuple[Running, dict[str, str]]) -> None:
     assert stranger.get("/streams").json()["id"] == 40
     assert stranger.get("/streams").status_code == 401
     wrong = stranger.post("/users/login", json={"username": "ann", "password": "wrong"})
-    assert (wrong.status_code, wrong.json()["id"]) == (401, 42)
+    assert (wrong.status_code, wrong.json()["id"], wrong.json()["code"]) == (400, 42, "invalid_credentials")
     ann, bob, root = (log_in(running, name) for name in ("ann", "bob", "root"))
     messages = "/streams/s/topics/t/messages"
     assert root.post(messages, json=MESSAGES).status_code == 201

@@ -56,7 +56,9 @@ def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int
 
 
 _MISSING: Final = frozenset({20, 100, 1009, 1010, 2010, 2011, 3007, 3021, 4000, 5000, 5003, 5006})
-_UNAUTHENTICATED: Final = frozenset({40, 42, 47, 53, 54, 77, 78})
+_UNAUTHENTICATED: Final = frozenset({40, 47, 53, 77, 78})
+"""No login, or one that does not count any more. A wrong password (42) and an expired token (54) are 400 on every
+release's server."""
 _UNAUTHORIZED: Final = 41
 _LATER_STATUS: Final[Mapping[int, HTTPStatus]] = {
     **dict.fromkeys(_MISSING, HTTPStatus.NOT_FOUND),
