@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from lading import Producer, i16, read_arrow, read_batches, testing
 from lading.model.errors import LocalError
@@ -59,6 +60,24 @@ def test_tables_and_topics_together(url: str, tmp_path: Path) -> None:
     sql = 'select name, count(*) as n from "air.flights" join names using (carrier) group by 1 order by 1'
     rows = query(sql, url, tables={"names": str(tmp_path)})
     assert rows == [{"name": "American", "n": 100}, {"name": "United", "n": 100}]
+
+
+def test_an_iceberg_table_is_read_by_its_directory(url: str, tmp_path: Path) -> None:
+    place = tmp_path / "names"
+    place.mkdir()
+    catalog = load_catalog("names", type="sql", uri=f"sqlite:///{tmp_path}/names.db")
+    catalog.create_namespace("n")
+    rows = pa.table({"carrier": ["UA", "AA"], "name": ["United", "American"]})
+    table = catalog.create_table("n.names", rows.schema, f"file://{place}")
+    table.append(rows)
+    tables = {"names": f"iceberg:{place}"}
+    with pytest.raises(LocalError, match=r"version-hint.text, which names its newest metadata.* do not exist; name"):
+        query("select count(*) as n from names", url, tables=tables)
+    version = Path(table.metadata_location).name.removesuffix(".metadata.json")
+    (place / "metadata" / "version-hint.text").write_text(version)
+    assert query("select count(*) as n from names a join names b using (name)", url, tables=tables) == [{"n": 2}]
+    sql = 'select name, count(*) as n from "air.flights" join names using (carrier) group by 1 order by 1'
+    assert query(sql, url, tables=tables) == [{"name": "American", "n": 100}, {"name": "United", "n": 100}]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -136,11 +137,12 @@ def _parse(sql: str) -> _NamedInQuery | None:
 def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> object:
     if name in source.tables:
         form, place = split_target(source.tables[name])
+        form, _, _ = form.partition(":")
         if form not in DATASETS:
             raise LocalError(f"table {name!r}: {form} tables cannot be queried; query {', '.join(DATASETS)} tables")
         if not Path(place).is_dir():
             raise LocalError(f"table {name!r}: directory {place} does not exist; name a table, NAME=DIRECTORY")
-        return DATASETS[form](place)
+        return DATASETS[form](place, wanted)
     if source.columns is not None:
         return TopicScan(source, name, source.columns)
     statistics = HeaderStatistics()
@@ -160,17 +162,59 @@ def _name_of(column: str) -> str:
     return parse_columns(column).schema.names[0]
 
 
-def _open_parquet(place: str) -> object:
+def _open_parquet(place: str, wanted: frozenset[str] | None) -> object:
     import pyarrow.dataset as ds
 
     return ds.dataset(place, format="parquet")
 
 
-def _open_delta(place: str) -> object:
+def _open_delta(place: str, wanted: frozenset[str] | None) -> object:
+    _require_library("deltalake", "delta", place)
     import deltalake
 
     return deltalake.DeltaTable(place).to_pyarrow_dataset()
 
 
-DATASETS: Final[Mapping[str, Callable[[str], object]]] = {"parquet": _open_parquet, "delta": _open_delta}
-"""How a table of each form is opened for reading."""
+class IcebergScan:
+    """An Iceberg table as Arrow's stream interface: each scan reads it anew, and only these columns."""
+
+    def __init__(self, table: Any, columns: tuple[str, ...]) -> None:
+        self._table = table
+        self._columns = columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = self._table.scan(selected_fields=self._columns).to_arrow_batch_reader()
+        stream: object = reader.__arrow_c_stream__(requested_schema)
+        return stream
+
+
+def _open_iceberg(place: str, wanted: frozenset[str] | None) -> object:
+    _require_library("pyiceberg", "iceberg", place)
+    from pyiceberg.table import StaticTable
+
+    try:
+        table = StaticTable.from_metadata(str(Path(place).absolute()))
+    except FileNotFoundError:
+        raise LocalError(
+            f"table {place}: metadata/version-hint.text, which names its newest metadata, or these do not exist; name "
+            "the directory of an Iceberg table that Lading or Hadoop's catalog has written"
+        ) from None
+    names = table.schema().as_arrow().names
+    # a scan without any column would have no rows either
+    kept = [name for name in names if wanted is None or name.lower() in wanted] or names[:1]
+    return IcebergScan(table, tuple(kept))
+
+
+def _require_library(package: str, extra: str, place: str) -> None:
+    try:
+        import_module(package)
+    except ImportError:
+        raise LocalError(
+            f"table {place}: reading it needs the package {package}, which is not installed; install lading[{extra}]"
+        ) from None
+
+
+DATASETS: Final[Mapping[str, Callable[[str, frozenset[str] | None], object]]] = {
+    "parquet": _open_parquet, "delta": _open_delta, "iceberg": _open_iceberg,
+}  # fmt: skip
+"""How a table of each form is opened for reading, of which these columns are wanted; None for all."""
