@@ -6,7 +6,6 @@ common case. Damaged chunks are searched by their dialect for messages whose own
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -95,8 +94,10 @@ def read(
         skipped = find_skipped_ranges(log, at, end, reader)
         lost: list[tuple[int, int]] = []
         if stretch.damaged:
-            kept = stretch.parts[0].bases if stretch.parts else ()
-            lost = subtract_ranges(((offset, offset + 1) for offset in kept[bisect_left(kept, at) :]), at, end)
+            # what is saved of a chunk is whole messages, or, of Kafka's, whole batches
+            kept = stretch.parts[0] if stretch.parts else None
+            saved = zip(kept.bases, kept.lasts, strict=True) if kept is not None else ()
+            lost = subtract_ranges(((max(base, at), last + 1) for base, last in saved if last >= at), at, end)
             skipped = merge_ranges([*skipped, *lost])
         at = _take(reading, stretch.parts, at, end, skipped, wanted)
         damaged += [(first, min(other, at)) for first, other in lost if first < at]

@@ -13,10 +13,12 @@ from ...chunk.runs import runs
 from ...dialects import registry
 from ...dialects.sequenced import SequencedDialect
 from ...log.catalog import Catalog
-from ...model.errors import Refusal
+from ...log.interface import PartitionLog, Snapshot
+from ...model.errors import Reason, Refusal
 from .append import Appender
 from .attempts import Attempts
 from .component import Component, partitions_of
+from .salvage import salvage
 from .settings import BrokerSettings
 from .topology import Partition, Topic
 from .writers import SNAPSHOT, Writers
@@ -59,26 +61,32 @@ class WriterStateManager(Component):
         log = partition.log
         writers = self._made(partition)
         snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
+        is_wrong = snapshot is not None and _counts_lost_blocks(log, snapshot)
+        if is_wrong:
+            snapshot = None
         at = log.first_offset
         if snapshot is not None:
             writers.load(snapshot.data, f"{partition}: snapshot {SNAPSHOT!r}")
             at = snapshot.end_offset
             writers.snapshot_segments = log.segments_count
         while (span := log.read(at, SCAN_BYTES)) is not None:
-            if not span.damaged:
-                for run in runs(span.region, span.start, span.end, verify=False):
-                    dialect = registry.dialect(run.dialect)
-                    if isinstance(dialect, SequencedDialect):
-                        for numbered in dialect.iter_batches(run, at):
-                            if numbered.outcome is not None:
-                                apply_transaction_marker(
-                                    partition, numbered.writer, numbered.base_offset, numbered.outcome
-                                )
-                            writers.add(numbered, log.high_watermark)
+            # readers are served what is intact of a damaged chunk: who sends that again must not double it
+            found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
+            for run in found:
+                # of a chunk whose dialect code is damaged nothing is left
+                dialect = registry.dialect(run.dialect) if len(run.chunks) else None
+                if isinstance(dialect, SequencedDialect):
+                    for numbered in dialect.iter_batches(run, at):
+                        if numbered.outcome is not None:
+                            apply_transaction_marker(partition, numbered.writer, numbered.base_offset, numbered.outcome)
+                        writers.add(numbered, log.high_watermark)
             at = span.end_offset
         # a disk that is full or fails stops no start: readers wait before what is not on disk
         with suppress(Refusal):
             log.sync_states()
+            if is_wrong:
+                # the next start may not come upon the damage: it trusts what this one has found
+                self.snapshot(partition)
 
     def on_synced(self, partition: Partition) -> None:
         """Keep a snapshot when a segment was closed, best when nothing is under way."""
@@ -87,11 +95,15 @@ class WriterStateManager(Component):
             return
         closed = abs(log.segments_count - writers.snapshot_segments)
         if closed > 1 or (closed and log.high_watermark == log.next_offset):
-            self.snapshot(partition)
+            # what the disk refuses of it waits for the next sync; those who wait for this one are told all the same
+            self._attempts.attempt(self.snapshot, partition)
 
     def snapshot(self, partition: Partition) -> None:
         """Keep what is known of the partition's writers, so that a start reads only what comes after."""
         writers, log = partition.writers, partition.log
+        if log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
+            # blocks that failed are forgotten here, yet may be on the disk: the next start has to read them
+            return
         if writers is not None:
             # outcomes before the snapshot are not looked for again
             log.sync_states()
@@ -142,3 +154,12 @@ def update_last_stable_offset(partition: Partition) -> None:
         None if partition.writers is None else partition.writers.first_unstable_offset
     )
     partition.notify_readers()
+
+
+def _counts_lost_blocks(log: PartitionLog, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot that was taken under load has blocks that a power cut did not spare.
+
+    Whoever sent them was not answered, and sends them again: they must not pass for repetitions.
+    """
+    report = log.recovery
+    return any(one.end > report.settled_end and one.first < snapshot.end_offset for one in report.damage)

@@ -1,0 +1,159 @@
+"""A simulated disk and its syncs: slow, full, failing, and cut off by a power loss, all as one generator decides."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from lading.log.disk import File, RealDisk
+from lading.log.interface import Syncable
+from tests.faults.power import MemoryDisk, MemoryFile, Op, PowerCuts
+
+Done = Callable[[OSError | None], None]
+DIRECTORY = 0
+"""The inode that stands for all directories: their changes last in order."""
+
+
+class SimulatedDisk(MemoryDisk):
+    """The files of partitions in memory; everything else, such as the catalog, on the disk of this machine."""
+
+    def __init__(self, data: Path, random: Random, before: MemoryDisk | None = None) -> None:
+        """``before`` is the disk that a crash left: what is on it is durable."""
+        super().__init__(log=[], numbers=itertools.count(1))
+        self._root, self._random = f"{data}/topics/", random
+        self.failure: tuple[str, int] | None = None
+        """The kind of operation that fails next, and its error."""
+        for name, inode in (before.names_ if before is not None else {}).items():
+            assert before is not None
+            content = before.contents[inode]
+            number = next(self.numbers)
+            for op in (
+                Op("create", number, path=name),
+                Op("write", number, 0, content.array[: content.written].tobytes()),
+                Op("resize", number, content.size),
+                Op("sync", number),
+            ):
+                self.change(op)
+        self.change(Op("sync", DIRECTORY))
+
+    def change(self, op: Op) -> None:
+        if self.failure is not None and self.failure[0] == op.kind and op.inode != DIRECTORY:
+            (_, number), self.failure = self.failure, None
+            raise OSError(number, errno.errorcode[number])
+        super().change(op)
+
+    def crash(self, *, power_is_cut: bool) -> MemoryDisk:
+        """Return what is left: all that was written, or what a power cut spares of what was not synced."""
+        assert self.log is not None
+        cuts = PowerCuts(self.log)
+        after = len(self.log)
+        _, _, pending, directory = cuts._durable(after)
+        kept = len(directory)
+        choice = dict.fromkeys(pending, -1)
+        if power_is_cut:
+            kept = self._random.randint(0, kept)
+            fate = self._random.choice(("kept", "lost", "mixed"))
+            if fate == "lost":
+                choice = {}
+            elif fate == "mixed":
+                choice = {number: self._fate(self.log[number]) for number in pending if self._random.random() < 0.7}
+        return cuts.build(after, tuple(sorted(choice.items())), kept, "simulated").disk
+
+    def _fate(self, op: Op) -> int:
+        """Return how much of a write is on the disk: all (-1), or whole sectors."""
+        if op.kind != "write" or self._random.random() < 0.5:
+            return -1
+        part: int = self._random.choice((1, *range(512, len(op.data), 512)))
+        return part
+
+    def open(self, path: Path, *, write: bool = False) -> Any:
+        name = str(path)
+        if not name.startswith(self._root) or path.name == "topic.json":
+            return RealDisk().open(path, write=write)
+        if name in self.names_:
+            return MemoryFile(self, path, self.names_[name])
+        if path.is_dir():
+            return MemoryFile(self, path, DIRECTORY)
+        if not write:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        inode = next(self.numbers)
+        self.change(Op("create", inode, path=name))
+        return MemoryFile(self, path, inode)
+
+    def names(self, directory: Path) -> list[str]:
+        prefix = f"{directory}/"
+        own = [name[len(prefix) :] for name in self.names_ if name.startswith(prefix)]
+        return [*RealDisk().names(directory), *(name for name in own if "/" not in name)]
+
+    def make_directory(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        if str(source) in self.names_:
+            super().rename(source, target)
+        else:
+            RealDisk().rename(source, target)
+
+
+class SimulatedCommit:
+    """Syncs that end when ``complete`` is called, any of those that are under way first."""
+
+    instant = False
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._running: list[tuple[Syncable, Sequence[File], list[Done]]] = []
+        self._again: dict[Syncable, list[Done]] = {}
+
+    def submit(self, log: Syncable, done: Done | None = None) -> None:
+        """Begin a sync, or one more after that which is under way."""
+        wanted = [] if done is None else [done]
+        if any(one is log for one, _, _ in self._running):
+            self._again.setdefault(log, []).extend(wanted)
+        else:
+            self._begin(log, wanted)
+
+    def _begin(self, log: Syncable, done: list[Done]) -> None:
+        files = log.begin_sync()
+        if files:
+            self._running.append((log, files, done))
+        else:
+            for callback in done:
+                callback(None)
+
+    def fileno(self) -> int | None:
+        """There is nothing to wait for."""
+        return None
+
+    def complete(self) -> None:
+        """End one sync."""
+        if not self._running:
+            return
+        log, files, done = self._running.pop(self._random.randrange(len(self._running)))
+        failed: OSError | None = None
+        try:
+            for file in files:
+                file.sync()
+        except OSError as error:
+            failed = error
+            log.fail_sync(error)
+        else:
+            log.complete_sync()
+        for callback in done:
+            callback(failed)
+        if log in self._again:
+            self._begin(log, self._again.pop(log))
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """End all syncs."""
+        while self._running:
+            self.complete()
+        return True
+
+    def close(self) -> None:
+        """End all syncs."""
+        self.drain()

@@ -1,0 +1,258 @@
+"""One simulated life of a broker, from one seed: clients, clocks that jump, a slow, full, failing or cut off disk."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+from uuid import UUID
+
+from lading.broker.broker import Broker
+from lading.broker.core.pending_append import Append
+from lading.broker.core.settings import BrokerSettings
+from lading.broker.core.topology import Partition
+from lading.broker.iggy.poll import Next
+from lading.dialects.native import protocol as native_row
+from lading.kernels import engine
+from lading.log.local_store import LocalLogStore
+from lading.model.errors import Refusal
+from tests.broker.kafka_batches import produce
+from tests.broker.room import CONSUMER, NOW, append, block, read, rows
+from tests.faults.power import MemoryDisk
+from tests.simulation.disk import SimulatedCommit, SimulatedDisk
+from tests.simulation.history import History, SeenMessages, SentMessages
+
+STEPS = 70
+SEGMENT_BYTES = 2_000
+FAST = Path("/dev/shm")
+PRODUCER_IDS = 1_000
+
+
+class SimulationFault(AssertionError):
+    """What a seed has found; the message says how to see it again."""
+
+
+@dataclass(slots=True)
+class Writer:
+    """A client that sends one append at a time; one that numbers them sends again until it knows."""
+
+    name: str
+    send: Callable[[Partition, SentMessages, int], Append]
+    repeats: bool
+    sequence: int = 0
+    waiting: SentMessages | None = None
+    pending: Append | None = None
+
+
+class World:
+    """A broker, its clients, and what happened."""
+
+    def __init__(self, seed: int, data: Path) -> None:
+        self.random = Random(seed)
+        self.data = data
+        self.now_us, self.shift_us, self.step = NOW, 0, 0
+        self.history = History()
+        self.disk = SimulatedDisk(data, self.random)
+        self.crashes = self.failures = 0
+        self._numbers = 0
+        self._open()
+        self.broker.at_once.create_stream(None, "s", now_us=self.now_us)
+        with patch("lading.broker.core.namespace.uuid4", lambda: UUID(int=self.random.getrandbits(128), version=4)):
+            self.broker.at_once.create_topic("s", None, "t", 1, now_us=self.now_us)
+        self._settle()
+        self.writers = [
+            *(Writer(f"iggy {number}", self._send_iggy, repeats=False) for number in range(2)),
+            *(Writer(f"kafka {PRODUCER_IDS + number}", self._send_kafka, repeats=True) for number in range(2)),
+            *(Writer(f"native {number}", self._send_native, repeats=True) for number in range(1, 3)),
+        ]
+        self._writer_of = {id(writer): writer for writer in self.writers}
+
+    # -- the broker
+
+    def _open(self) -> None:
+        self.commit = SimulatedCommit(self.random)
+        store = LocalLogStore(self.data, self.commit, segment_bytes=SEGMENT_BYTES, disk=self.disk)
+        self.broker = Broker(store, BrokerSettings(segment_bytes=SEGMENT_BYTES), now_us=self.now_us)
+
+    @property
+    def partition(self) -> Partition:
+        return self.broker.topology.resolve("s.t").partition(0)
+
+    def _settle(self) -> None:
+        """Bring everything to the disk."""
+        self.disk.failure = None
+        self.broker.appender.flush()
+        self.commit.drain()
+        self.now_us += 1_000_000
+        self.broker.tick(self.now_us, self.now_us + self.shift_us)
+        self.commit.drain()
+
+    def crash(self, *, power_is_cut: bool) -> None:
+        """End the broker as a kill or a power cut does, and start the next one on what is left."""
+        self.crashes += 1
+        # SQLite's files are as a killed process leaves them: a close would write them again
+        kept = {path: path.read_bytes() for path in self.data.glob("catalog.sqlite*") if not path.name.endswith("-shm")}
+        self.broker.catalog.close()
+        for path in self.data.glob("catalog.sqlite*"):
+            path.unlink()
+        for path, data in kept.items():
+            path.write_bytes(data)
+        left: MemoryDisk = self.disk.crash(power_is_cut=power_is_cut)
+        self.disk = SimulatedDisk(self.data, self.random, left)
+        for writer in self.writers:
+            # connections are lost: nobody knows what became of the request under way
+            writer.pending = None
+            if not writer.repeats:
+                writer.waiting = None
+        self.now_us += self.random.randrange(1, 5_000_000)
+        self._open()
+
+    # -- clients
+
+    def _send_iggy(self, partition: Partition, sent: SentMessages, sequence: int) -> Append:
+        return append(self.broker, partition, *sent.payloads, now_us=self.now_us)
+
+    def _send_kafka(self, partition: Partition, sent: SentMessages, sequence: int) -> Append:
+        producer = int(sent.writer.split()[1])
+        return produce(self.broker, partition, *sent.payloads, producer=producer, sequence=sequence, flush=False)
+
+    def _send_native(self, partition: Partition, sent: SentMessages, sequence: int) -> Append:
+        identity = int(sent.writer.split()[1]).to_bytes(16, "big")
+        data = block(*sent.payloads, writer=identity, sequence=sequence)
+        return self.broker.native_appender.append(partition, memoryview(data), now_us=self.now_us)
+
+    def send(self) -> None:
+        writer = self.random.choice(self.writers)
+        if writer.pending is not None:
+            return
+        if writer.waiting is None:
+            payloads = [self._payload() for _ in range(self.random.randint(1, 3))]
+            writer.waiting = SentMessages(writer.name, payloads, self.step)
+            self.history.sent.append(writer.waiting)
+        sent = writer.waiting
+        try:
+            pending = writer.send(self.partition, sent, writer.sequence)
+        except Refusal:
+            # nothing of it was taken; whoever numbers sends it again, the others give it up
+            if not writer.repeats:
+                writer.waiting = None
+            return
+        writer.pending = pending
+        pending.add_done_callback(lambda done: self._on_done(writer, sent, done))
+
+    def _payload(self) -> bytes:
+        self._numbers += 1
+        return f"{self._numbers}".encode().ljust(self.random.choice((1, 20, 300)), b".")
+
+    def _on_done(self, writer: Writer, sent: SentMessages, done: Append) -> None:
+        if writer.waiting is not sent:
+            return
+        writer.pending = None
+        if done.error is None:
+            sent.acknowledged_step, sent.base_offset = self.step, done.base_offset
+            writer.sequence += len(sent.payloads) if writer.name.startswith("kafka") else 1
+            writer.waiting = None
+        elif not writer.repeats:
+            writer.waiting = None
+
+    def read(self) -> None:
+        first = self.random.randint(0, self.partition.log.high_watermark)
+        found = rows(read(self.broker, self.partition, first, reader=native_row.ALL_STATES))
+        self.history.seen.append(SeenMessages(self.step, first, self.partition.log.high_watermark, found))
+
+    def poll(self) -> None:
+        polled = self.broker.poller.poll(
+            self.partition.topic, CONSUMER, None, 0, Next(), 5, True, max_bytes=1 << 20, now_us=self.now_us
+        )
+        self.history.polled.append([offset for offset, _ in rows(polled.reading)] if polled.reading else [])
+
+    # -- what happens
+
+    def happen(self) -> None:
+        """One step."""
+        self.step += 1
+        chance = self.random.random()
+        if chance < 0.42:
+            self.send()
+        elif chance < 0.56:
+            self.broker.appender.flush()
+        elif chance < 0.72:
+            self.commit.complete()
+        elif chance < 0.80:
+            self.read()
+        elif chance < 0.86:
+            self.poll()
+        elif chance < 0.93:
+            self.now_us += self.random.choice((1_000, 50_000, 2_000_000))
+            if self.random.random() < 0.2:
+                # somebody sets the machine's clock
+                self.shift_us = self.random.randint(-(10**10), 10**10)
+            self.broker.tick(self.now_us, self.now_us + self.shift_us)
+        elif chance < 0.96:
+            self.failures += 1
+            self.disk.failure = self.random.choice(
+                (("write", errno.ENOSPC), ("write", errno.EIO), ("sync", errno.EIO), ("resize", errno.ENOSPC))
+            )
+        else:
+            self.disk.failure = None
+            self.crash(power_is_cut=self.random.random() < 0.6)
+
+    def run(self) -> None:
+        """Live, heal, and hold what clients saw against what is there."""
+        for _ in range(STEPS):
+            self.happen()
+        self.disk.failure = None
+        self.crash(power_is_cut=True)
+        for _ in range(3):
+            # who numbers what it sends learns what became of it
+            for _ in range(3 * len(self.writers)):
+                self.step += 1
+                self.send()
+            self._settle()
+        self.step += 1
+        self.poll()
+        found = rows(read(self.broker, self.partition, reader=native_row.ALL_STATES))
+        faults = self.history.faults(dict(found))
+        if faults:
+            raise AssertionError("; ".join(faults[:4]))
+
+
+def run_seed(seed: int, data: Path | None = None) -> World:
+    """Simulate one seed. Raises SimulationFault with the command that does it again."""
+    with _directory() as directory:
+        world = None
+        try:
+            world = World(seed, data or directory)
+            world.run()
+        except Exception as error:
+            at = f" at step {world.step}" if world is not None else ""
+            raise SimulationFault(f"seed {seed}{at}: {error!r}; again: python -m tests.simulation {seed}") from error
+        finally:
+            if world is not None:
+                world.broker.catalog.close()
+    return world
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    place = FAST if FAST.is_dir() else None
+    path = Path(tempfile.mkdtemp(prefix="lading-simulated-", dir=place))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@cache
+def prepare() -> None:
+    """Load what all seeds use, and keep quiet about what is meant to go wrong."""
+    logging.getLogger("lading").setLevel(logging.CRITICAL)
+    engine.load("lading.chunk.kernels")
