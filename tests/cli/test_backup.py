@@ -27,7 +27,7 @@ def test_a_backup_and_a_restore(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (said["messages"], said["partitions"], said["damage"]) == (5, 1, [])
     assert said["copied_bytes"] == said["size_bytes"] > 0 == said["kept_bytes"]
     assert run("restore", place, "--list", "--output", "json") == 0
-    assert [one["point"] for one in json.loads(capsys.readouterr().out)] == [said["point"]]
+    assert [one["point"] for one in map(json.loads, capsys.readouterr().out.splitlines())] == [said["point"]]
     assert run("restore", f"file://{place}", tmp_path / "restored", "--point", said["point"]) == 0
     assert "restored" in capsys.readouterr().err
     assert run("restore", place, tmp_path / "restored") == 2

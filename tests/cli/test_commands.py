@@ -92,7 +92,7 @@ def test_the_header_table(lading: Run) -> None:
     lading("topic", "create", "table")
     lading("message", "send", "table", "x", "-H", "a=1", "-H", "b:uint8=7")
     lading("message", "send", "table", "x", "-H", "a=2", "-H", "a=3")
-    rows = {row["key"]: row for row in json.loads(lading("headers", "table", "-o", "json").stdout)}
+    rows = {row["key"]: row for row in documents(lading("headers", "table", "-o", "json"))}
     assert (rows["a"]["share"], rows["b"]["share"]) == (100.0, 50.0)
     assert rows["b"]["kinds"] == "uint8"
     assert rows["a"]["duplicates"] == 1
@@ -138,7 +138,7 @@ def test_dead_letters_of_others(lading: Run, broker: testing.Running, tmp_path: 
 def test_streams_and_topics(lading: Run) -> None:
     lading("stream", "create", "airlines", "--id", "7")
     lading("topic", "create", "airlines.arrivals", "-p", "3")
-    streams = json.loads(lading("stream", "list", "-o", "json").stdout)
+    streams = documents(lading("stream", "list", "-o", "json"))
     assert [stream["id"] for stream in streams if stream["name"] == "airlines"] == [7]
     shown = json.loads(lading("topic", "show", "airlines.arrivals", "-o", "json").stdout)
     assert (shown["stream"], shown["topic"], len(shown["partitions"])) == ("airlines", "arrivals", 3)
@@ -166,7 +166,7 @@ def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Run
         assert len(consumer.poll(10, 5.0)) == 3
         consumer.commit()
         lading("message", "send", "grouped", "--lines", stdin="d\ne\n")
-        (row,) = json.loads(lading("group", "list", "--output", "json").stdout)
+        (row,) = documents(lading("group", "list", "--output", "json"))
         assert (row["protocol"], row["group"], row["members"], row["lag"]) == ("native", "ops", 1, 2)
         shown = lading("group", "show", "ops")
         assert "native group: Stable, generation 1, lag 2\nmember " in shown.stderr

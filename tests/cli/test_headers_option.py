@@ -39,6 +39,9 @@ def test_order_and_duplicates_are_kept() -> None:
     ("option", "says"),
     [
         ("delay:unit16=3", "did you mean 'uint16'"),
+        ("a:str=1", "did you mean 'string'"),
+        ("a:integer=1", "did you mean 'int64'"),
+        ("a:Double=1", "did you mean 'float64'"),
         ("delay:uint8=256", "does not fit a header of kind uint8 (0 to 255)"),
         ("delay:uint8=many", "'many' is no uint8"),
         ("ok:bool=perhaps", "'perhaps' is no bool"),

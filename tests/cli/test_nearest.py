@@ -20,8 +20,6 @@ from lading.cli.main import main
         ("redrive flights.toml", "'lading quarantine redrive'"),
         ("serv", "'serve'"),
         ("topic lst", "'list'"),
-        ("topic list --server lading://127.0.0.1:7070", "--from"),
-        ("headers flights -s lading://127.0.0.1:7070", "--from"),
         ("message send flights x --from lading://127.0.0.1:7070", "--server"),
         ("ingest flights s3://bucket/flights", '.writeStream.format("parquet").start("s3://…")'),
         ("ingest flights ./table --state s3://bucket/state", "Name a directory"),

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from lading import Producer, testing
 from lading.cli.main import app
-from lading.cli.output import Output, apply_styles, json_line, line, print_document, print_note, print_table
+from lading.cli.output import Output, apply_styles, json_line, line, print_note, print_table
 from lading.model.printable import escape_unseen
 
 from .conftest import Run
@@ -61,8 +61,8 @@ def test_json_is_exact_and_moves_no_cursor_either(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert json.loads(shown) == {"value": EVIL}
     assert shown.rstrip("\n").isprintable()
-    print_document([EVIL])
-    assert json.loads(capsys.readouterr().out) == [EVIL]
+    print_table([{"value": EVIL}] * 2, {}, output=Output.JSON)
+    assert [json.loads(row) for row in capsys.readouterr().out.splitlines()] == [{"value": EVIL}] * 2
 
 
 def test_messages_and_names_of_others_cannot_control_the_terminal(lading: Run, broker: testing.Running) -> None:

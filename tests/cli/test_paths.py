@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from lading import testing
 
-from .conftest import Run
+from .conftest import Run, documents
 
 PIPELINE = """
 [source]
@@ -79,14 +78,14 @@ def test_pipeline_check_finds_a_table_that_cannot_be_made(lading: Run, file: Pat
     lading("topic", "create", "paths")
     place = file.with_name("flights.toml")
     place.write_text(PIPELINE.format(server=broker.url, file="./file"))
-    (problem,) = json.loads(lading("pipeline", "check", str(place), "--output", "json", code=1).stdout)
+    (problem,) = documents(lading("pipeline", "check", str(place), "--output", "json", code=1))
     assert problem["part"] == "table" and f"{file}/table: cannot be written to: Not a directory" in problem["sentence"]
     assert "cannot be written to" in lading("pipeline", "run", str(place), code=2).stderr
 
 
 def test_doctor_tells_of_a_cache_that_cannot_be_written(process: Run, file: Path) -> None:
     done = process("doctor", "--data", str(file.parent), "--output", "json", code=1, XDG_CACHE_HOME=str(file))
-    found = {one["what"]: one for one in json.loads(done.stdout)}
+    found = {one["what"]: one for one in documents(done)}
     assert not found["cache"]["well"] and "XDG_CACHE_HOME" in found["cache"]["advice"]
     assert "fsync" in found, "what comes after it is checked too"
 

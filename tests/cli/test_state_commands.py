@@ -11,7 +11,7 @@ import pytest
 from lading.cli import units
 from lading.model.errors import SettingError
 
-from .conftest import Done, Run
+from .conftest import Done, Run, documents
 
 
 def document(done: Done) -> Any:
@@ -33,11 +33,11 @@ def test_mark_count_poll_and_find_the_dead_letter(lading: Run) -> None:
     assert document(lading(*chosen, "-o", "json"))["matched"] == 0
     lading("state", "set", "flights", "--state", "unavailable", "--offset", "0", "--offset", "1")
     lading("state", "set", "flights", "--state", "available", "--range", "1-1")
-    (row,) = document(lading("state", "list", "flights", "-o", "json"))
+    (row,) = documents(lading("state", "list", "flights", "-o", "json"))
     assert row == {
         "partition": 0, "messages": 4, "available": 2, "unavailable": 1, "poisoned": 1, "marked_for_deletion": 0,
     }  # fmt: skip
-    assert document(lading("state", "list", "flights", "--ranges", "-o", "json")) == [
+    assert documents(lading("state", "list", "flights", "--ranges", "-o", "json")) == [
         {"partition": 0, "first": 0, "last": 0, "messages": 1, "state": "unavailable"},
         {"partition": 0, "first": 3, "last": 3, "messages": 1, "state": "poisoned"},
     ]

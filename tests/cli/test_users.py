@@ -43,7 +43,7 @@ def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     lading("acl", "delete", "ann", "read", "orders-*", **root)
     assert "no such rule" in lading("acl", "delete", "ann", "read", "orders-*", code=2, **root).stderr
     listed = lading("user", "list", "-o", "json", **root).stdout
-    assert [row["name"] for row in json.loads(listed)] == ["root", "ann"]
+    assert [row["name"] for row in map(json.loads, listed.splitlines())] == ["root", "ann"]
     lading("user", "password", "ann", "--password-file", "-", stdin="another\n", **root)
     lading("token", "delete", "ci", "--user", "ann", **root)
     assert "not valid" in lading("topic", "list", code=2, **ann).stderr

@@ -20,7 +20,7 @@ from lading.model.errors import LocalError
 from lading.settings import EndpointSettings
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 
-FREE = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
+FREE = ["--free-ports"]
 STREAM, TOPIC = b"\1\4\1\0\0\0", b"\1\4\1\0\0\0"
 TIMEOUT_S = 30
 

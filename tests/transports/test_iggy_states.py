@@ -138,6 +138,6 @@ def test_the_command_line_over_iggy(url: str, topic: str, capsys: pytest.Capture
     capsys.readouterr()
     assert lading("state", "list", topic, "--ranges", "--server", url, "--output", "json") == 0
     row = {"partition": 0, "first": 1, "last": 1, "messages": 1, "state": "poisoned"}
-    assert json.loads(capsys.readouterr().out) == [row]
+    assert json.loads(capsys.readouterr().out) == row
     assert lading("message", "poll", topic, "--from", url, "--where", "state = 'poisoned'", "--states", "all") == 0
     assert "poisoned" in capsys.readouterr().out

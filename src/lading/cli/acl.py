@@ -15,7 +15,9 @@ OPERATIONS: Final = ("all", "describe", "read", "write", "create", "administrate
 KINDS: Final = ("topic", "stream", "group", "transaction", "user", "cluster")
 
 User = Annotated[str, typer.Argument(help="User, or * for everybody.")]
-OperationWord = Annotated[str, typer.Argument(parser=word(OPERATIONS), metavar="|".join(OPERATIONS))]
+OperationWord = Annotated[
+    str, typer.Argument(parser=word(OPERATIONS), metavar="|".join(OPERATIONS), help="What is allowed.")
+]
 Name = Annotated[
     str, typer.Argument(help="Name, a prefix that ends with *, or * for all; a topic by its flat name, as in Kafka.")
 ]

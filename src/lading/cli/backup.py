@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from .options import AsOutput, local_path
-from .output import Meter, Output, format_date, format_size, meter, print_document, print_note, print_table
+from .output import Meter, Output, format_date, format_size, json_line, meter, print_note, print_table
 
 KILOBYTE = 1_000
 
@@ -53,7 +53,7 @@ def backup(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
         report = back_up(data, open_store(to), _in_kilobytes(shown))
     point = report.point
     if output is Output.JSON:
-        print_document(
+        json_line(
             {
                 "point": point.name,
                 "at_us": point.at_us,
@@ -129,7 +129,7 @@ def restore(
         else:
             report = restore_to(store, data, point, keep_damaged=keep_damaged, on_progress=_in_kilobytes(shown))
     if output is Output.JSON:
-        print_document(
+        json_line(
             {
                 "point": report.point.name,
                 "data": None if check else str(data),

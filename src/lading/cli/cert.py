@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from .options import AsOutput, local_path
-from .output import Output, print_document, print_note
+from .output import Output, json_line, print_note
 
 if TYPE_CHECKING:
     from ..endpoints.encryption.authority import Certificate
@@ -71,7 +71,7 @@ def cert(
             write_file(path, data)
             files.append(path)
     if output is Output.JSON:
-        print_document({"files": [str(path) for path in files]})
+        json_line({"files": [str(path) for path in files]})
         return
     for path in files:
         print_note(f"made [bold]{path}[/]")

@@ -8,15 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..model.errors import LocalError
 from .options import AsOutput
-from .output import Output, line, print_document
+from .output import Output, json_line, line, print_note
 
 app = typer.Typer(help="Settings and where they come from.", no_args_is_help=True)
-
-
-@app.callback()
-def _nouns() -> None:
-    """Keep ``show`` a sub-command, although it is the only one."""
 
 
 @app.command()
@@ -42,10 +38,36 @@ def show(
 
     rows = setting_rows(load_settings(config, settings or []))
     if output is Output.JSON:
-        print_document({row["setting"]: row if origin else row["value"] for row in rows})
+        json_line({row["setting"]: row if origin else row["value"] for row in rows})
         return
     for text in toml_lines(rows, origin=origin):
         line(text)
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="Settings file to write; must not exist.")] = Path("lading.toml"),
+) -> None:
+    """Write a settings file with every setting and its default as a comment, for serve --config.
+
+    Examples:
+
+        lading config init
+
+        lading config init /etc/lading/lading.toml
+    """
+    from .connection import load_defaults, setting_rows
+
+    rows = setting_rows(load_defaults())
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write("# Settings of lading serve. Take the # away from what you change.\n")
+            for text in toml_lines(rows, origin=False):
+                opened.write(text if not text or text[0] in "#[" else f"# {text}")
+                opened.write("\n")
+    except FileExistsError:
+        raise LocalError(f"{file} exists and is not overwritten; name another file") from None
+    print_note(f"wrote {file}; lading serve --config {file} reads it")
 
 
 def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[str]:

@@ -27,6 +27,13 @@ def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
     return load(config, sets, os.environ)
 
 
+def load_defaults() -> Loaded:
+    """Return the settings that hold where nobody says anything."""
+    from ..settings_loading import load
+
+    return load(None, [], {})
+
+
 def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
     """Return a row per setting: dotted name, value, and the source of the value."""
     rows: list[dict[str, Any]] = []
@@ -78,15 +85,13 @@ def confirm(question: str, yes: bool) -> None:
 
 def topic_row(meta: TopicMeta) -> dict[str, Any]:
     """Return the row of a topic in the table of topics."""
-    from .output import format_size
-
     return {
         "name": meta.name,
         "stream": meta.stream,
         "topic": meta.topic,
         "partitions": len(meta.partitions),
         "messages": sum(part.end_offset - part.first_offset for part in meta.partitions),
-        "size": format_size(sum(part.size_bytes or 0 for part in meta.partitions)),
+        "size_bytes": sum(part.size_bytes or 0 for part in meta.partitions),
     }
 
 

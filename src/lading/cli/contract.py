@@ -8,8 +8,8 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, From, States, word
-from .output import Output, meter, print_document, print_note, print_table
+from .options import DEFAULT_SERVER, AsOutput, From, States, TopicName, word
+from .output import Output, json_line, meter, print_document, print_note, print_table
 
 Form = Literal["odcs"]
 app = typer.Typer(name="contract", help="Infer, check and export header contracts.", no_args_is_help=True)
@@ -26,7 +26,7 @@ def root() -> None:
 
 @app.command()
 def infer(
-    topic: str,
+    topic: TopicName,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -62,7 +62,7 @@ def infer(
         raise LocalError(f"topic {topic!r} holds no messages that can be read, so nothing can be said of its headers")
     if contract is None:
         if output is Output.JSON:
-            print_document({"messages": found.statistics.messages, "headers": found.statistics.rows()})
+            json_line({"messages": found.statistics.messages, "headers": found.statistics.rows()})
         else:
             typer.echo(headers_section(found.statistics, topic), nl=False)
         return

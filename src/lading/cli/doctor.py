@@ -17,7 +17,7 @@ import typer
 
 from ..model.errors import LadingError
 from .options import AsOutput, local_path
-from .output import Output, format_size, print_document, print_note
+from .output import Output, format_size, json_line, print_note
 
 
 class Finding(NamedTuple):
@@ -148,7 +148,8 @@ def doctor(
     ]  # fmt: skip
     findings = [check() for check in checks]
     if output is Output.JSON:
-        print_document([finding._asdict() for finding in findings])
+        for finding in findings:
+            json_line(finding._asdict())
     else:
         for finding in findings:
             mark = "[green]ok[/]  " if finding.well else "[red]look[/]"

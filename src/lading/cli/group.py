@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Server
-from .output import Output, print_document, print_note, print_table
+from .output import Output, json_line, print_note, print_table
 
 app = typer.Typer(help="Consumer groups of all protocols, with their lag.", no_args_is_help=True)
 COLUMNS = {"protocol": "protocol", "group": "group", "state": "state", "members": "members", "lag": "lag"}
@@ -32,7 +32,7 @@ def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT)
 
 @app.command()
 def show(
-    name: str,
+    name: Annotated[str, typer.Argument(help="Group, as `lading group list` shows it; of Iggy, TOPIC/GROUP.")],
     protocol: Annotated[
         str | None, typer.Option("--protocol", "-p", help="Protocol, if groups of several protocols share the name.")
     ] = None,
@@ -57,7 +57,7 @@ def show(
                 )
         group = transport.group(protocol, name)
     if output is Output.JSON:
-        print_document(group)
+        json_line(group)
         return
     print_table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
     print_note(f"{group['protocol']} group: {group['state']}, generation {group['generation']}, lag {group['lag']}")

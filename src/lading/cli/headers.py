@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, From, States, Where
+from .options import DEFAULT_SERVER, AsOutput, From, States, TopicName, Where
 from .output import Output, meter, print_note, print_table
 
 COLUMNS = {
@@ -16,7 +16,7 @@ COLUMNS = {
 
 
 def headers(
-    topic: str,
+    topic: TopicName,
     from_: From = DEFAULT_SERVER,
     where: Where = None,
     states: States = "available",

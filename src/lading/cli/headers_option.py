@@ -59,6 +59,12 @@ PARSERS: dict[Kind, Callable[[str], HeaderValue]] = {
     Kind.FLOAT32: lambda text: f32(float(text)),
     Kind.FLOAT64: lambda text: f64(float(text)),
 }
+TYPES_ELSEWHERE = {
+    "str": "string", "text": "string", "bytes": "raw", "binary": "raw", "boolean": "bool", "int": "int64",
+    "integer": "int64", "long": "int64", "short": "int16", "byte": "int8", "float": "float64", "double": "float64",
+    "number": "float64", "decimal": "string", "timestamp": "int64", "uuid": "uint128",
+}  # fmt: skip
+"""What other languages and formats call the kinds. A word after a colon that is none of these may be part of a key."""
 FORMS = "write -H key=value (string), -H key:uint16=3 (typed), -H key:raw=0x00ff (bytes) or -H key (null)"
 
 
@@ -76,8 +82,11 @@ def parse_headers(options: list[str]) -> Headers:
             continue
         kind = KIND_BY_WORD.get(word)
         if kind is None:
-            if near := difflib.get_close_matches(word, KIND_BY_WORD, n=1):
-                raise LocalError(f"-H {option}: {word!r} is not a header kind; did you mean {near[0]!r}? ({FORMS})")
+            near = TYPES_ELSEWHERE.get(word.lower()) or next(
+                iter(difflib.get_close_matches(word, KIND_BY_WORD, n=1)), ""
+            )
+            if near:
+                raise LocalError(f"-H {option}: {word!r} is not a header kind; did you mean {near!r}? ({FORMS})")
             headers.add(name, string(text))
             continue
         try:

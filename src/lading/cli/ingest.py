@@ -11,8 +11,8 @@ import typer
 
 from ..model.errors import LocalError
 from .interruption import Interruption
-from .options import DEFAULT_SERVER, AsOutput, From, Where
-from .output import Output, format_size, json_line, meter, print_document, print_note
+from .options import DEFAULT_SERVER, AsOutput, From, TopicName, Where
+from .output import Output, format_count, format_size, json_line, meter, print_note
 
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
@@ -24,7 +24,7 @@ SAMPLE_MESSAGES = 100_000
 
 
 def ingest(
-    topic: str,
+    topic: TopicName,
     # a Path would make a directory s3: of s3://
     to: Annotated[
         str,
@@ -125,7 +125,7 @@ def ingest(
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
     if output is Output.JSON:
-        print_document(
+        json_line(
             {
                 "rows": report.rows,
                 "files": report.files,
@@ -136,7 +136,9 @@ def ingest(
             }
         )
     else:
-        written = f"{report.files} file(s), {format_size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
+        written = (
+            f"{format_count(report.files, 'file')}, {format_size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
+        )
         print_note(f"[bold]{report.rows:,}[/] rows in {written}: {to}")
         if report.bad_values:
             print_note(

@@ -91,8 +91,19 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-) -> None:
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", envvar="LADING_PROFILE", metavar="NAME",
+            help="Server and login by name, from ~/.config/lading/profiles.toml.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Options of ``lading`` itself."""
+    if profile is not None:
+        from .profiles import use_profile
+
+        use_profile(profile)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

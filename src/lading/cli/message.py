@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..model.errors import CorruptError, LocalError
-from .options import DEFAULT_SERVER, AsOutput, From, Server, States, Where
-from .output import Output, json_line, literal, meter, print_note
+from ..model.errors import LocalError
+from .message_format import MEANINGS, compile_format
+from .message_json import MessageToSend, parse_lines, to_json
+from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
+from .output import Output, format_count, json_line, literal, meter, print_note
 
 if TYPE_CHECKING:
     from ..model.message import Message
 
 app = typer.Typer(help="Send and read messages.", no_args_is_help=True)
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition (from 0).")]
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="TEXT", help=f"What is printed of a message, e.g. '%o %k %h{{carrier}}': {MEANINGS}."
+    ),
+]
+HeadersOnly = Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")]
 QUEUE_WAIT_S = 2.0
 HeaderOptions = Annotated[
     list[str] | None,
@@ -34,7 +43,7 @@ HeaderOptions = Annotated[
 
 @app.command()
 def send(
-    topic: str,
+    topic: TopicName,
     payload: Annotated[str | None, typer.Argument(help="Payload; '-' reads stdin. Omit for an empty payload.")] = None,
     header: HeaderOptions = None,
     key: Annotated[
@@ -43,6 +52,10 @@ def send(
     ] = None,
     partition: Partition = None,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Send each line of stdin as one message.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Send each line of stdin as a message that message poll --output json wrote."),
+    ] = False,
     file: Annotated[
         Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Read the payload from a file.")
     ] = None,
@@ -55,28 +68,40 @@ def send(
         lading message send flights '{"tail":"N14228"}' -H carrier=UA -H delay:uint16=12 -H via
 
         seq 1000 | lading message send numbers --lines -H source=seq
+
+        lading message poll flights -n 100 --output json | lading message send copies --json
     """
     from ..client.producer import Producer
     from .headers_option import parse_headers
 
+    if json and (header or key is not None):
+        raise LocalError("--json has the headers and the key of each message; leave -H and --key out")
     headers = parse_headers(header or [])
     sent = 0
     with Producer(server) as producer, meter("sending", None) as progress:
-        for body in _payloads(payload, file, lines):
-            producer.send(
-                topic, body, key=key.encode() if key is not None else None, headers=list(headers), partition=partition
-            )
+        for one in _to_send(payload, file, lines, json):
+            if isinstance(one, MessageToSend):
+                producer.send(topic, one.payload, key=one.key, headers=one.headers, partition=partition)
+            else:
+                given = key.encode() if key is not None else None
+                producer.send(topic, one, key=given, headers=list(headers), partition=partition)
             sent += 1
             progress.advance(1)
-    print_note(f"sent [bold]{sent:,}[/] message(s) to {topic}")
+    print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}")
+
+
+def _to_send(
+    payload: str | None, file: Path | None, lines: bool, json: bool
+) -> Iterator[bytes | None] | Iterator[MessageToSend]:
+    if sum((payload is not None, file is not None, lines, json)) > 1:
+        raise LocalError("give the payload once: as an argument, as --file, or as --lines or --json from stdin")
+    return parse_lines(sys.stdin.buffer) if json else _payloads(payload, file, lines)
 
 
 def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes | None]:
-    if sum((payload is not None, file is not None, lines)) > 1:
-        raise LocalError("give the payload once: as an argument, as --file, or as --lines from stdin")
     if lines:
-        for line in sys.stdin.buffer:
-            yield line.rstrip(b"\r\n")
+        for text in sys.stdin.buffer:
+            yield text.rstrip(b"\r\n")
     elif file is not None:
         yield file.read_bytes()
     elif payload == "-":
@@ -87,7 +112,7 @@ def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
 
 @app.command()
 def poll(
-    topic: str,
+    topic: TopicName,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")] = 10,
     offset: Annotated[
         str,
@@ -100,6 +125,8 @@ def poll(
         str | None,
         typer.Option("--group", "-g", help="Consumer group (NSQ: channel) to read as; commits its offsets."),
     ] = None,
+    form: Form = None,
+    headers_only: HeadersOnly = False,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -110,19 +137,22 @@ def poll(
         lading message poll flights --where "carrier = 'UA' AND delay > 15"
 
         lading message poll flights --offset -5 --output json | jq .headers
+
+        lading message poll flights --format '%o %k %h{carrier}'
     """
     found = 0
+    print_message = _printer(output, form, headers_only)
     from ..transports.open import is_queue
 
     # what a log has is there at once; a queue gives it when it has seen the reader
     wait_s = QUEUE_WAIT_S if is_queue(from_) else 0
     for message in _messages(topic, from_, offset, partition, where, states, group, timeout_s=wait_s):
-        show(message, output)
+        print_message(message)
         found += 1
         if found >= count:
             break
-    if output is Output.TEXT:
-        print_note(f"{found} message(s)" + ("" if found else f"; nothing in {topic} from {offset} on matches"))
+    if output is Output.TEXT and form is None:
+        print_note(format_count(found, "message") + ("" if found else f"; nothing in {topic} from {offset} on matches"))
     if where is not None:
         from .connection import absent_headers
 
@@ -132,13 +162,15 @@ def poll(
 
 @app.command()
 def tail(
-    topic: str,
+    topic: TopicName,
     offset: Annotated[
         str, typer.Option("--offset", help="Where to start: latest, earliest, an offset, or -N for the last N.")
     ] = "latest",
     partition: Partition = None,
     where: Where = None,
     states: States = "available",
+    form: Form = None,
+    headers_only: HeadersOnly = False,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -148,8 +180,9 @@ def tail(
 
         lading message tail flights --where "delay > 60"
     """
+    print_message = _printer(output, form, headers_only)
     for message in _messages(topic, from_, offset, partition, where, states, None, timeout_s=None):
-        show(message, output)
+        print_message(message)
 
 
 def _messages(
@@ -177,52 +210,28 @@ def _bound(offset: str) -> str | int | datetime:
         ) from None
 
 
-def as_json(message: Message) -> dict[str, Any]:
-    """Return a message as one JSON object; bytes that are not UTF-8 become ``{"base64": …}``."""
-    return {
-        "stream": message.stream, "topic": message.topic, "partition": message.partition, "offset": message.offset,
-        "state": message.state.word, "timestamp_us": message.timestamp_us,
-        "id": message.id.hex() if message.id is not None else None, "checksum": message.checksum,
-        "key": _json_bytes(message.key),
-        "headers": [
-            {"key": key, "kind": _kind_word(kind), "value": _json_value(kind, data)}
-            for key, kind, data in message.headers
-        ],
-        "payload": _json_bytes(message.payload),
-    }  # fmt: skip
+def _printer(output: Output, form: str | None, headers_only: bool) -> Callable[[Message], None]:
+    """Return what prints a message: as ``--format`` says, or as text or JSON, with ``--headers-only`` less of it."""
+    if form is not None:
+        if output is Output.JSON or headers_only:
+            raise LocalError("--format says all that is printed; leave --output json and --headers-only out")
+        to_text = compile_format(form)
+
+        def print_message(message: Message) -> None:
+            sys.stdout.write(to_text(message) + "\n")
+            sys.stdout.flush()
+
+        return print_message
+    return lambda message: show(message, output, headers_only=headers_only)
 
 
-def _kind_word(kind: int) -> str | int:
-    from ..model.kinds import Kind
-
-    return Kind(kind).word if kind in Kind._value2member_map_ else kind
-
-
-def _json_value(kind: int, data: bytes | None) -> Any:
-    from ..model.kinds import decode_value
-
-    try:
-        value = decode_value(kind, data)
-    except CorruptError:
-        value = data
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return _json_bytes(value) if isinstance(value, bytes) else value
-
-
-def _json_bytes(data: bytes | None) -> Any:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
-def show(message: Message, output: Output) -> None:
-    """Print one message to stdout."""
+def show(message: Message, output: Output, *, headers_only: bool = False) -> None:
+    """Print one message to stdout, ``headers_only`` without its payload."""
     if output is Output.JSON:
-        json_line(as_json(message))
+        document = to_json(message)
+        if headers_only:
+            del document["payload"]
+        json_line(document)
         return
     from rich.console import Console
 
@@ -237,6 +246,8 @@ def show(message: Message, output: Output) -> None:
     for name, kind, value in message.headers:
         word, _, text = format_value(kind, value).partition(": ")
         console.print(f"  {literal(name)} = [dim]{word}:[/] {literal(_text(text))}")
+    if headers_only:
+        return
     console.print("  [dim]no payload[/]" if message.payload is None else f"  {literal(_text(message.payload))}")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from ..model.errors import LocalError, SettingError
 from .options import AsOutput, Shown, States, local_path, word
-from .output import Output, json_line, line, meter, print_document, print_note, print_table
+from .output import Output, json_line, line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..mirror.run import MirrorProgress, MirrorReport
@@ -149,7 +149,7 @@ def _checked(states: str) -> Shown:
 
 def _print(done: MirrorReport, output: Output) -> None:
     if output is Output.JSON:
-        print_document(done.as_document())
+        json_line(done.as_document())
         return
     for one in done.topics:
         left_out = [f"{one.returned:,} had come from there"] * bool(one.returned)
@@ -208,7 +208,8 @@ def _translate(settings: MirrorSettings, places: list[str], output: Output) -> N
     finally:
         state.close()
     if output is Output.JSON:
-        print_document(rows)
+        for row in rows:
+            json_line(row)
     else:
         for row in rows:
             line(f"{row['topic']}:{row['partition']}:{row['target_offset']}")

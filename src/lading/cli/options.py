@@ -36,6 +36,8 @@ def local_path(text: str | Path) -> Path:
     return Path(text)
 
 
+TopicName = Annotated[str, typer.Argument(help="Topic; one of another stream than default is STREAM.TOPIC.")]
+UserName = Annotated[str, typer.Argument(help="Name of the user.")]
 Server = Annotated[
     str,
     typer.Option(
@@ -49,7 +51,7 @@ Server = Annotated[
 From = Annotated[
     str,
     typer.Option(
-        "--from", "-f", envvar="LADING_SERVER", metavar="URL|DIR",
+        "--from", "-f", "--server", "-s", envvar="LADING_SERVER", metavar="URL|DIR",
         help="Source to read: a lading://, iggy:// or kafka:// URL, or a data directory. Reading an nsq:// URL "
         "consumes messages from the queue.",
     ),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Output(StrEnum):
-    """``text`` for people, ``json`` for programs (one JSON document, or one line per item on streams)."""
+    """``text`` for people, ``json`` for programs (one JSON object a line)."""
 
     TEXT = "text"
     JSON = "json"
@@ -62,16 +62,17 @@ def json_line(value: Any) -> None:
 
 
 def print_document(value: Any) -> None:
-    """Print one indented JSON document to stdout."""
+    """Print a JSON document that is to become a file, indented, to stdout."""
     sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n")
 
 
 def print_table(
     rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = ""
 ) -> None:
-    """Print ``rows`` as a table whose ``columns`` map keys to headings, or as one JSON list with every key."""
+    """Print ``rows`` as a table whose ``columns`` map keys to headings, or as a line of JSON each, with every key."""
     if output is Output.JSON:
-        print_document(list(rows))
+        for row in rows:
+            json_line(row)
         return
     from rich import box
     from rich.console import Console
@@ -115,6 +116,11 @@ def literal(text: str) -> str:
     from rich.markup import escape
 
     return escape(escape_unseen(text))
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 message``, ``2 messages``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def format_date(date_us: int) -> str:

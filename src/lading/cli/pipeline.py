@@ -11,7 +11,7 @@ import typer
 
 from .interruption import Interruption
 from .options import AsOutput
-from .output import Output, json_line, line, meter, print_document, print_note, print_table
+from .output import Output, json_line, line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
@@ -140,7 +140,8 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     for sentence in absent_contract(settings):
         print_note(sentence)
     if output is Output.JSON:
-        print_document([asdict(problem) for problem in found])
+        for problem in found:
+            json_line(asdict(problem))
     for problem in found if output is Output.TEXT else ():
         line(f"{problem.part}: {problem.sentence}")
     if found:

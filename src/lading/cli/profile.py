@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import AsOutput, States, Where
-from .output import Output, meter, print_document, print_note, print_table
+from .options import AsOutput, States, TopicName, Where
+from .output import Output, json_line, meter, print_note, print_table
 
 COLUMNS = {
     "key": "header", "looks": "looks like", "kinds": "kinds", "share": "share %", "change": "change", "nulls": "null",
@@ -25,7 +25,7 @@ def profile(
     source: Annotated[
         str, typer.Argument(metavar="SRC", help="A lading://, iggy://, kafka:// or nsq:// URL, or a data directory.")
     ],
-    topic: str,
+    topic: TopicName,
     where: Where = None,
     states: States = "available",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
@@ -68,7 +68,7 @@ def profile(
         except OSError as error:
             raise LocalError(f"the page cannot be written to {html}: {error.strerror}; name another file") from None
     if output is Output.JSON:
-        print_document({**document, "contract": contract})
+        json_line({**document, "contract": contract})
         return
     rows = [
         row | {"looks": describe_looks(row["looks"]), "change": draw_line(row["change"])} for row in document["headers"]

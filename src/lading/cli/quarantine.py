@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput, Where
-from .output import Output, json_line, meter, print_document, print_note, print_table
+from .output import Output, json_line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.quarantine import Quarantine
@@ -62,8 +62,8 @@ def show(
     from ..model.message import Message
     from ..model.state import State
     from ..model.values import HeaderValue
-    from .message import as_json
     from .message import show as show_message
+    from .message_json import to_json
 
     for row in _quarantine(file).find(message):
         whole = Message(
@@ -75,7 +75,7 @@ def show(
         )  # fmt: skip
         facts = {name: row[name] for name in ("reason", "header", "detail", "replays")}
         if output is Output.JSON:
-            json_line({**facts, "quarantined_at": row["quarantined_at"].isoformat(), "message": as_json(whole)})
+            json_line({**facts, "quarantined_at": row["quarantined_at"].isoformat(), "message": to_json(whole)})
         else:
             print_note(f"[bold]{facts['reason']}[/]: {facts['detail']} (sent again {facts['replays']} times before)")
             show_message(whole, output)
@@ -120,7 +120,7 @@ def redrive(
             on_sent=progress.advance,
         )  # fmt: skip
     if output is Output.JSON:
-        print_document(asdict(done))
+        json_line(asdict(done))
         return
     verb = "would be sent" if dry_run else "sent"
     print_note(

@@ -25,6 +25,9 @@ def serve(
             help="Override one setting, e.g. endpoints.iggy_tcp.address=127.0.0.1:0. May be repeated.",
         ),
     ] = None,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Take free ports of the loopback; the ready line names them.")
+    ] = False,
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help="File that holds the admin endpoint's bearer token and nothing else."),
@@ -47,17 +50,21 @@ def serve(
 
         lading serve --data ./data
 
+        lading serve --data ./scratch --free-ports
+
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
     from .. import serve as server
     from ..parent_pipe import end_with_parent
-    from ..settings import is_secret
+    from ..settings import EndpointSettings, is_secret
     from ..settings_sources import ARGUMENT
     from .connection import load_settings
 
     if with_parent:
         end_with_parent()
-    sets = list(settings or ())
+    # what --set says of an address stands behind it and counts
+    free = [f"endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields] if free_ports else []
+    sets = [*free, *(settings or ())]
     if data is not None:
         sets.append(f"data={data}")
     if log is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from ..model.errors import LocalError
-from .options import DEFAULT_SERVER, AsOutput, Server, word
-from .output import Output, meter, print_document, print_note, print_table
+from .options import DEFAULT_SERVER, AsOutput, Server, TopicName, word
+from .output import Output, format_count, json_line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..client.states import Changed
@@ -27,7 +27,7 @@ RANGE_COLUMNS = {"partition": "partition", "first": "first", "last": "last", "me
 
 @app.command("set")
 def set_(
-    topic: str,
+    topic: TopicName,
     state: Annotated[
         Word,
         typer.Option(
@@ -84,7 +84,7 @@ def set_(
             partition=partition, reason=reason, dry_run=dry_run, on_progress=on_progress,
         )  # fmt: skip
     if output is Output.JSON:
-        print_document({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
+        json_line({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
         return
     if where is not None:
         from .connection import absent_headers
@@ -95,7 +95,7 @@ def set_(
     was = f"; {same:,} had it already" if same else ""
     what = "would become" if dry_run else "became"
     looked = f", of {done.seen:,} looked at" if where is not None else ""
-    print_note(f"[bold]{done.changed:,}[/] message(s) of {topic} {what} {state}{looked}{was}")
+    print_note(f"[bold]{format_count(done.changed, 'message')}[/] of {topic} {what} {state}{looked}{was}")
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def _range(text: str) -> tuple[int, int]:
 
 @app.command("list")
 def list_states(
-    topic: str,
+    topic: TopicName,
     ranges: Annotated[
         bool, typer.Option("--ranges", help="Every range that is not available, not only counts.")
     ] = False,

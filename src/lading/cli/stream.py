@@ -33,7 +33,7 @@ def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT
 
 @app.command()
 def create(
-    name: str,
+    name: Annotated[str, typer.Argument(help="Name of the stream.")],
     stream_id: Annotated[int | None, typer.Option("--id", help="Numeric id. Default: the next free one.")] = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:
@@ -52,7 +52,7 @@ def create(
 
 @app.command()
 def delete(
-    name: str,
+    name: Annotated[str, typer.Argument(help="Name of the stream.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:

@@ -12,6 +12,7 @@ from .passwords import PasswordFile, read_password
 
 app = typer.Typer(help="Manage access tokens, which programs show instead of a password.", no_args_is_help=True)
 COLUMNS = {"name": "token", "created": "created", "ends": "ends"}
+TokenName = Annotated[str, typer.Argument(help="Name of the token, by which it is deleted.")]
 Owner = Annotated[str, typer.Option("--user", "-u", help="User whom the token stands for.")]
 
 
@@ -41,7 +42,7 @@ def list_tokens(user: Owner, server: Server = DEFAULT_SERVER, output: AsOutput =
 
 @app.command()
 def create(
-    name: str,
+    name: TokenName,
     user: Owner,
     days: Annotated[float | None, typer.Option("--days", min=0.001, help="Days until it ends. Default: never.")] = None,
     log_in: Annotated[
@@ -68,7 +69,7 @@ def create(
 
 
 @app.command()
-def delete(name: str, user: Owner, server: Server = DEFAULT_SERVER) -> None:
+def delete(name: TokenName, user: Owner, server: Server = DEFAULT_SERVER) -> None:
     """Delete a token, and end the connections that were made with it.
 
     Example:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, From, Server
-from .output import Output, print_document, print_note, print_table
+from .options import DEFAULT_SERVER, AsOutput, From, Server, TopicName
+from .output import Output, format_count, format_size, json_line, print_note, print_table
 
 app = typer.Typer(help="Topics and their partitions.", no_args_is_help=True)
 TOPIC_COLUMNS = {
@@ -47,12 +47,17 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
     from .connection import open_source, topic_row
 
     with open_source(from_) as transport:
-        print_table([topic_row(meta) for meta in transport.topics()], TOPIC_COLUMNS, output=output)
+        rows = [topic_row(meta) for meta in transport.topics()]
+    print_table(
+        rows if output is Output.JSON else [row | {"size": format_size(row["size_bytes"])} for row in rows],
+        TOPIC_COLUMNS,
+        output=output,
+    )
     _note_queue(from_, output)
 
 
 @app.command()
-def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
+def show(name: TopicName, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
     """Show a topic: partitions, its name in each protocol, and protocols that cannot access it.
 
     Example:
@@ -67,7 +72,7 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
     rows = [partition_row(partition) for partition in meta.partitions]
     unseen = explain_invisible(meta.name, len(rows))
     if output is Output.JSON:
-        print_document(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
+        json_line(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
         return
     print_table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
     if meta.settings:
@@ -87,7 +92,7 @@ def _note_queue(from_: str, output: Output) -> None:
 
 @app.command()
 def create(
-    name: str,
+    name: TopicName,
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", min=1, max=100_000, help="Number of partitions.")
     ] = 1,
@@ -111,12 +116,12 @@ def create(
     else:
         with open_source(server) as transport:
             meta = transport.create_topic(name, partitions)
-    print_note(f"created topic [bold]{meta.name}[/] with {len(meta.partitions)} partition(s)")
+    print_note(f"created topic [bold]{meta.name}[/] with {format_count(len(meta.partitions), 'partition')}")
 
 
 @app.command()
 def delete(
-    name: str,
+    name: TopicName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
@@ -136,7 +141,7 @@ def delete(
 
 @app.command("set")
 def set_(
-    name: str,
+    name: TopicName,
     settings: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY=VALUE; KEY= resets to the default.")
     ],
@@ -159,14 +164,14 @@ def set_(
     with admin(server) as transport:
         meta = transport.alter_topic(name, topic_settings(settings))
     if output is Output.JSON:
-        print_document(meta.settings)
+        json_line(meta.settings)
         return
     print_note(f"settings of [bold]{meta.name}[/]: {_shown(meta.settings) or 'none'}")
 
 
 @app.command()
 def retention(
-    name: str,
+    name: TopicName,
     within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Time horizon.")] = "1h",
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
@@ -186,7 +191,7 @@ def retention(
     with admin(server) as transport:
         found = transport.retention(name, max(duration_us(within) // 1_000, 0))
     if output is Output.JSON:
-        print_document(found)
+        json_line(found)
         return
     if found["age_us"] is None and found["size_bytes"] is None:
         print_note(f"{name} keeps everything: neither retention_age_us nor retention_bytes is set")
@@ -207,7 +212,6 @@ def retention(
 
 
 def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
-    from .output import format_size
     from .units import format_duration
 
     left_us = one["due_us"] - now_us

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import DEFAULT_SERVER, AsOutput, Server, local_path
+from .options import DEFAULT_SERVER, AsOutput, Server, UserName, local_path
 from .output import Output, print_note, print_table
 from .passwords import PasswordFile, read_password
 
@@ -61,7 +61,7 @@ def list_users(data: Data = None, server: Server = DEFAULT_SERVER, output: AsOut
 
 @app.command()
 def add(
-    name: str,
+    name: UserName,
     administrator: Annotated[
         bool, typer.Option("--admin", help="May do everything, whatever the rules say; the first user has to.")
     ] = False,
@@ -94,7 +94,9 @@ def add(
 
 
 @app.command()
-def password(name: str, password_file: PasswordFile = None, data: Data = None, server: Server = DEFAULT_SERVER) -> None:
+def password(
+    name: UserName, password_file: PasswordFile = None, data: Data = None, server: Server = DEFAULT_SERVER
+) -> None:
     """Give a user another password; asks for it. Connections and tokens stay.
 
     Example:
@@ -116,7 +118,7 @@ def password(name: str, password_file: PasswordFile = None, data: Data = None, s
 
 @app.command()
 def delete(
-    name: str,
+    name: UserName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     data: Data = None,
     server: Server = DEFAULT_SERVER,

@@ -1,0 +1,110 @@
+"""Messages as JSON and as ``--format`` prints them: what is written goes back in exactly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lading import Consumer, Producer, testing
+from lading.cli.message_format import compile_format
+from lading.cli.message_json import parse_lines, to_json
+from lading.model.errors import LocalError
+from lading.model.headers import Header, Headers
+from lading.model.kinds import Kind
+from lading.model.message import Message
+
+from .conftest import Run, documents
+
+HEADERS = [
+    Header("carrier", Kind.STRING, b"UA"),
+    Header("carrier", Kind.STRING, b""),
+    Header("carrier", Kind.RAW, None),
+    Header("", Kind.STRING, "Zürich\n\x1b[2J\u202e".encode()),
+    Header("bytes", Kind.RAW, bytes(range(256))),
+    Header("text", Kind.RAW, b"0x00ff"),
+    Header("looks like bytes", Kind.STRING, b'{"base64": "AP8="}'),
+    Header("ok", Kind.BOOL, b"\x01"),
+    Header("broken bool", Kind.BOOL, b"\x02"),
+    Header("short", Kind.UINT32, b"\x01"),
+    Header("broken text", Kind.STRING, b"\xff"),
+    *(Header(kind.word, kind, b"\x80" * size) for kind, size in (
+        (Kind.INT8, 1), (Kind.INT16, 2), (Kind.INT32, 4), (Kind.INT64, 8), (Kind.INT128, 16),
+        (Kind.UINT8, 1), (Kind.UINT16, 2), (Kind.UINT32, 4), (Kind.UINT64, 8), (Kind.UINT128, 16),
+        (Kind.FLOAT32, 4), (Kind.FLOAT64, 8),
+    )),
+    Header("third", Kind.FLOAT32, bytes.fromhex("abaaaa3e")),
+    Header("minus zero", Kind.FLOAT64, bytes.fromhex("0000000000000080")),
+    Header("infinite", Kind.FLOAT64, bytes.fromhex("000000000000f0ff")),
+    Header("quiet", Kind.FLOAT64, bytes.fromhex("000000000000f87f")),
+    # a NaN that carries bits: "nan" would lose them
+    Header("signalling", Kind.FLOAT64, bytes.fromhex("010000000000f07f")),
+    Header("later kind", 77, b"abc"),
+    Header("later kind", 77, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k", b"\xff\x00"])
+@pytest.mark.parametrize("payload", [None, b"", b"text\r\n", b"\x00\xff"])
+def test_json_gives_back_every_byte(key: bytes | None, payload: bytes | None) -> None:
+    written = json.dumps(to_json(Message(payload, Headers.of(list(HEADERS)), key=key))).encode()
+    (read,) = parse_lines([b"\n", written])
+    assert (read.key, read.payload, list(read.headers)) == (key, payload, HEADERS)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"{", "line 1: not JSON, at column 2"),
+        (b"\xff", "line 1: the text is not UTF-8"),
+        (b"[]", "a message is an object"),
+        (b'{"paylod": "x"}', "did you mean 'payload'"),
+        (b'{"payload": 1}', "payload: a text, null, or bytes"),
+        (b'{"payload": {"base64": "*"}}', "payload: a text, null, or bytes"),
+        (b'{"payload": "\\ud800"}', "payload: a text"),
+        (b'{"headers": {"a": 1}}', "headers is a list"),
+        (b'{"headers": [{"kind": "string"}]}', "an object with a key"),
+        (b'{"headers": [{"key": "\\ud800"}]}', "line 1: the text is not UTF-8"),
+        (b'{"headers": [{"key": "a", "kind": "unit16", "value": 1}]}', "did you mean 'uint16'"),
+        (b'{"headers": [{"key": "a", "kind": "uint8", "value": 256}]}', "does not fit a header of kind uint8"),
+        (b'{"headers": [{"key": "a", "kind": "uint8", "value": 1.5}]}', "header 'a': 1.5 is no uint8"),
+        (b'{"headers": [{"key": "a", "kind": "bool", "value": 2}]}', "header 'a': 2 is no bool"),
+    ],
+)
+def test_a_line_that_cannot_be_sent_says_why(line: bytes, says: str) -> None:
+    with pytest.raises(LocalError) as caught:
+        list(parse_lines([line]))
+    assert says in str(caught.value)
+
+
+def test_what_poll_wrote_is_sent_again_exactly(lading: Run, broker: testing.Running) -> None:
+    sent = [header for header in HEADERS if header.key and header.kind in Kind._value2member_map_]
+    # what no server would keep is left to the test above
+    sent = [header for header in sent if not header.key.startswith(("broken", "short"))]
+    with Producer(broker.url) as producer:
+        producer.send("first", b"\x00\xff", key=b"\xfe", headers=Headers.of(list(sent)))
+        producer.send("first", None, headers=[("a", None), ("a", "")])
+        producer.send("first", b"")
+    written = lading("message", "poll", "first", "-o", "json").stdout
+    assert "sent 3 messages to second" in lading("message", "send", "second", "--json", stdin=written).stderr
+    with Consumer(broker.url, "second", timeout_s=0) as consumer:
+        first, second, third = consumer
+    assert (first.key, first.payload, list(first.headers)) == (b"\xfe", b"\x00\xff", sent)
+    assert (second.payload, second.headers.items()) == (None, [("a", None), ("a", "")])
+    assert (third.key, third.payload, len(third.headers)) == (None, b"", 0)
+
+
+def test_format_and_headers_only(lading: Run) -> None:
+    lading("message", "send", "formed", "body", "-H", "carrier=UA", "-H", "delay:uint16=12", "-H", "via", "-k", "k1")
+    assert lading("message", "poll", "formed", "--format", "%o %k %h{carrier}").stdout == "0 k1 UA\n"
+    everything = lading("message", "poll", "formed", "--format", r"%t\t%p|%s|%S|%a|%h|%h{none}|100%%\n").stdout
+    assert everything == "formed\t0|body|4|available|carrier=UA,delay=12,via=||100%\n\n"
+    (shown,) = documents(lading("message", "poll", "formed", "--headers-only", "-o", "json"))
+    assert "payload" not in shown and len(shown["headers"]) == 3
+    assert "body" not in lading("message", "poll", "formed", "--headers-only").stdout
+    assert "%x" in lading("message", "poll", "formed", "--format", "%x", code=2).stderr
+    assert "leave" in lading("message", "poll", "formed", "--format", "%s", "--headers-only", code=2).stderr
+
+
+def test_format_shows_bytes_that_are_no_text_as_hex() -> None:
+    assert compile_format("%k|%s")(Message(b"\xff", Headers(), key=None)) == "|0xff"

@@ -1,0 +1,133 @@
+"""The whole tree of commands: help for each argument and option, and what is the same for all of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from lading import testing
+from lading.cli.main import app, main
+
+from .conftest import Run, documents
+
+READING = (
+    "headers", "topic list", "topic show", "message poll", "message tail", "contract infer", "ingest", "sql",
+)  # fmt: skip
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands(one, (*path, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+def test_each_argument_and_option_has_help() -> None:
+    without = [
+        f"{path} {option.name}"
+        for path, command in COMMANDS.items()
+        for option in command.params
+        if not getattr(option, "hidden", False) and not (getattr(option, "help", None) or "").strip()
+    ]
+    assert without == []
+    assert len(COMMANDS) > 40
+
+
+def test_the_reference_lists_all_commands() -> None:
+    rows = [f"| `lading {path}` | {(command.help or '').partition('. ')[0].partition(chr(10))[0]} |"
+            for path, command in COMMANDS.items()]  # fmt: skip
+    table = "\n".join(["| command | what it does |", "|---|---|", *(row.replace(". |", " |") for row in rows)])
+    assert table in (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(), table
+
+
+def test_help_ends_with_a_full_stop() -> None:
+    for path, command in COMMANDS.items():
+        for option in command.params:
+            assert (getattr(option, "help", None) or ".").endswith("."), (path, option.name)
+
+
+def test_server_is_understood_everywhere_and_output_is_the_same() -> None:
+    for path, command in COMMANDS.items():
+        options = {name: option for option in command.params for name in option.opts}
+        if "--from" in options:
+            assert path in READING
+            assert options["--server"] is options["--from"] and options["-s"] is options["-f"]
+        if "--output" in options:
+            assert options["-o"] is options["--output"]
+            # without a value on the command line all have the same one
+            assert options["-o"].default == "text"
+
+
+def test_plurals(lading: Run) -> None:
+    assert lading("topic", "create", "one").stderr == "created topic one with 1 partition\n"
+    assert lading("topic", "create", "two", "-p", "2").stderr == "created topic two with 2 partitions\n"
+    assert lading("message", "send", "one", "x").stderr == "sent 1 message to one\n"
+    assert lading("message", "poll", "one").stderr.splitlines()[-1] == "1 message"
+    assert lading("message", "poll", "two").stderr.startswith("0 messages; nothing")
+
+
+def test_sizes_are_numbers_in_json(lading: Run) -> None:
+    lading("message", "send", "sized", "x" * 1000)
+    (row,) = [row for row in documents(lading("topic", "list", "-o", "json")) if row["name"] == "sized"]
+    (shown,) = documents(lading("topic", "show", "sized", "-o", "json"))
+    assert row["size_bytes"] == shown["size_bytes"] > 1000
+    assert "kB" in lading("topic", "list").stdout
+
+
+def leaves(table: dict[str, Any]) -> list[str]:
+    """The names of all that is set in a TOML file."""
+    inner = [name for value in table.values() if isinstance(value, dict) for name in leaves(value)]
+    return [*inner, *(name for name, value in table.items() if not isinstance(value, dict))]
+
+
+def test_config_init_writes_what_serve_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, arguments)))
+        return int(ended.value.code or 0)
+
+    file = tmp_path / "lading.toml"
+    assert run("config", "init", file) == 0
+    assert leaves(tomllib.loads(file.read_text())) == []
+    assert run("config", "init", file) == 2
+    assert "exists and is not overwritten" in capsys.readouterr().err
+    file.write_text(file.read_text().replace("# segment_bytes", "segment_bytes"))
+    assert run("config", "show", "--config", file, "--origin", "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["setting"] for row in rows.values() if row["origin"] != "default"} == {"log.segment_bytes"}
+
+
+def test_a_profile_names_server_and_login(broker: testing.Running, process: Run, tmp_path: Path) -> None:
+    place = tmp_path / "lading" / "profiles.toml"
+    said = process("--profile", "here", "topic", "list", code=2, XDG_CONFIG_HOME=str(tmp_path)).stderr
+    assert f"{place} does not exist" in said
+    place.parent.mkdir()
+    place.write_text(
+        f'[here]\nserver = "{broker.url}"\ntoken_file = "token"\n[bad]\ntoken = "x"\n[worse]\nsever = "x"\n'
+    )
+    place.with_name("token").write_text("t")
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "LADING_SERVER": "lading://127.0.0.1:1"}
+    process("--profile", "here", "topic", "create", "by-profile", **environment)
+    # the login of the environment is another server's
+    listed = process("topic", "list", **environment, LADING_PROFILE="here", LADING_TOKEN="another")
+    assert "by-profile" in listed.stdout
+    for name, says in (("her", "did you mean 'here'"), ("bad", "token_file"), ("worse", "did you mean 'server'")):
+        assert says in process("--profile", name, "topic", "list", code=2, **environment).stderr
+
+
+def test_set_counts_more_than_free_ports(broker: testing.Running, tmp_path: Path) -> None:
+    taken = f"endpoints.kafka.address={broker.endpoints['kafka']}"
+    command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(tmp_path / "data"), "--free-ports"]
+    refused = subprocess.run([*command, "--set", taken], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2 and "endpoints.kafka.address" in refused.stderr
