@@ -71,7 +71,7 @@ def measure(messages: int) -> Iterator[tuple[str, str, Counts]]:
                     run_mirror(
                         MirrorSettings(
                             source_url, target_url, [topic], renames={topic: name}, carrier=carrier,
-                            state=Path(states) / name,
+                            state=Path(states) / name, quiet_ms=8_000,
                         )
                     )  # fmt: skip
                     read.append(read_arrow(broker.url, name).combine_chunks())

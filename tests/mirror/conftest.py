@@ -20,7 +20,7 @@ PARTITIONS = 2
 MESSAGES = 40
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker() -> Iterator[testing.Running]:
     with testing.broker() as running:
         fill(running.url, "flights")
@@ -41,6 +41,7 @@ def mirror(tmp_path: Path) -> Callable[..., MirrorReport]:
         source: str, target: str, topic: str, name: str, *, is_stopped: Any = lambda: False, **settings: Any
     ) -> Any:
         settings.setdefault("state", tmp_path / "state")
+        settings.setdefault("quiet_ms", 300)
         renames = {topic: name} if name != topic else {}
         return run_mirror(MirrorSettings(source, target, [topic], renames=renames, **settings), is_stopped=is_stopped)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +104,36 @@ def test_two_mirrors_of_each_other_come_to_rest(broker: testing.Running, mirror:
         )  # fmt: skip
         assert (one.messages, two.messages) == ((10, 4) if turn == 0 else (0, 0))
     assert len(contents(broker.url, "there")) == len(contents(broker.url, "back")) == 14
+
+
+@pytest.mark.parametrize("source", ["lading", "nsq"])
+def test_a_mirror_that_follows(
+    source: str, urls: dict[str, str], broker: testing.Running, mirror: Any, tmp_path: Path
+) -> None:
+    topic, copy = f"followed_{source}", f"follower_{source}"
+    fill(broker.url, topic, 5, partitions=1)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            mirror, urls[source], broker.url, topic, copy, follow=True, is_stopped=stop.is_set, state=tmp_path / source
+        )
+        try:
+            wait_for(broker.url, copy, 5)
+            fill(broker.url, topic, 5, first=5, partitions=1)
+            wait_for(broker.url, copy, 10)
+        finally:
+            stop.set()
+        assert running.result(20).messages == 10
+    assert contents(broker.url, copy) == contents(broker.url, topic)
+
+
+def wait_for(url: str, topic: str, count: int) -> None:
+    transport = open_transport(url)
+    deadline = time.monotonic() + 30
+    while True:
+        ends = [part.end_offset for one in transport.topics() if one.name == topic for part in one.partitions]
+        if sum(ends) >= count:
+            break
+        assert time.monotonic() < deadline, f"{topic} has {ends}, not {count} messages"
+        time.sleep(0.05)
+    transport.close()

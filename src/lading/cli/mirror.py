@@ -122,8 +122,9 @@ def mirror(
     from .interruption import StopSignal
 
     settings = MirrorSettings(
-        source, target, topics or (), exclude or (), parse_renames(rename or ()), carrier, _checked(states), follow,
-        two_way, source_name, target_name, channel, on_refused, on_loss, start, bool(report), state,
+        source, target, topics or (), exclude or (), parse_renames(rename or ()), carrier=carrier,
+        states=_checked(states), follow=follow, two_way=two_way, source_name=source_name, target_name=target_name,
+        channel=channel, on_refused=on_refused, on_loss=on_loss, start=start, fidelity=bool(report), state=state,
     )  # fmt: skip
     if translate:
         _translate(settings, translate, output)

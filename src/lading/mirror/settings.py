@@ -40,6 +40,8 @@ class MirrorSettings:
     """What the systems are called in marks; their addresses unless given."""
     channel: str = "mirror"
     """The channel that a queue is read by."""
+    quiet_ms: int = 3_000
+    """A queue that gives nothing for so long is at its end; a busy server may take its time between messages."""
     on_refused: OnRefused = "stop"
     on_loss: OnLoss = "fail"
     start: Literal["earliest", "latest"] = "earliest"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FETCH_BYTES: Final = 4 << 20
 QUEUE_MESSAGES: Final = 2_000
-QUIET_MS: Final = 1_000
-"""A queue that gives nothing for so long is at its end."""
+FIRST_WAIT: Final = 3
+"""So many times longer is the wait for the first message of a queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +184,14 @@ class QueueSource:
         self._topic = topic
         self._known = KnownMessages()
         self._at = self._queue.end
-        self._quiet_ms = 0 if settings.follow else QUIET_MS
+        self._quiet_ms = 0 if settings.follow else settings.quiet_ms
 
     def stretches(self) -> Iterator[Stretch]:
         """Yield what the channel gives; ends when it gives nothing for a while."""
         while True:
-            fetched = self._queue.fetch(self._at, max_messages=QUEUE_MESSAGES, wait_ms=self._quiet_ms)
+            # a server takes its time until the first message comes
+            wait_ms = self._quiet_ms * (1 if self._at else FIRST_WAIT)
+            fetched = self._queue.fetch(self._at, max_messages=QUEUE_MESSAGES, wait_ms=wait_ms)
             first, end = self._at, fetched.end_offset
             if end == first:
                 return

@@ -1,0 +1,60 @@
+"""A mirror that is killed at random moments: nothing is lost, and nothing is there twice where the docs say so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lading import read_arrow, testing
+from lading.transports.fitting import fill_missing_columns
+from lading.transports.open import open_transport
+
+CHUNKS, CHUNK_MESSAGES = 60, 4
+TIMEOUT_S = 110
+FULL_TIMEOUT_S = 1500
+
+
+@pytest.mark.timeout(1600)
+def test_mirrors_that_are_killed(broker: testing.Running, urls: dict[str, str], full: bool, tmp_path: Path) -> None:
+    chunks, kills = (1500, 250) if full else (CHUNKS, 4)
+    with_topic(broker.url, "killed", chunks)
+    names = {target: f"survived_{target}" for target in ("lading", "kafka", "iggy", "nsq")}
+    for target, name in names.items():
+        open_transport(urls[target]).create_topic(name, 1)
+    pairs = [f"{urls[target]}={name}" for target, name in names.items()]
+    command = [sys.executable, "-m", "tests.mirror.kill_driver", str(kills), broker.url, "killed", str(tmp_path)]
+    limit_s = FULL_TIMEOUT_S if full else TIMEOUT_S
+    done = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=limit_s, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    sent = read_arrow(broker.url, "killed", "payload").column(0).to_pylist()
+    for target, name in names.items():
+        arrived = read_arrow(broker.url, name, "payload").column(0).to_pylist()
+        lost = len(Counter(sent) - Counter(arrived))
+        doubled = sum((Counter(arrived) - Counter(sent)).values())
+        killed, moved = figures[name]["killed"], len(set(figures[name]["positions"]))
+        print(f"to {target}: killed {killed} times at {moved} places, sent {len(sent)}, lost {lost}, doubled {doubled}")
+        assert killed > 1 and moved > 1
+        assert lost == 0
+        if target == "nsq":
+            # at most the work in hand
+            assert doubled <= killed * CHUNK_MESSAGES
+        else:
+            assert arrived == sent
+
+
+def with_topic(url: str, topic: str, chunks: int) -> None:
+    transport = open_transport(url)
+    transport.create_topic(topic, 1)
+    for chunk in range(chunks):
+        payloads = [b"%d" % (chunk * CHUNK_MESSAGES + at) for at in range(CHUNK_MESSAGES)]
+        times = pa.array([chunk] * CHUNK_MESSAGES, pa.timestamp("us", "UTC"))
+        batch = pa.record_batch({"payload": pa.array(payloads, pa.binary()), "timestamp": times})
+        transport.send(topic, 0, fill_missing_columns(batch))
+    transport.close()
