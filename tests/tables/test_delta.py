@@ -182,6 +182,57 @@ def test_a_commit_that_a_change_of_columns_overtakes_is_tried_again(
     assert "note" in DeltaTable(table).schema().to_arrow().names
 
 
+def test_two_runners_of_one_batch_show_it_once(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(broker, topic, table)
+    send(broker, topic, range(10, 15))
+    commit, commit_log, done = DeltaTable.create_write_transaction, delta.DeltaTable._commit_log, list[bool]()
+
+    def commit_and_be_overtaken(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+        if not done:
+            done.append(True)
+            files = PipelineStateDirectory.open(table, topic).manifests.last()
+            assert files is not None
+            commit_log(delta.DeltaTable(table), DeltaTable(table), (files.pipeline, files.number), files.files)
+        commit(self, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_be_overtaken)
+    run(broker, topic, table)
+    assert done and delays(table) == list(range(15))
+
+
+def test_log_and_files_are_on_disk_before_the_state_knows(
+    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut after that finds them whole: each was synced at its full size, and their directories."""
+    table = tmp_path / "table"
+    synced: dict[int, int] = {}
+    sync, note, looked = os.fsync, PipelineStateDirectory.note_published, list[int]()
+
+    def sync_and_remember(fd: int) -> None:
+        sync(fd)
+        synced[os.fstat(fd).st_ino] = os.fstat(fd).st_size
+
+    def look_and_note(self: PipelineStateDirectory, number: int) -> None:
+        held = DeltaTable(table)
+        logged = list((table / "_delta_log").glob("*.json"))
+        assert len(logged) == held.version() + 1
+        for path in (*logged, *map(Path, held.file_uris())):
+            assert synced.get(path.stat().st_ino) == path.stat().st_size, path
+        assert {table.stat().st_ino, (table / "_delta_log").stat().st_ino} <= synced.keys()
+        looked.append(number)
+        note(self, number)
+
+    monkeypatch.setattr(os, "fsync", sync_and_remember)
+    monkeypatch.setattr(PipelineStateDirectory, "note_published", look_and_note)
+    send(broker, topic, range(25))
+    run(broker, topic, table)
+    assert looked == [1, 2, 3]
+
+
 def test_columns_are_added_and_keep_their_types(broker: testing.Running, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(3))

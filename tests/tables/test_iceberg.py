@@ -78,11 +78,14 @@ def delays(table: Path) -> list[int]:
     return sorted(by_scan)
 
 
-def test_a_topic_becomes_an_iceberg_table_and_goes_on(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_a_topic_becomes_an_iceberg_table_and_goes_on(
+    broker: testing.Running, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(25))
     report = run(broker, topic, table)
     assert (report.rows, report.batches) == (25, 3)
+    assert not caplog.records
     assert delays(table) == list(range(25))
     send(broker, topic, range(25, 30))
     assert (run(broker, topic, table).rows, run(broker, topic, table).rows) == (5, 0)

@@ -7,6 +7,7 @@ those of the specification (https://iceberg.apache.org/spec/).
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
+LIBRARY_LOG: Final = logging.getLogger("pyiceberg.io.pyarrow")
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
 
 
@@ -271,6 +273,7 @@ class IcebergTable(LoggedTable["Table"]):
             with warnings.catch_warnings():
                 # of metadata of before that others have deleted
                 warnings.simplefilter("ignore")
+                LIBRARY_LOG.addFilter(_is_of_note)
                 yield
         except LadingError:
             raise
@@ -281,6 +284,13 @@ class IcebergTable(LoggedTable["Table"]):
         except Exception as error:
             # errors of pyiceberg, its catalogs and its formats have no class in common
             raise self._log_error(error) from error
+        finally:
+            LIBRARY_LOG.removeFilter(_is_of_note)
+
+
+def _is_of_note(record: logging.LogRecord) -> bool:
+    # files have no bounds of binary columns on purpose, and pyiceberg warns of each of them
+    return not str(record.msg).startswith("PyArrow statistics missing")
 
 
 def _number_property(pipeline: str) -> str:
