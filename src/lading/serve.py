@@ -322,6 +322,12 @@ def _duty_timer(services: Services) -> DutyTimer:
             lambda: (((), timer.late_s),),
         )
     )  # fmt: skip
+    metrics.add(
+        Gauge(
+            "lading_failed_logins", "Logins with a wrong password or token since the start, of all protocols.", (),
+            lambda: (((), float(services.authenticator.failures_count)),),
+        )
+    )  # fmt: skip
     return timer
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 from ..model.errors import SettingError
 
 PREFIX: Final = "LADING_"
-SECRETS: Final = frozenset({"password", "token", "auth_secret"})
+SECRETS: Final = frozenset({"password", "token", "auth_secret", "oauth_token"})
 """Options that stand in no URL: URLs are logged, and arguments of commands are seen by everybody on a machine."""
 FROM_ENVIRONMENT: Final = (
-    "tls", "ca_file", "certificate_file", "key_file", "username",
+    "tls", "ca_file", "certificate_file", "key_file", "username", "sasl_mechanism",
     *(f"{name}{ending}" for name in sorted(SECRETS) for ending in ("", "_file")),
 )  # fmt: skip
 """Options whose default is a variable of the environment: ``LADING_CA_FILE`` for ``ca_file``."""

@@ -1,13 +1,13 @@
-"""One connection to one Kafka broker: frames out and in, several under way at a time, TLS and SASL/PLAIN."""
+"""One connection to one Kafka broker: frames out and in, several under way at a time, TLS and SASL."""
 
 from __future__ import annotations
 
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from ...dialects.kafka import commands, errors, fetch_by_id
 from ...dialects.kafka.layout import SPARE_BYTES
 from ...dialects.kafka.limits import ANSWER_BYTES_MAX
+from ...dialects.kafka.scram_client import ScramLogin
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
 from ..client_tls import ClientTls
 from ..network import connect
 
 CLIENT: Final = "lading"
+PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 JOINED_BYTES: Final = 16 << 10
 """Batches up to this size are copied behind their head, for one packet instead of two."""
@@ -36,7 +39,10 @@ class KafkaSecurity:
 
     tls: ClientTls | None = None
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
+    mechanism: str = PLAIN
+    oauth_token: Callable[[], str] | None = None
+    """Gives the token for OAUTHBEARER, for each connection anew."""
 
     def __repr__(self) -> str:
         return f"KafkaSecurity(tls={self.tls is not None}, username={self.username!r})"
@@ -173,8 +179,8 @@ class KafkaSocket:
             answer = self._ask("ApiVersions", 0)
             self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
             self._check_versions()
-            if self._access.username is not None:
-                self._log_in(self._access.username, self._access.password or "")
+            if self._access.username is not None or self._access.oauth_token is not None:
+                self._log_in(self._access)
         except BaseException:
             self.close()
             raise
@@ -200,20 +206,35 @@ class KafkaSocket:
             )
         return version
 
-    def _log_in(self, username: str, password: str) -> None:
-        answer = self._ask("SaslHandshake", self._version("SaslHandshake"), mechanism="PLAIN")
+    def _log_in(self, access: KafkaSecurity) -> None:
+        mechanism, name, password = access.mechanism, access.username or "", access.password or ""
+        answer = self._ask("SaslHandshake", self._version("SaslHandshake"), mechanism=mechanism)
         if answer.error_code:
+            offered = ", ".join(answer.mechanisms) or "none"
             raise RemoteError(
-                f"the broker at {self.place} does not accept SASL/PLAIN: {errors.name_of(answer.error_code)}",
+                f"the broker at {self.place} does not accept SASL {mechanism}: {errors.name_of(answer.error_code)}; "
+                f"set sasl_mechanism to one that it offers: {offered}",
                 code=answer.error_code,
             )
-        token = f"\0{username}\0{password}".encode()
-        answer = self._ask("SaslAuthenticate", self._version("SaslAuthenticate"), auth_bytes=token)
+        if access.oauth_token is not None:
+            if self._authenticate(name, f"n,,\x01auth=Bearer {access.oauth_token()}\x01\x01".encode()):
+                # the status of a refusal: the broker waits for a word before it says so (RFC 7628 section 3.2.3)
+                self._authenticate(name, b"\x01")
+        elif mechanism == PLAIN:
+            self._authenticate(name, f"\0{name}\0{password}".encode())
+        else:
+            login = ScramLogin(mechanism, name, password)
+            login.check(self._authenticate(name, login.answer(self._authenticate(name, login.first()))))
+
+    def _authenticate(self, name: str, message: bytes) -> bytes:
+        answer = self._ask("SaslAuthenticate", self._version("SaslAuthenticate"), auth_bytes=message)
         if answer.error_code:
+            who = f"the user {name!r}" if name else "the token"
             raise RemoteError(
-                f"the broker at {self.place} refused the user {username!r}: {errors.name_of(answer.error_code)}",
+                f"the broker at {self.place} refused {who}: {errors.name_of(answer.error_code)}",
                 code=answer.error_code,
             )
+        return bytes(answer.auth_bytes)
 
     def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
         assert not self._waiting, f"{api} is requested while other responses are pending"

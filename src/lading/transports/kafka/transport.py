@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.commands import EARLIEST, LATEST
 from ...dialects.kafka.protocol import RECORDS
+from ...dialects.kafka.scram import HASHES
 from ...dialects.protocols import SCHEMES
 from ...model.errors import SettingError
 from ..client_tls import parse_tls
@@ -18,7 +20,7 @@ from ..secrets import read_secret
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
-from .socket import KafkaSecurity, KafkaSocket
+from .socket import OAUTHBEARER, PLAIN, KafkaSecurity, KafkaSocket
 from .topics import KafkaTopics
 
 if TYPE_CHECKING:
@@ -30,14 +32,34 @@ WATCH_MS: Final = 100
 """How long all leaders together hold back their answers to a reader that waits for several of them."""
 
 
+def parse_mechanism(text: str | None, *, has_user: bool, has_token: bool) -> str:
+    """Return how to log in: as said, else by what is given. Raises SettingError if that does not fit."""
+    if has_user and has_token:
+        raise SettingError("username and oauth_token are both given; give one of them")
+    found = text.upper() if text is not None else OAUTHBEARER if has_token else PLAIN
+    if found not in (PLAIN, *HASHES, OAUTHBEARER):
+        raise SettingError(f"sasl_mechanism {text!r}: not supported; use {', '.join((PLAIN, *HASHES, OAUTHBEARER))}")
+    if text is not None and not (has_token if found == OAUTHBEARER else has_user):
+        needed = "oauth_token or oauth_token_file" if found == OAUTHBEARER else "username and password"
+        raise SettingError(f"sasl_mechanism {found}: needs {needed}")
+    return found
+
+
+def _read_token(token: str | None, file: str | None) -> str:
+    found = read_secret("oauth_token", token, file)
+    assert found is not None, "one of both is given"
+    return found
+
+
 class KafkaTransport:
     """One Kafka cluster, ``kafka://host:port[,host:port]``; reads what is committed (read_committed).
 
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls``, with ``ca_file`` (a file
     of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what brokers are shown);
-    ``username`` with ``password`` or ``password_file`` for SASL/PLAIN. In a group, ``session_timeout_s`` without a sign
-    of life makes the cluster drop this member, and a member that does not read for ``reading_timeout_s`` gives its
-    partitions back.
+    ``username`` with ``password`` or ``password_file``, and ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512);
+    ``oauth_token``, or ``oauth_token_file``, which is read for each connection, for OAUTHBEARER. In a group,
+    ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a member that does not read for
+    ``reading_timeout_s`` gives its partitions back.
     """
 
     capabilities = RECORDS
@@ -55,6 +77,9 @@ class KafkaTransport:
         username: str | None = None,
         password: str | None = None,
         password_file: str | None = None,
+        sasl_mechanism: str | None = None,
+        oauth_token: str | None = None,
+        oauth_token_file: str | None = None,
         session_timeout_s: float = 45.0,
         reading_timeout_s: float = 300.0,
     ) -> None:
@@ -64,7 +89,14 @@ class KafkaTransport:
         password = read_secret("password", password, password_file)
         if password is not None and username is None:
             raise SettingError("a password was given without a username")
-        access = KafkaSecurity(parse_tls(tls, ca_file, certificate_file, key_file), username, password)
+        token: Callable[[], str] | None = None
+        if read_secret("oauth_token", oauth_token, oauth_token_file) is not None:
+            # a file is read for each connection: whoever writes it puts a new token there before the old one ends
+            token = partial(_read_token, oauth_token, oauth_token_file)
+        mechanism = parse_mechanism(sasl_mechanism, has_user=username is not None, has_token=token is not None)
+        access = KafkaSecurity(
+            parse_tls(tls, ca_file, certificate_file, key_file), username, password, mechanism, token
+        )
         self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
         self._topics = KafkaTopics(self._cluster, url)
         self._reader = KafkaReader(self._cluster, self._topics, url)
