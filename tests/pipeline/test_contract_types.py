@@ -15,6 +15,7 @@ from lading.model.batch import HEADERS_TYPE
 from lading.model.kinds import Kind
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
+from lading.tables.formats.registry import FORMATS
 
 from .conftest import Place
 from .direct import Driver
@@ -54,7 +55,7 @@ MESSAGES: list[tuple[str, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_new_types_and_constraints(place: Place, form: str) -> None:
     rows = [
         [{"key": key, "kind": int(Kind.STRING), "value": value.encode()} for key, value in headers]
