@@ -112,7 +112,7 @@ def predicate(draw: st.DrawFn, declared: bool) -> str:
     fitting = st.sampled_from(POOLS[pool]) | st.just("NULL")
     wild = st.sampled_from([one for pool in POOLS.values() for one in pool])
     constant = fitting | fitting | fitting | wild
-    shape = draw(st.integers(0, 8))
+    shape = draw(st.integers(0, 9))
     if shape <= 2:
         other = draw(constant)
     elif shape == 3:
@@ -130,6 +130,8 @@ def predicate(draw: st.DrawFn, declared: bool) -> str:
             return f"{name} {negated}IN ({', '.join(draw(st.lists(constant, min_size=1, max_size=3)))})"
         case 7:
             return f"{name} {negated}LIKE '{draw(st.sampled_from(PATTERNS))}'"
+    if shape == 9:
+        return f"{negated}present(header('{draw(st.sampled_from(KEYS))}'))"
     return f"{name} IS {negated}NULL" if draw(st.booleans()) else name
 
 
