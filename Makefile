@@ -9,7 +9,7 @@ TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
 TESTS  := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-full bench serve lint
+.PHONY: help install demo test test-full bench serve lint licenses
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,3 +44,6 @@ test-full: install lint ## the same with the long suites whole; prints their fig
 
 bench: install ## every question of bench/, as ratios
 	$(BIN)/python -m bench
+
+licenses: install ## the licences of all that `pip install lading` brings; fails on one that is unknown
+	$(BIN)/python packaging/licenses.py --check
