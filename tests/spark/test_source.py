@@ -22,6 +22,8 @@ from lading.spark.stream import LadingStreamReader
 from lading.tables.options import SourceOptions
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
+from tests.endpoints.test_iggy_zero_copy import Client
+from tests.endpoints.test_origin_times import SENT_US, send_zero_copy
 
 from .conftest import HEADERS, IGGY_ROWS, NATIVE_ROWS, flights, settle
 
@@ -104,6 +106,16 @@ def test_a_stream_takes_what_was_admitted(spark: SparkSession, place: str, tmp_p
     places = Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
     assert (len(places), set(places.values())) == (ROWS, {1})
     assert not [one for one in run().recentProgress if one["numInputRows"]]
+
+
+def test_the_time_of_the_sender_is_a_column_where_it_is_named(spark: SparkSession, broker: testing.Running) -> None:
+    Client(broker.endpoints["iggy_tcp"], "0.9.0").create("sent")
+    send_zero_copy(broker, "sent", "0.9.0", SENT_US)
+    for from_ in (broker.url, f"kafka://{broker.endpoints['kafka']}"):
+        reader = spark.read.format("lading").option("from", from_).option("topic", "sent.topic")
+        assert "origin_timestamp" not in reader.load().columns
+        found = reader.schema("carrier string, origin_timestamp timestamp").load()
+        assert found.selectExpr("carrier", "unix_micros(origin_timestamp)").collect() == [("UA", SENT_US)]
 
 
 def test_states_and_a_schema_of_odd_names(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
