@@ -125,7 +125,7 @@ def test_dead_letters_of_others(lading: Run, broker: testing.Running, tmp_path: 
     lading("topic", "create", "failed")
     told = ("-H", "__dlq.errors.topic=orders", "-H", "__dlq.errors.partition=0", "-H", "__dlq.errors.offset=3")
     lading("message", "send", "failed", "body", *told, "-H", "__dlq.errors.message=too often")
-    (row,) = json.loads(lading("dead-letters", "list", broker.url, "failed", "-o", "json").stdout)
+    (row,) = documents(lading("dead-letters", "list", broker.url, "failed", "-o", "json"))
     assert (row["convention"], row["origin_offset"], row["reason"]) == ("share group", 3, "too often")
     command = ("dead-letters", "redrive", broker.url, "failed", "--state", str(tmp_path / "state"))
     assert "1 would be sent to their origin" in lading(*command, "--dry-run").stderr
