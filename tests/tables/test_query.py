@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from lading import Producer, i16, read_arrow, read_batches, testing
@@ -60,6 +62,15 @@ def test_tables_and_topics_together(url: str, tmp_path: Path) -> None:
     sql = 'select name, count(*) as n from "air.flights" join names using (carrier) group by 1 order by 1'
     rows = query(sql, url, tables={"names": str(tmp_path)})
     assert rows == [{"name": "American", "n": 100}, {"name": "United", "n": 100}]
+
+
+def test_a_delta_table_is_read(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_deltalake(tmp_path / "names", pa.table({"carrier": ["UA", "AA"], "name": ["United", "American"]}))
+    tables = {"names": f"delta:{tmp_path / 'names'}"}
+    assert query("select name from names where carrier = 'AA'", url, tables=tables) == [{"name": "American"}]
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(LocalError, match=r"reading it needs the package deltalake.*; install lading\[delta\]"):
+        query("select name from names", url, tables=tables)
 
 
 def test_an_iceberg_table_is_read_by_its_directory(url: str, tmp_path: Path) -> None:
