@@ -311,6 +311,11 @@ def _metadata_damaged(table: Path) -> None:
     Path(loaded(table).metadata_location.removeprefix("file://")).write_text("{")
 
 
+def _partitioned(table: Path) -> None:
+    with loaded(table).update_spec() as update:
+        update.add_identity("carrier")
+
+
 def _metadata_deleted(table: Path) -> None:
     shutil.rmtree(table / "metadata")
 
@@ -322,6 +327,7 @@ def _metadata_deleted(table: Path) -> None:
         (True, _catalog_deleted, "is not in its catalog 'lading' as lading.table, .*; restore it, or"),
         (True, _catalog_damaged, "its log cannot be read or written: .*; mend that"),
         (True, _metadata_damaged, "its log cannot be read or written: .*; mend that"),
+        (True, _partitioned, "is partitioned by 'carrier', .*; remove them from its partition spec, or write another"),
         (True, _metadata_deleted, "its log cannot be read or written: .*; mend that"),
     ],
 )  # fmt: skip

@@ -217,7 +217,15 @@ class IcebergTable(LoggedTable["Table"]):
             raise self._missing_table_error() from None
 
     def _load_from_catalog(self) -> Table:
-        return self._catalog.load_table(self._identifier)
+        table = self._catalog.load_table(self._identifier)
+        if not table.spec().is_unpartitioned():
+            # a file of a batch has rows of several partitions, and could not be added
+            names = ", ".join(repr(field.name) for field in table.spec().fields)
+            raise LocalError(
+                f"the table {self.directory} is partitioned by {names}, and Lading writes tables without partitions; "
+                "remove them from its partition spec, or write another table"
+            )
+        return table
 
     def _missing_table_error(self) -> LocalError:
         return LocalError(
