@@ -40,5 +40,14 @@ def test_no_room_compiles_at_import(module: str) -> None:
     assert loaded_after(f"import {module}", ("numba", "pyspark")) == []
 
 
+def test_endpoints_load_nothing_that_only_a_login_or_tls_needs() -> None:
+    code = (
+        "from pkgutil import resolve_name; from lading.dialects.protocols import ENDPOINTS\n"
+        "import lading.serve, lading.broker.broker\n"
+        "for spec in ENDPOINTS.values(): resolve_name(spec.factory)"
+    )
+    assert loaded_after(code, ("jwt", "cryptography")) == []
+
+
 def test_the_command_line_needs_no_spark() -> None:
     assert loaded_after("import lading.cli.main", ("numba", "pyspark", "pyarrow")) == []

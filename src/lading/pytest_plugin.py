@@ -7,6 +7,7 @@ fixture.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,8 +26,14 @@ def lading_broker_options() -> dict[str, Any]:
 def lading_broker(lading_broker_options: dict[str, Any]) -> Iterator[LadingBroker]:
     """One broker for the whole run (with pytest-xdist, for each worker), started for the first test that asks."""
     from .broker_fixture import LadingBroker
+    from .model.errors import LadingError
 
-    with LadingBroker(**lading_broker_options) as broker:
+    with ExitStack() as closing:
+        try:
+            broker = closing.enter_context(LadingBroker(**lading_broker_options))
+        except (LadingError, TypeError) as error:
+            # what is wrong is in a conftest.py, so that a traceback through Lading would only hide it
+            pytest.fail(f"lading_broker_options: {error}", pytrace=False)
         yield broker
 
 

@@ -102,6 +102,20 @@ def test_the_plugin_loads_nothing_where_it_is_not_used(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_broken_configuration_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n\n"
+        "@pytest.fixture(scope='session')\n"
+        "def lading_broker_options():\n"
+        "    return {'settings': {'broker.stal_timeout_ms': 1}}\n"
+    )
+    (tmp_path / "test_it.py").write_text("def test_it(lading_broker):\n    pass\n")
+    done = run_pytest(tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("lading_broker_options: ")]
+    assert "stal_timeout_ms" in said, done.stdout
+
+
 def test_messages_are_waited_for_by_header(shared: LadingBroker) -> None:
     topic = shared.create_topic()
     send(shared, topic, "order", "refund", "order")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final, NamedTuple
 
-import jwt
-
 from ...model.errors import Reason, Refusal
 
 ALGORITHM: Final = "HS256"
@@ -68,6 +66,9 @@ class HttpTokens:
         password: str | None = None,
     ) -> IssuedToken:
         """Return a new token of a user whose client is of ``release``; ``password`` is kept for ``password_of``."""
+        # with its cryptography a tenth of a start, which no broker needs before somebody logs in over HTTP
+        import jwt
+
         ends_s = now_s + (ACCESS_S if use == ACCESS else REFRESH_S)
         claims: dict[str, Any] = {
             "sub": str(user_id), "name": name, "iat": now_s, "exp": ends_s, "jti": secrets.token_hex(16), "use": use,
@@ -94,6 +95,8 @@ class HttpTokens:
 
         Refusal, with one text for all reasons, if it is not valid now.
         """
+        import jwt
+
         try:
             # the time is checked below, by the clock that is passed
             options: Any = {"require": _REQUIRED, "verify_exp": False, "verify_iat": False}
