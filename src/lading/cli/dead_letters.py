@@ -67,7 +67,7 @@ def redrive(
     to: Annotated[str | None, typer.Option("--to", help="Another topic than the one they came from.")] = None,
     server: Annotated[str | None, typer.Option("--server", "-s", metavar="URL", help="Another server.")] = None,
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="DIR", help="Where to remember. Default: ./redrive-TOPIC")
+        Path | None, typer.Option("--state", metavar="DIR", help="Where to remember. Default: ./redrive-TOPIC.")
     ] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
