@@ -133,3 +133,9 @@ def test_names_that_are_no_users(broker: testing.Running, authority: Authority) 
     context.load_cert_chain(other.sign("ann"))
     with pytest.raises((ssl.SSLError, ConnectionError, struct.error)):
         Iggy(broker, context).ask(POLL, READ_T)
+
+
+def test_a_certificate_that_has_expired_is_nobodys(broker: testing.Running, authority: Authority) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError, struct.error)):
+        Iggy(broker, trusting(authority, "ann", left=timedelta(seconds=-1))).ask(POLL, READ_T)
+    wait_for_line(broker, "TLS failed: certificate verify failed: certificate has expired")

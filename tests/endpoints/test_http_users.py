@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import httpx
@@ -169,3 +170,30 @@ def test_rules_change_at_once(started: Started) -> None:
     for wrong in ({"kind": "x"}, {"operation": "x"}, {"pattern": "any"}, {"user": ""}, {"kind": "cluster"}):
         assert root.post("/rules", json={"add": [row | wrong]}).status_code == 400, wrong
     assert json.loads(root.get("/rules").text)
+
+
+def test_wrong_passwords_harm_nobody_else(started: Started) -> None:
+    running, tokens = started
+    host = f"127.0.0.{next(_hosts)}"
+
+    def attempt(number: int) -> int | None:
+        # unknown names cost a hash of full strength each: one is enough
+        name = "root" if number else "nobody"
+        with client(running, host=host) as stranger:
+            try:
+                return stranger.get("/topics", auth=(name, "wrong"), timeout=1).status_code
+            except httpx.TimeoutException:
+                # it waits for its turn: the pause grows with each failure
+                return None
+
+    with ThreadPoolExecutor(16) as pool:
+        attempts = [pool.submit(attempt, number) for number in range(64)]
+        # by a password, and by a token, from the address that others log in from
+        for other in (client(running, basic="root"), client(running, bearer=tokens["ann"])):
+            assert other.get("/topics", timeout=5).status_code == 200
+        assert {each.result(20) for each in attempts} <= {401, None}
+    text = client(running, basic="root").get("/metrics").text
+    (line,) = [line for line in text.splitlines() if line.startswith("lading_failed_logins ")]
+    assert float(line.split()[1]) >= 5
+    # one line a minute, however many there are
+    assert running.log_file.read_text().count("wrong logins: ") <= 2
