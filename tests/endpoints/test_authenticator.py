@@ -141,6 +141,25 @@ def test_a_thousand_wrong_passwords_a_second_are_slowed_down() -> None:
     assert throttle.wait_us("ann", "192.0.2.1", NOW + 60_000_000) <= WAIT_US_MAX // 10
 
 
+def test_logins_that_wait_end_with_the_broker(broker: Broker) -> None:
+    async def work(authenticator: Authenticator) -> None:
+        # after so many the next one waits for seconds
+        for _ in range(12):
+            authenticator.note_failure("root", "192.0.2.1")
+        waiting = [asyncio.ensure_future(authenticator.log_in("root", PASSWORD, "192.0.2.1")) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in waiting)
+        authenticator.close()
+        async with asyncio.timeout(1):
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {each.reason for each in found if isinstance(each, Refusal)} <= {
+            Reason.STOPPING, Reason.INVALID_CREDENTIALS
+        }  # fmt: skip
+        assert any(isinstance(each, Refusal) and each.reason is Reason.STOPPING for each in found)
+
+    run(broker, work)
+
+
 def test_failures_are_forgotten() -> None:
     throttle = LoginThrottle()
     for _ in range(10):

@@ -49,6 +49,8 @@ class Authenticator:
         self._thread: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._waiting_count = 0
+        self._turns: set[asyncio.Future[None]] = set()
+        """Of logins that wait because others were wrong before."""
         self._logged_us = -LOG_EVERY_US
         self._unlogged_count = 0
 
@@ -129,8 +131,11 @@ class Authenticator:
         return self._throttle.failures_count
 
     def close(self) -> None:
-        """Check no more passwords, and cancel the logins that wait for a check."""
+        """Check no more passwords: refuse the logins that wait for their turn, cancel those that wait for a check."""
         self._is_closed = True
+        for turn in self._turns:
+            if not turn.done():
+                turn.set_result(None)
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -141,7 +146,7 @@ class Authenticator:
 
     async def _wait(self, name: str, host: str) -> None:
         if self._is_closed:
-            raise Refusal(Reason.STOPPING, "the broker is stopping")
+            raise _stopping_error()
         if self._waiting_count >= WAITING_MAX:
             raise Refusal(Reason.INVALID_CREDENTIALS, "too many logins wait; try again in a few seconds")
         try:
@@ -151,16 +156,23 @@ class Authenticator:
             raise
         if wait_us:
             self._waiting_count += 1
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._turns.add(turn)
             try:
-                await asyncio.sleep(wait_us / 1e6)
+                # a broker that stops wakes it: else it would hold up the end of its connection
+                await asyncio.wait([turn], timeout=wait_us / 1e6)
             finally:
+                self._turns.discard(turn)
+                turn.cancel()
                 self._waiting_count -= 1
+            if self._is_closed:
+                raise _stopping_error()
 
     async def _run(self, work: Callable[..., R], *arguments: object) -> R:
         if self._waiting_count >= WAITING_MAX:
             raise Refusal(Reason.INVALID_CREDENTIALS, "too many logins wait; try again in a few seconds")
         if self._is_closed:
-            raise Refusal(Reason.STOPPING, "the broker is stopping")
+            raise _stopping_error()
         if self._thread is None:
             # its own: no number of logins takes the workers from those who read and write
             self._thread = ThreadPoolExecutor(1, "lading-login")
@@ -179,3 +191,7 @@ class Authenticator:
             "wrong logins: %d since the last line, the newest as %a from %s", self._unlogged_count, name[:64], host
         )
         self._logged_us, self._unlogged_count = now, 0
+
+
+def _stopping_error() -> Refusal:
+    return Refusal(Reason.STOPPING, "the broker is stopping")
