@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,28 @@ def test_what_a_mirror_refuses(broker: testing.Running, lading: Run) -> None:
     assert "source and target are the same" in same.stderr
     never = lading("mirror", broker.url, "kafka://127.0.0.1:1", "--translate", "sent:0:4", code=2)
     assert "has run here" in never.stderr
+
+
+def test_a_mirror_ends_in_order(broker: testing.Running, lading: Run, tmp_path: Path) -> None:
+    for number in range(3):
+        lading("message", "send", "watched", f"m{number}")
+    kafka = f"kafka://{broker.endpoints['kafka']}"
+    pair = [broker.url, kafka, "--topic", "watched", "--rename", "watched=seen", "--follow", "--output", "json"]
+    command = [sys.executable, "-m", "lading.cli.main", "mirror", *pair]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert json.loads(running.stdout.readline()) == {"event": "progress", "messages": 3, "left": 0}
+            assert "another process runs the mirror" in lading("mirror", *pair, code=2).stderr
+            back = lading("mirror", kafka, broker.url, "--follow", code=2).stderr
+            assert "messages would go round and round; run both with --two-way" in back
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=30)
+        finally:
+            running.kill()
+    assert running.returncode == 0, err
+    assert json.loads(out)["messages"] == 3
+    assert "stopping after the work in hand" in err
 
 
 def test_sql(broker: testing.Running, lading: Run) -> None:
