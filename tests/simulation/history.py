@@ -33,6 +33,14 @@ class SeenMessages:
 
 
 @dataclass(slots=True)
+class SentTransaction:
+    """Payloads of one transaction; ``is_committed`` is what its client was told, None if it was told nothing."""
+
+    payloads: list[bytes] = field(default_factory=list)
+    is_committed: bool | None = None
+
+
+@dataclass(slots=True)
 class History:
     """All operations on one partition, in the order in which they ended."""
 
@@ -41,16 +49,20 @@ class History:
     polled: list[list[int]] = field(default_factory=list)
     """Offsets of each poll of one consumer that goes on where its stored position is."""
 
+    transactions: list[SentTransaction] = field(default_factory=list)
+
     def faults(self, log: dict[int, bytes]) -> list[str]:
-        """Return what contradicts the log as it is in the end, by offset."""
+        """Return what contradicts what is visible of the log in the end, by offset."""
         return [
             *self._lost_or_doubled(log), *self._out_of_order(), *self._misread(log), *self._skipped(log),
+            *self._torn(log),
         ]  # fmt: skip
 
     def _lost_or_doubled(self, log: dict[int, bytes]) -> list[str]:
         found = Counter(log.values())
         faults = [f"{payload!r} is there {count} times" for payload, count in found.items() if count > 1]
         known = {payload for one in self.sent for payload in one.payloads}
+        known |= {payload for one in self.transactions for payload in one.payloads}
         faults += [f"{payload!r} was never sent" for payload in found if payload not in known]
         for one in self.sent:
             if one.base_offset is None:
@@ -87,7 +99,7 @@ class History:
                 faults.append(f"step {one.step}: a read from {one.first} has gaps")
             for append in done:
                 assert append.base_offset is not None and append.acknowledged_step is not None
-                if append.acknowledged_step < one.step and append.base_offset >= max(one.first, reached):
+                if append.acknowledged_step < one.step and max(one.first, reached) <= append.base_offset < one.end:
                     faults.append(f"step {one.step}: a read from {one.first} misses {append.payloads}")
         return faults
 
@@ -98,4 +110,15 @@ class History:
             if offsets and any(offset in log for offset in range(reached, offsets[0])):
                 faults.append(f"a consumer that was at {reached} goes on at {offsets[0]}")
             reached = max([reached, *(offset + 1 for offset in offsets)])
+        return faults
+
+    def _torn(self, log: dict[int, bytes]) -> list[str]:
+        """A transaction is visible as a whole or not at all, and as its client was told."""
+        faults, visible = [], set(log.values())
+        for one in self.transactions:
+            there = [payload for payload in one.payloads if payload in visible]
+            if there and len(there) < len(one.payloads):
+                faults.append(f"of the transaction {one.payloads} only {there} is visible")
+            if one.is_committed is not None and one.payloads and bool(there) is not one.is_committed:
+                faults.append(f"the transaction {one.payloads} has is_committed {one.is_committed}, visible is {there}")
         return faults

@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.history import History, SeenMessages, SentMessages
-from tests.simulation.world import SimulationFault, World, prepare, run_seed
+from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
+from tests.simulation.world import TRANSACTIONS_FROM, SimulationFault, World, prepare, run_seed
 
-SAMPLE = 40
+SAMPLE = 30
 FULL = 100_000
 AT_A_TIME = 250
 FOUND = {
@@ -42,14 +42,16 @@ def test_what_was_found_once_is_mended(seed: int) -> None:
 @pytest.mark.timeout(36_000)
 def test_nothing_is_lost_doubled_or_misread(full: bool) -> None:
     if not full:
-        worlds = [run_seed(1_000 + seed) for seed in range(SAMPLE)]
+        worlds = [run_seed(first + seed) for first in (1_000, TRANSACTIONS_FROM) for seed in range(SAMPLE // 2)]
         # the sample is worth something: it crashes, fails, and still acknowledges
         assert sum(world.crashes for world in worlds) > SAMPLE
         assert sum(world.failures for world in worlds) > SAMPLE / 2
         assert sum(one.base_offset is not None for world in worlds for one in world.history.sent) > 5 * SAMPLE
+        assert {one.is_committed for world in worlds for one in world.history.transactions} == {True, False, None}
         return
     with ProcessPoolExecutor(os.cpu_count()) as workers:
-        assert sum(workers.map(_run_some, range(0, FULL, AT_A_TIME))) == FULL
+        firsts = [*range(0, FULL // 2, AT_A_TIME), *range(TRANSACTIONS_FROM, TRANSACTIONS_FROM + FULL // 2, AT_A_TIME)]
+        assert sum(workers.map(_run_some, firsts)) == FULL
 
 
 def _run_some(first: int) -> int:
@@ -86,6 +88,8 @@ def test_a_seed_is_the_same_each_time() -> None:
         ),
         ("has gaps", History([SentMessages("w", [b"a", b"b"], 1)], [SeenMessages(3, 0, 3, [(0, b"a"), (2, b"b")])])),
         ("misses", History([SentMessages("w", [b"a", b"b"], 1, 2, 0)], [SeenMessages(3, 0, 3, [])])),
+        ("only [b'a'] is visible", History(transactions=[SentTransaction([b"a", b"c"])])),
+        ("is_committed False", History(transactions=[SentTransaction([b"a", b"b"], False)])),
         ("goes on at 2", History([SentMessages("w", [b"a", b"b"], 1)], polled=[[0], [2]])),
     ],
 )

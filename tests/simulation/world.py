@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -17,9 +17,11 @@ from uuid import UUID
 
 from lading.broker.broker import Broker
 from lading.broker.core.pending_append import Append
+from lading.broker.core.pending_result import PendingResult
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Next
+from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects.native import protocol as native_row
 from lading.kernels import engine
 from lading.log.local_store import LocalLogStore
@@ -28,12 +30,15 @@ from tests.broker.kafka_batches import produce
 from tests.broker.room import CONSUMER, NOW, append, block, read, rows
 from tests.faults.power import MemoryDisk
 from tests.simulation.disk import SimulatedCommit, SimulatedDisk
-from tests.simulation.history import History, SeenMessages, SentMessages
+from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
 
 STEPS = 70
 SEGMENT_BYTES = 2_000
 FAST = Path("/dev/shm")
 PRODUCER_IDS = 1_000
+TRANSACTION_US = 600_000_000
+TRANSACTIONS_FROM = 1_000_000
+"""Seeds from here on have transactions too, so that those below, some of which found something, stay what they were."""
 
 
 class SimulationFault(AssertionError):
@@ -50,6 +55,17 @@ class Writer:
     sequence: int = 0
     waiting: SentMessages | None = None
     pending: Append | None = None
+
+
+@dataclass(slots=True)
+class Bank:
+    """A client of Kafka's transactions: one at a time, ended when all of it is acknowledged."""
+
+    caller: Caller | None = None
+    transaction: SentTransaction | None = None
+    sequence: int = 0
+    appends: list[Append] = field(default_factory=list)
+    ending: PendingResult[None] | None = None
 
 
 class World:
@@ -73,7 +89,7 @@ class World:
             *(Writer(f"kafka {PRODUCER_IDS + number}", self._send_kafka, repeats=True) for number in range(2)),
             *(Writer(f"native {number}", self._send_native, repeats=True) for number in range(1, 3)),
         ]
-        self._writer_of = {id(writer): writer for writer in self.writers}
+        self.bank, self.has_transactions = Bank(), seed >= TRANSACTIONS_FROM
 
     # -- the broker
 
@@ -112,6 +128,7 @@ class World:
             writer.pending = None
             if not writer.repeats:
                 writer.waiting = None
+        self.bank = Bank()
         self.now_us += self.random.randrange(1, 5_000_000)
         self._open()
 
@@ -163,10 +180,58 @@ class World:
         elif not writer.repeats:
             writer.waiting = None
 
+    def transact(self) -> None:
+        """Take the next step of a transaction; what is refused ends it, and its outcome is unknown."""
+        bank = self.bank
+        try:
+            if bank.caller is None:
+                found = self.broker.producers.init_producer_id("bank", TRANSACTION_US, None, now_us=self.now_us)
+                if found.done:
+                    # otherwise what the client before left open is being aborted, and this one asks again
+                    self.bank = Bank(Caller("bank", found.value.producer_id, found.value.epoch))
+            elif bank.transaction is None:
+                self.broker.producers.add_partitions(bank.caller, [self.partition], now_us=self.now_us)
+                bank.transaction = SentTransaction()
+                self.history.transactions.append(bank.transaction)
+            elif bank.ending is not None:
+                # it waits to be told the end
+                return
+            elif len(bank.appends) < 3 and self.random.random() < 0.6:
+                self._produce_in(bank.caller, bank.transaction)
+            elif all(one.done for one in bank.appends):
+                self._end(bank.caller, bank.transaction)
+        except Refusal:
+            self.bank = Bank()
+
+    def _produce_in(self, caller: Caller, transaction: SentTransaction) -> None:
+        bank, payloads = self.bank, [self._payload() for _ in range(self.random.randint(1, 2))]
+        transaction.payloads += payloads
+        bank.appends.append(
+            produce(
+                self.broker, self.partition, *payloads, producer=caller.producer_id, epoch=caller.epoch,
+                sequence=bank.sequence, transactional=True, flush=False,
+            )
+        )  # fmt: skip
+        bank.sequence += len(payloads)
+
+    def _end(self, caller: Caller, transaction: SentTransaction) -> None:
+        is_whole = all(one.error is None for one in self.bank.appends)
+        is_committed = is_whole and self.random.random() < 0.7
+        bank = self.bank
+        bank.ending = self.broker.producers.end(caller, is_committed, now_us=self.now_us)
+
+        def on_ended(ended: PendingResult[None]) -> None:
+            if ended.error is None:
+                transaction.is_committed = is_committed
+            if self.bank is bank:
+                self.bank = Bank(caller, sequence=bank.sequence) if ended.error is None and is_whole else Bank()
+
+        bank.ending.add_done_callback(on_ended)
+
     def read(self) -> None:
         first = self.random.randint(0, self.partition.log.high_watermark)
         found = rows(read(self.broker, self.partition, first, reader=native_row.ALL_STATES))
-        self.history.seen.append(SeenMessages(self.step, first, self.partition.log.high_watermark, found))
+        self.history.seen.append(SeenMessages(self.step, first, self.partition.log.last_stable_offset, found))
 
     def poll(self) -> None:
         polled = self.broker.poller.poll(
@@ -180,7 +245,9 @@ class World:
         """One step."""
         self.step += 1
         chance = self.random.random()
-        if chance < 0.42:
+        if chance < 0.12 and self.has_transactions:
+            self.transact()
+        elif chance < 0.42:
             self.send()
         elif chance < 0.56:
             self.broker.appender.flush()
@@ -216,6 +283,10 @@ class World:
             for _ in range(3 * len(self.writers)):
                 self.step += 1
                 self.send()
+            self._settle()
+        # what a client left open is aborted when the next one takes its name
+        while self.has_transactions and self.bank.caller is None:
+            self.transact()
             self._settle()
         self.step += 1
         self.poll()
