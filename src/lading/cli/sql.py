@@ -34,7 +34,7 @@ def sql(
     memory: Annotated[str, typer.Option(help="What the query may use before it spills to disk.")] = "1GB",
     output: AsOutput = Output.TEXT,
 ) -> None:  # fmt: skip
-    """Run SQL over topics and tables, without Spark. Needs DuckDB: install lading[sql].
+    """Run SQL over topics and tables, without Spark. Needs the extra "sql" (DuckDB).
 
     A topic has the columns partition, offset, timestamp, key, payload and one for each header. It is read up to its
     present end while the query runs. With --output json each row is a line.
