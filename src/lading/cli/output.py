@@ -119,8 +119,9 @@ def literal(text: str) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 message``, ``2 messages``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """Return a number with its noun: ``1 message``, ``2 batches``."""
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def format_date(date_us: int) -> str:

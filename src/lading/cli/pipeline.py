@@ -11,7 +11,7 @@ import typer
 
 from .interruption import Interruption
 from .options import AsOutput
-from .output import Output, json_line, line, meter, print_note, print_table
+from .output import Output, format_count, json_line, line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
@@ -214,6 +214,7 @@ def _show(report: RunReport) -> None:
     if "passed" in report.counts:
         became = f"{report['passed']:,} passed (of which the steps made {became})"
     print_note(
-        f"[bold]{report['read']:,}[/] messages in {report.batches} batch(es), {report.rows_per_s:,.0f} a second: "
+        f"[bold]{format_count(report['read'], 'message')}[/] in {format_count(report.batches, 'batch')}, "
+        f"{report.rows_per_s:,.0f} a second: "
         f"{became}, {report['quarantined']:,} quarantined"
     )
