@@ -18,9 +18,10 @@ from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.services import Services
 from lading.endpoints.base.session import Peer, ReceiveResult
 from lading.endpoints.nsq import node as nodes
+from lading.endpoints.nsq.handlers import NsqdHandlers
 from lading.endpoints.nsq.publish import Publisher
 from lading.endpoints.nsq.publish_coalescing import PublishCoalescer
-from lading.endpoints.nsq.session import MUCH_IN_FLIGHT, NAME, STEPS_MAX, NsqdHandlers, NsqdSession
+from lading.endpoints.nsq.session import MUCH_IN_FLIGHT, NAME, STEPS_MAX, NsqdSession
 from lading.metrics import Metrics
 from lading.model.errors import Refusal
 from lading.settings import Address, Settings

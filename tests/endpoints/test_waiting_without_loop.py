@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future as WorkerFuture
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Topic
+from lading.dialects.nsq.identify import Identity
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.responses import ResponseQueue
 from lading.endpoints.base.route_cache import RouteCache
@@ -24,6 +25,7 @@ from lading.endpoints.kafka.fetch import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
 from lading.endpoints.kafka.request_context import ProduceRoute
+from lading.endpoints.nsq.consume import MEMORY_RETRY_US, NsqConsumer
 from lading.log.group_commit import WriteOnly
 from lading.metrics import Metrics
 from lading.settings import Settings
@@ -76,7 +78,10 @@ class HandTurnedContext:
 
     def run_in_worker(self, work: Callable[[], Any], on_done: Callable[[Any], None]) -> None:
         done: WorkerFuture[Any] = WorkerFuture()
-        done.set_result(work())
+        try:
+            done.set_result(work())
+        except MemoryError as error:
+            done.set_exception(error)
         on_done(done)
 
     def count(self, name: str, error: int) -> None:
@@ -180,3 +185,54 @@ def test_poll_across_dialects_is_work_for_a_worker(services: Services, context: 
     assert isinstance(answer, Answer)
     assert answer.count == 1
     assert b"".join(answer.parts).endswith(struct.pack("<I", 6) + b"record")
+
+
+class NsqReader:
+    """A subscriber of a channel on a topic with a record of Kafka; its messages are frames that were sent."""
+
+    def __init__(self, context: Context) -> None:
+        self.connection = cast("Any", HandTurnedContext(context.services))
+        self.sent: list[bytes] = []
+        self._channels = context.broker.channels
+        channel = self._channels.open(context.broker.topology.resolve("topic"), "channel")
+        self.consumer = NsqConsumer(
+            context.services,
+            channel,
+            Identity(),
+            self.connection,
+            lambda frames: self.sent.append(frames.tobytes()),
+            lambda why: None,
+            with_ext=False,
+            detail=False,
+            name="nsqd_tcp/reader",
+        )
+        channel.subscribe(self.consumer.subscriber)
+
+    def pump(self) -> None:
+        """Have what is ready delivered."""
+        self.consumer.subscriber.set_ready(10)
+        self._channels.pump(1)
+
+
+def test_messages_of_other_dialects_reach_nsq_through_a_worker(context: Context) -> None:
+    reader = NsqReader(context)
+    produce_one(context)
+    reader.pump()
+    (frame,) = reader.sent
+    assert frame.endswith(b"record")
+
+
+def test_nsq_reader_is_tried_again_when_memory_was_missing(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_no_memory(page: object, fit: object) -> None:
+        raise MemoryError
+
+    reader = NsqReader(context)
+    produce_one(context)
+    with monkeypatch.context() as scarce:
+        scarce.setattr("lading.endpoints.nsq.consume.convert_records", take_no_memory)
+        reader.pump()
+    assert not reader.sent
+    ((try_again, delay_us),) = reader.connection.later.items()
+    assert delay_us == MEMORY_RETRY_US
+    try_again()
+    assert reader.sent[0].endswith(b"record")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from asyncio import Future
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +25,7 @@ from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ...model.scan_request import ScanRequest
 from ..base.carrying import Carrying, Fit
 from ..base.services import Services, now_us
+from ..base.session import ConnectionHandle
 from .fork import YOUZAN
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MEMORY_RETRY_S: Final = 1.0
+MEMORY_RETRY_US: Final = 1_000_000
 _FIN_BYTES: Final = 21
 _ID_AT: Final = 4
 _MS_US: Final = 1_000
@@ -48,6 +49,7 @@ class NsqConsumer:
         services: Services,
         channel: Channel,
         identity: Identity,
+        connection: ConnectionHandle,
         send: Callable[[Bytes], None],
         closed: Callable[[str], None],
         *,
@@ -57,6 +59,7 @@ class NsqConsumer:
     ) -> None:
         self._services = services
         self.channel = channel
+        self._connection = connection
         self._send = send
         self._with_ext, self._detail = with_ext, detail
         forked = with_ext or detail or identity.forked or services.settings.nsq.compat == YOUZAN
@@ -102,23 +105,19 @@ class NsqConsumer:
     def _convert(self, page: Page) -> None:
         """Have the messages of another dialect brought into our form, in a worker; what follows waits its turn."""
         if page.index is not None or page.run.dialect == codes.NSQ:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._connection.call_soon(self._go_on)
             return
-        loop = asyncio.get_running_loop()
         fit = self._carrying.fit(self.channel.topic)
-        work = loop.run_in_executor(self._services.workers, convert_records, page, fit)
-        work.add_done_callback(partial(self._converted, page))
+        self._connection.run_in_worker(partial(convert_records, page, fit), partial(self._on_converted, page))
 
-    def _converted(self, page: Page, work: asyncio.Future[Records]) -> None:
-        if work.cancelled():
-            return
+    def _on_converted(self, page: Page, work: Future[Records]) -> None:
         error = work.exception()
         if error is None:
             page.index = work.result()
         elif isinstance(error, MemoryError):
             # nothing is wrong with the messages: their client waits until there is memory for them again
             log.error("there is no memory to deliver messages of %s", self.channel.topic.flat_name, extra=self._origin)
-            asyncio.get_running_loop().call_later(MEMORY_RETRY_S, self._go_on)
+            self._connection.call_later(MEMORY_RETRY_US, self._go_on)
             return
         else:
             name = self.channel.topic.flat_name

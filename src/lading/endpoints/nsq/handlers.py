@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -13,15 +15,34 @@ from ...dialects.nsq import commands, identify, limits
 from ...dialects.nsq.commands import COMMANDS, ClientState, Command, Line
 from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, NsqProtocolError
 from ...model.errors import LadingError
+from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.services import Services
 from .consume import NsqConsumer
 from .fork import EXTENDED, PLAIN, VERSION
+from .login import NO_RULES, LoginRules, NsqdLogin
+from .node import Node
+from .publish import Publisher
+from .publish_coalescing import PublishCoalescer
 from .subscribe import parse_subscribe
 
 if TYPE_CHECKING:
     from ...dialects.nsq.identify import Identity
     from ..base.inbox import Inbox
-    from ..base.services import Services
-    from .node import Node
+    from ..base.session import ConnectionHandle
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NsqdHandlers:
+    """What all clients of nsqd share."""
+
+    services: Services
+    node: Node
+    publisher: Publisher
+    gathering: PublishCoalescer
+    login_rules: LoginRules = NO_RULES
 
 
 class CommandContext(Protocol):
@@ -34,16 +55,8 @@ class CommandContext(Protocol):
     identity: Identity
     state: ClientState
     consumer: NsqConsumer | None
-    offers_tls: bool
-    """Whether the client is plain, and may change to TLS by IDENTIFY."""
-    needs_tls: bool
-    """Whether the client is plain, and only IDENTIFY is taken before it has changed to TLS."""
-
-    needs_auth: bool
-    """Whether AUTH comes before everything with topics."""
-
-    def require_right(self, command: str, right: Right, topic: str) -> None:
-        """Raise a Fault unless the client may do this with a topic."""
+    login: NsqdLogin
+    connection: ConnectionHandle
 
     def log_in(self, secret: str) -> None:
         """Check what AUTH has shown."""
@@ -74,9 +87,9 @@ Handler = Callable[[CommandContext, Line, bytes], None]
 
 def require_state(connection: CommandContext, command: Command) -> None:
     """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
-    if connection.needs_tls and command.name != "IDENTIFY":
+    if connection.login.needs_tls and command.name != "IDENTIFY":
         raise NsqProtocolError("E_INVALID", f"cannot {command.name} in current state (TLS required)")
-    if connection.needs_auth and command.name in NEED_AUTH:
+    if connection.login.needs_auth and command.name in NEED_AUTH:
         raise NsqProtocolError("E_AUTH_FIRST", f"AUTH required before {command.name}")
     if connection.state not in command.states:
         verb = "SUB" if command.leads_to is ClientState.SUBSCRIBED else command.name
@@ -88,10 +101,37 @@ def require_state(connection: CommandContext, command: Command) -> None:
         raise NsqProtocolError("E_INVALID", f"invalid command [{shown}]")
 
 
+def take_magic(inbox: Inbox, connection: ConnectionHandle) -> bool:
+    """Take the first bytes of a client, which name its protocol; return False if they are not whole yet."""
+    end = inbox.at + len(commands.MAGIC)
+    if inbox.have < end:
+        return False
+    if bytes(inbox.view[inbox.at : end]) != commands.MAGIC:
+        if is_tls_hello(inbox.view[inbox.at : inbox.have]):
+            log.info("closing the connection: %s", TLS_HELLO, extra=connection.origin())
+        raise NsqProtocolError("E_BAD_PROTOCOL")
+    inbox.at = end
+    return True
+
+
+def take_body(inbox: Inbox, line: Line) -> bytes | None:
+    """Take the body of a command that has one, with its line; return None if it is not whole yet."""
+    size = commands.read_size(inbox.view, line.end, inbox.have)
+    if size is None:
+        return None
+    if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
+        raise NsqProtocolError("E_BAD_BODY", f"{line.command.name} invalid body size {size}")
+    start = line.end + 4
+    if start + size > inbox.have:
+        return None
+    inbox.at = start + size
+    return bytes(inbox.view[start : inbox.at])
+
+
 def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
     connection.identity = identity = identify.parse(body)
-    tls = identity.tls and connection.offers_tls
-    connection.respond(identify.answer(identity, version=VERSION, tls=tls, auth=connection.needs_auth))
+    tls = identity.tls and connection.login.offers_tls
+    connection.respond(identify.answer(identity, version=VERSION, tls=tls, auth=connection.login.needs_auth))
     if tls:
         connection.start_tls()
         connection.respond(commands.OK)
@@ -113,7 +153,7 @@ def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
     name = line.command.name
     if connection.identity.heartbeat_ms < 0:
         raise NsqProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")
-    connection.require_right(name, Right.READ, line.parameters[0].decode(errors="replace"))
+    connection.login.require_right(name, Right.READ, line.parameters[0].decode(errors="replace"))
     asked = parse_subscribe(connection.node, line)
     form = asked.topic.settings.header_form
     extends = connection.identity.extend_support
@@ -128,6 +168,7 @@ def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
         connection.services,
         channel,
         connection.identity,
+        connection.connection,
         connection.deliver,
         connection.channel_closed,
         with_ext=extends,
@@ -183,7 +224,7 @@ def _internal_create_topic(connection: CommandContext, line: Line, body: bytes) 
     name = line.parameters[0].decode(errors="replace")
     if not limits.is_name(name):
         raise NsqProtocolError("E_BAD_TOPIC", f'topic name "{name}" is not valid')
-    connection.require_right("CREATE_TOPIC", Right.CREATE, name)
+    connection.login.require_right("CREATE_TOPIC", Right.CREATE, name)
     partition = commands.partition_of(line.parameters[1])
     if partition < 0:
         raise NsqProtocolError("E_BAD_PARTITION", "partition should not less than 0")

@@ -13,9 +13,11 @@ from ..io.gate import Gate
 from ..io.tcp import TcpServer
 from ..io.tls_upgrade import UpgradedTlsSession
 from . import node as nodes
+from .handlers import NsqdHandlers
+from .login import LoginRules
 from .publish import Publisher
 from .publish_coalescing import PublishCoalescer
-from .session import NAME, NsqdHandlers, NsqdSession
+from .session import NAME, NsqdSession
 
 
 class NsqdServer(TcpServer):
@@ -38,9 +40,11 @@ class NsqdServer(TcpServer):
             self._node,
             publisher,
             gathering,
-            tls is not None,
-            tls is not None and settings.tls.required,
-            settings.allow_unauthenticated,
+            LoginRules(
+                offers_tls=tls is not None,
+                requires_tls=tls is not None and settings.tls.required,
+                is_open=settings.allow_unauthenticated,
+            ),
         )
         new_session: SessionFactory = partial(NsqdSession, handlers)
         if tls is not None:

@@ -5,34 +5,28 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import Future
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.callbacks import ignore
 from ...broker.core.principal import Principal
 from ...broker.core.rights import Right
-from ...dialects.nsq import commands, limits
+from ...dialects.nsq import commands
 from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
 from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...dialects.nsq.identify import Identity
 from ...model.errors import LadingError
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
-from ..base.peer import TLS_HELLO, is_tls_hello
-from ..base.services import Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .consume import NsqConsumer
-from .handlers import HANDLERS, require_state
-from .node import Node, TopicNeeded
+from .handlers import HANDLERS, NsqdHandlers, require_state, take_body, take_magic
+from .login import NsqdLogin
+from .node import TopicNeeded
 from .publication import Publication
 from .publication_reader import PublicationReader
-from .publish import Publisher, PublishRoute
-from .publish_coalescing import PublishCoalescer
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -50,7 +44,6 @@ ANSWERS_BYTES_MAX: Final = 256 << 10
 """Answers to a subscriber that does not read, besides its messages; then its commands wait."""
 
 _BY_ENDPOINT: Final = (NAME,)
-_NO_ROUTES: Final[Mapping[bytes, PublishRoute]] = {}
 _OK: Final = frame(RESPONSE, commands.OK)
 _HEARTBEAT: Final = frame(RESPONSE, commands.HEARTBEAT)
 _DONE: Final = ReceiveResult.DONE
@@ -63,22 +56,6 @@ _FINS_BYTES_MAX: Final = 21 * STEPS_MAX
 GATHER_S: Final = 0.001
 """Who has so much in hand and sent so little (64 FINs) is read again after this long: clients send each FIN by itself,
 and to be woken for one costs as much as to take hundreds."""
-
-
-@dataclass(frozen=True, slots=True)
-class NsqdHandlers:
-    """The handlers of the commands of all clients of nsqd."""
-
-    services: Services
-    node: Node
-    publisher: Publisher
-    gathering: PublishCoalescer
-    offers_tls: bool = False
-    """Whether plain clients may change to TLS."""
-    requires_tls: bool = False
-    """Whether they must."""
-    is_open: bool = False
-    """Whether clients need no AUTH even if users are set up."""
 
 
 class NsqdSession(ProtocolSession):
@@ -104,18 +81,13 @@ class NsqdSession(ProtocolSession):
         self._requests = handlers.services.metrics.requests.values
         self._sent_bytes = handlers.services.metrics.sent_bytes.values
         self.intake = PublicationReader(self, handlers.publisher, handlers.gathering, NAME, self._requests)
-        self.offers_tls, self.needs_tls = handlers.offers_tls, handlers.requires_tls
-        self.principal: Principal | None = None
-        self.needs_auth = False
-        self._is_open = handlers.is_open
-        self._cancel_revoked: Callable[[], None] = ignore
-        self._open_routes()
+        self.login = NsqdLogin(handlers.login_rules, self.services, self.node, connection, self.intake)
         self.published: Mapping[str, int] = self.intake.published
         self.identity = Identity()
         self.state = ClientState.FRESH
         self.consumer: NsqConsumer | None = None
         self.connected_s = int(time.time())
-        self.address = self._host = ""
+        self.address = ""
         self.name = NAME
         self._has_greeted = False
         """The magic has come."""
@@ -139,63 +111,23 @@ class NsqdSession(ProtocolSession):
         self.name = f"{NAME}/{self.address}"
         self._heard_us = now_us
         self.node.connections.add(self)
-        principal = self.node.broker.access.admit(is_open=self._is_open)
-        self.needs_auth = principal is None
-        if principal is not None:
-            self._act_for(principal)
-        else:
-            self._open_routes()
-        self._host = peer.host
+        self.login.begin(peer.host)
         return True
 
-    def _open_routes(self) -> None:
-        """Have lines be looked up that are known; those of others are no way around TLS and AUTH."""
-        self._routes = _NO_ROUTES if self.needs_tls or self.needs_auth else self.intake.routes
-
-    def _act_for(self, principal: Principal) -> None:
-        self._cancel_revoked()
-        self.principal, self.needs_auth = principal, False
-        self._cancel_revoked = principal.add_revoked_callback(self.connection.abort)
-        intake = self.intake
-        # administrators too, who may be so no longer one day; without users there is nothing to ask
-        if principal.name:
-            intake.routes = intake.publisher.user_routes.of(principal.name)
-            intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
-        self._open_routes()
-
     def accept_certificate(self, principal: Principal) -> None:
-        self._act_for(principal)
-
-    def require_right(self, command: str, right: Right, topic: str) -> None:
-        """Raise a Fault unless the client may do this with a topic, which may exist or not."""
-        if not self.node.broker.access.allows(self.principal, right, self.node.resource_of(topic)):
-            raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"')
+        self.login.act_for(principal)
 
     def log_in(self, secret: str) -> None:
-        """Check what AUTH has shown, a token or ``name:password``; commands behind it wait."""
-        name, colon, password = secret.partition(":")
-        authenticator = self.services.authenticator
-        login = (
-            authenticator.log_in(name, password, self._host) if colon
-            else authenticator.log_in_with_token(secret, self._host)
-        )  # fmt: skip
+        """Check what AUTH has shown; commands behind it wait."""
         self._is_creating = True
-        self.connection.run(login, self._on_logged_in)
+        self.connection.run(self.login.check(secret), self._on_logged_in)
 
     def _on_logged_in(self, login: Future[Principal]) -> None:
         self._is_creating = False
         try:
-            principal = login.result()
-            count = self.node.broker.access.count_rules(principal)
-            if not count:
-                raise NsqProtocolError("E_UNAUTHORIZED", "AUTH No authorizations found")
-            self._act_for(principal)
-            self.respond(commands.auth_answer(principal.name, count))
+            self.respond(self.login.accept(login))
         except NsqProtocolError as fault:
             self._refuse(fault)
-        except LadingError:
-            # one text for unknown users and wrong passwords
-            self._refuse(NsqProtocolError("E_AUTH_FAILED", "AUTH failed"))
         if self._ends_behind:
             self.end()
         self.connection.proceed()
@@ -300,7 +232,7 @@ class NsqdSession(ProtocolSession):
             self.consumer.close()
 
     def lose(self) -> None:
-        self._cancel_revoked()
+        self.login.forget()
         if self.consumer is not None:
             self.consumer.close()
             # it refers to this session
@@ -346,7 +278,7 @@ class NsqdSession(ProtocolSession):
             end = inbox.have
         stop = inbox.data.find(b"\n", start, end) + 1
         known = bytes(inbox.view[start:stop])
-        route = self._routes.get(known) if stop else None
+        route = self.login.routes.get(known) if stop else None
         if route is not None:
             publication = self.intake.take(route, known, stop, self.now_us)
         else:
@@ -372,17 +304,11 @@ class NsqdSession(ProtocolSession):
             self.connection.wait_for_disk()
 
     def _greet(self) -> bool:
-        inbox = self.inbox
-        if inbox.have - inbox.at < len(commands.MAGIC):
+        if not take_magic(self.inbox, self.connection):
             return False
-        if bytes(inbox.view[inbox.at : inbox.at + 4]) != commands.MAGIC:
-            if is_tls_hello(inbox.view[inbox.at : inbox.have]):
-                log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
-            raise NsqProtocolError("E_BAD_PROTOCOL")
-        inbox.at += len(commands.MAGIC)
         self._has_greeted = True
-        if self.offers_tls and self.connection.is_encrypted:
-            self._leave_plain()
+        if self.login.offers_tls and self.connection.is_encrypted:
+            self.login.leave_plain()
         self.connection.settle()
         self.beat_later()
         return True
@@ -392,12 +318,7 @@ class NsqdSession(ProtocolSession):
         if not self.responses.is_empty:
             raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
         self.connection.start_tls()
-        self._leave_plain()
-
-    def _leave_plain(self) -> None:
-        """Note that what needs TLS may be asked from now on."""
-        self.offers_tls = self.needs_tls = False
-        self._open_routes()
+        self.login.leave_plain()
 
     def beat_later(self) -> None:
         """Send a heartbeat after the interval that the client asked for."""
@@ -409,15 +330,10 @@ class NsqdSession(ProtocolSession):
         inbox = self.inbox
         body = b""
         if line.command.body is commands.Body.SIZED:
-            size = commands.read_size(inbox.view, line.end, inbox.have)
-            if size is None:
+            taken = take_body(inbox, line)
+            if taken is None:
                 return False
-            if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
-                raise NsqProtocolError("E_BAD_BODY", f"{line.command.name} invalid body size {size}")
-            if line.end + 4 + size > inbox.have:
-                return False
-            body = bytes(inbox.view[line.end + 4 : line.end + 4 + size])
-            inbox.at = line.end + 4 + size
+            body = taken
         else:
             inbox.at = line.end
         try:
@@ -434,7 +350,7 @@ class NsqdSession(ProtocolSession):
         if self.consumer is None or self.is_ended:
             return
         try:
-            self.require_right("SUB", Right.READ, self.consumer.channel.topic.flat_name)
+            self.login.require_right("SUB", Right.READ, self.consumer.channel.topic.flat_name)
         except NsqProtocolError as fault:
             self._refuse(fault)
             self.connection.proceed()
