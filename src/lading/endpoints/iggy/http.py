@@ -40,6 +40,7 @@ from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
 from .http_logins import HttpLogins, Route
 from .http_messages import HttpMessages
+from .refusal_facts import find_facts, find_send_facts
 from .rights import login_refusal, requirement_of
 from .service import CHANGES, SURVEYS, IggyService
 from .users import users_of
@@ -232,7 +233,7 @@ class IggyHttp:
                 return self._document(created, caller)
             return await self._answer(command, caller, row.status)
         except LadingError as error:
-            return refuse_caller(error, caller, partial(self._service.facts, command))
+            return refuse_caller(error, caller, partial(find_facts, self._services.broker, command))
 
     async def _operate(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         body = await self._body(request)
@@ -283,7 +284,7 @@ class IggyHttp:
         except BodyError:
             raise
         except LadingError as error:
-            return refuse_caller(error, caller, partial(self._service.send_facts, fields, body))
+            return refuse_caller(error, caller, partial(find_send_facts, self._services.broker, fields, body))
         if sent is None:
             return Response(status_code=201)
         confirmations = dump({"confirmations": [sent._asdict()]})
@@ -296,7 +297,7 @@ class IggyHttp:
         try:
             document = await self._messages[caller.release].poll(caller.client, command, states)
         except LadingError as error:
-            return refuse_caller(error, caller, partial(self._service.facts, command))
+            return refuse_caller(error, caller, partial(find_facts, self._services.broker, command))
         return Response(document, media_type="application/json")
 
     async def _flush(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:

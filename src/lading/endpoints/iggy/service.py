@@ -15,11 +15,9 @@ from ...broker.core.states import list_states
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic import responses as r
-from ...dialects.iggy_classic.primitives import PartitioningKind
 from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
 from ...dialects.iggy_classic.validation import normalise_name
-from ...dialects.json.messages import parse_send
-from ...model.errors import LadingError, Reason, Refusal
+from ...model.errors import Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
 from ...turns import TurnCounter, Turns, finish_in_turns
@@ -302,36 +300,6 @@ class IggyService:
         ranges = [StateRange(first, end, State(state)) for first, end, state in listed[:RANGES_MAX]]
         return ListedStates(ranges[-1].end if len(listed) > RANGES_MAX else command.end, ranges)
 
-    # -- the words of a refusal
-
-    def send_facts(self, fields: Mapping[str, Any], body: bytes) -> dict[str, object]:
-        """Return what a send over HTTP named, like ``facts``, from its path and body.
-
-        A body that cannot be parsed names nothing.
-        """
-        try:
-            document = parse_send(body)
-        except LadingError:
-            return self.facts(c.GetTopic(fields["stream"], fields["topic"]))
-        return self.facts(c.SendMessages(fields["stream"], fields["topic"], document.partitioning, b""))
-
-    def facts(self, command: Any) -> dict[str, object]:
-        """Return what a request named, for the text of an error document (``iggy_classic.errors.text_of``)."""
-        facts = {fact: getattr(command, name) for name, fact in _FACTS.items() if hasattr(command, name)}
-        partitioning = getattr(command, "partitioning", None)
-        if partitioning is not None and partitioning.kind == PartitioningKind.PARTITION_ID:
-            facts["partition"] = partitioning.partition_id
-        if isinstance(command, c.CreateStream | c.CreateTopic):
-            facts["new_name"] = normalise_name(command.name)
-        # the real server names what it found by number, however it was asked for
-        try:
-            stream = self._broker.topology.stream(facts["stream"])
-            facts["stream"] = stream.id
-            facts["topic"] = self._broker.topology.topic(stream.id, facts["topic"]).id
-        except (LadingError, KeyError):
-            pass
-        return facts
-
 
 def _count_rows(answer: Any) -> int:
     match answer:
@@ -350,18 +318,6 @@ def _member(client: Client | None) -> int:
         raise Refusal(Reason.FEATURE_UNAVAILABLE, "a client without a connection of its own cannot be a group member")
     return client.id
 
-
-_FACTS: Final[Mapping[str, str]] = {
-    "stream": "stream",
-    "topic": "topic",
-    "partition_id": "partition",
-    "group_id": "group",
-    "client_id": "client",
-    "offset": "offset",
-    "stream_id": "new_id",
-    "topic_id": "new_id",
-}
-"""Which field of a command is which fact."""
 
 SURVEYS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], Turns[Any]]]] = {
     c.Stats: IggyService._stats,

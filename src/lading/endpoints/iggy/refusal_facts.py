@@ -1,0 +1,57 @@
+"""What a refused request over HTTP named: the facts in the text of its error document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic.primitives import PartitioningKind
+from ...dialects.iggy_classic.validation import normalise_name
+from ...dialects.json.messages import parse_send
+from ...model.errors import LadingError
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+
+_FACTS: Final[Mapping[str, str]] = {
+    "stream": "stream",
+    "topic": "topic",
+    "partition_id": "partition",
+    "group_id": "group",
+    "client_id": "client",
+    "offset": "offset",
+    "stream_id": "new_id",
+    "topic_id": "new_id",
+}
+"""Which field of a command is which fact."""
+
+
+def find_send_facts(broker: Broker, fields: Mapping[str, Any], body: bytes) -> dict[str, object]:
+    """Return what a send over HTTP named, like ``find_facts``, from its path and body.
+
+    A body that cannot be parsed names nothing.
+    """
+    try:
+        document = parse_send(body)
+    except LadingError:
+        return find_facts(broker, c.GetTopic(fields["stream"], fields["topic"]))
+    return find_facts(broker, c.SendMessages(fields["stream"], fields["topic"], document.partitioning, b""))
+
+
+def find_facts(broker: Broker, command: Any) -> dict[str, object]:
+    """Return what a request named, for the text of an error document (``iggy_classic.errors.text_of``)."""
+    facts = {fact: getattr(command, name) for name, fact in _FACTS.items() if hasattr(command, name)}
+    partitioning = getattr(command, "partitioning", None)
+    if partitioning is not None and partitioning.kind == PartitioningKind.PARTITION_ID:
+        facts["partition"] = partitioning.partition_id
+    if isinstance(command, c.CreateStream | c.CreateTopic):
+        facts["new_name"] = normalise_name(command.name)
+    # the real server names what it found by number, however it was asked for
+    try:
+        stream = broker.topology.stream(facts["stream"])
+        facts["stream"] = stream.id
+        facts["topic"] = broker.topology.topic(stream.id, facts["topic"]).id
+    except (LadingError, KeyError):
+        pass
+    return facts
