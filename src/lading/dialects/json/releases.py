@@ -6,41 +6,45 @@ inside; a release that counts from 0 says so in what it reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from ..iggy_classic import commands as c
 from ..iggy_classic import later_commands as later
-from ..iggy_classic import responses as r
 from ..iggy_classic.primitives import Identifier
 from ..iggy_classic.releases import BY_NAME, Release, guess_release
-from ..iggy_current.versions import SERVER_VERSION, SERVER_VERSION_NUMBER
-from .byte_sizes import SIZE, write_size
+from .byte_sizes import SIZE
 from .commands import (
     ANSWERS,
     BODIES,
     QUERIES,
     READING,
-    TRANSPORTS,
     Answers,
-    Listed,
-    Members,
     Part,
     Parts,
     identifier,
-    inside,
-    same,
-    single,
 )
 from .documents import IDENTIFIER, TEXT, U32, U64, Form, convert_form, optional
-from .users import STATUS_WORDS, permissions_document, user_bodies
-
-_MICROSECONDS: Final = 1_000_000
-UNLIMITED: Final = (1 << 64) - 1
-"""An expiry or a size without a bound, since 0.5."""
+from .release_answers import (
+    DISK_0_10,
+    KEPT_0_1,
+    KEPT_0_4,
+    KEPT_0_5,
+    KEPT_0_11,
+    MICROSECONDS,
+    NO_OPTIONS,
+    SIZE_0_1,
+    SIZE_0_4,
+    UNLIMITED,
+    VERSION_0_6,
+    connection_answers,
+    entity_answers,
+    stats_answers,
+    user_answers,
+)
+from .users import user_bodies
 
 
 class MessagesForm(Enum):
@@ -87,11 +91,9 @@ class JsonRelease:
         return named + 1 - self.first_id if isinstance(named, int) else named
 
 
-# -- requests
-
 _OPTIONAL_ID: Final = optional(convert_form(U32, lambda value: value or None))
 _NAME: Final = Part("name", ("name",), TEXT)
-_EXPIRY_S: Final = optional(convert_form(U32, lambda seconds: seconds * _MICROSECONDS or None))
+_EXPIRY_S: Final = optional(convert_form(U32, lambda seconds: seconds * MICROSECONDS or None))
 _EXPIRY_US: Final = optional(convert_form(U64, lambda us: None if us in (0, UNLIMITED) else us))
 _SIZE: Final = optional(convert_form(SIZE, lambda size: None if size in (0, UNLIMITED) else size))
 _CONSUMER: Final = Part("consumer", ("consumer_id", "id"), IDENTIFIER, 1)
@@ -158,179 +160,6 @@ _BODIES_0_5: Final[Parts] = {
 }
 
 
-# -- answers
-
-
-def _shift(name: str, by: int, take: Callable[[Any], int] | None = None) -> tuple[str, Callable[[Any], int]]:
-    """Return a member whose number is sent as ``by`` less than it is."""
-    found = attrgetter(name) if take is None else take
-    return name, lambda value: found(value) - by
-
-
-_CREATED: Final = ("created_at", attrgetter("created_us"))
-
-
-def _expiry_s(topic: r.TopicInfo) -> int | None:
-    return None if topic.expiry_us is None else min(max(topic.expiry_us // _MICROSECONDS, 1), 0xFFFF_FFFF)
-
-
-def _bound(name: str) -> Callable[[Any], int]:
-    def take(value: Any) -> int:
-        bound: int | None = getattr(value, name)
-        return UNLIMITED if bound is None else bound
-
-    return take
-
-
-def _sizes(*names: str) -> Members:
-    """Return members that are sizes with units, under names that do not mention bytes."""
-    return [(name, _SizeOf(name)) for name in names]
-
-
-@dataclass(frozen=True, slots=True)
-class _SizeOf:
-    field: str
-
-    def __call__(self, value: Any) -> str:
-        return write_size(getattr(value, self.field))
-
-
-_SIZE_0_1: Final = same("size_bytes")
-_SIZE_0_4: Final[Members] = [("size", _SizeOf("size_bytes"))]
-
-
-def _entities(size: Members, kept: Members, behind: Members = (), id_shift: int = 0, part_shift: int = 0) -> Answers:
-    """Streams, topics, partitions and groups.
-
-    ``size`` is how their bytes are told, ``kept`` what a topic says of how long its messages stay, ``behind`` what both
-    kinds say at last.
-    """
-    ident = _shift("id", id_shift)
-    stream: Members = [ident, _CREATED, *same("name"), *size, *same("messages_count", "topics_count"), *behind]
-    topic: Members = [
-        ident,
-        _CREATED,
-        *same("name"),
-        *size,
-        *kept,
-        *same("messages_count", "partitions_count"),
-        *behind,
-    ]
-    group: Members = [ident, *same("name", "partitions_count", "members_count")]
-    return {
-        r.StreamInfo: stream,
-        r.StreamDetails: [*inside("stream", stream), ("topics", Listed("topics"))],
-        r.TopicInfo: topic,
-        r.TopicDetails: [*inside("topic", topic), ("partitions", Listed("partitions"))],
-        r.PartitionInfo: [
-            _shift("id", part_shift),
-            _CREATED,
-            *same("segments_count", "current_offset"),
-            *size,
-            *same("messages_count"),
-        ],
-        r.GroupInfo: group,
-        r.GroupDetails: [*inside("group", group), ("members", Listed("members"))],
-        r.MemberInfo: [
-            *same("id"),
-            ("partitions_count", lambda member: len(member.partitions)),
-            ("partitions", lambda member: [number - part_shift for number in member.partitions]),
-        ],
-        r.StoredOffset: [
-            _shift("partition_id", part_shift),
-            *same("current_offset"),
-            ("stored_offset", attrgetter("offset")),
-        ],
-    }
-
-
-def _connections(group_name: str, id_shift: int = 0) -> Answers:
-    client: Members = [
-        ("client_id", attrgetter("id")),
-        ("user_id", attrgetter("user_id")),
-        *same("address"),
-        ("transport", lambda client: TRANSPORTS.get(client.transport, str(client.transport))),
-        ("consumer_groups_count", attrgetter("groups_count")),
-    ]
-    return {
-        r.ClientInfo: client,
-        r.ClientDetails: [*inside("client", client), ("consumer_groups", Listed("groups"))],
-        r.ConsumerGroupInfo: [
-            _shift("stream_id", id_shift),
-            _shift("topic_id", id_shift),
-            _shift(group_name, id_shift, attrgetter("group_id")),
-        ],
-    }
-
-
-def _stats(run_time_unit: int, behind: Members = ()) -> Answers:
-    counts = same("streams_count", "topics_count", "partitions_count", "segments_count", "messages_count")
-    return {
-        r.StatsInfo: [
-            *same("process_id"),
-            ("cpu_usage", lambda stats: single(stats.cpu_usage)),
-            ("total_cpu_usage", lambda stats: single(stats.total_cpu_usage)),
-            *_sizes("memory_usage", "total_memory", "available_memory"),
-            ("run_time", lambda stats: stats.run_time * run_time_unit),
-            ("start_time", lambda stats: stats.start_time * _MICROSECONDS),
-            *_sizes("read_bytes", "written_bytes", "messages_size_bytes"),
-            *counts,
-            *same("clients_count"),
-            ("consumer_groups_count", attrgetter("groups_count")),
-            *same("hostname", "os_name", "os_version", "kernel_version"),
-            *behind,
-        ]
-    }
-
-
-_VERSION: Final[Members] = [
-    ("iggy_server_version", attrgetter("server_version")),
-    ("iggy_server_semver", lambda stats: None),
-    ("cache_metrics", lambda stats: {}),
-]
-_COMPRESSION: Final = ("compression_algorithm", lambda topic: "none")
-_REPLICATION: Final = ("replication_factor", lambda topic: 1)
-_KEPT_0_1: Final[Members] = [("message_expiry", _expiry_s)]
-_KEPT_0_4: Final[Members] = [
-    *_KEPT_0_1,
-    _COMPRESSION,
-    ("max_topic_size", lambda topic: None if topic.size_bytes_max is None else write_size(topic.size_bytes_max)),
-    _REPLICATION,
-]
-_KEPT_0_11: Final[Members] = [
-    ("message_expiry", _bound("expiry_us")),
-    _COMPRESSION,
-    ("max_topic_size", _bound("size_bytes_max")),
-]
-_KEPT_0_5: Final[Members] = [*_KEPT_0_11, _REPLICATION]
-
-
-def _users(expiry: str, id_shift: int = 0, behind: Members = ()) -> Answers:
-    """Return the documents of users and tokens; ``expiry`` is the name of the member for a token's end."""
-    user: Members = [
-        _shift("id", id_shift),
-        _CREATED,
-        ("status", lambda user: STATUS_WORDS[user.status]),
-        ("username", attrgetter("name")),
-        *behind,
-    ]
-    return {
-        r.UserInfo: user,
-        r.UserDetails: [*inside("user", user), ("permissions", lambda found: permissions_document(found.permissions))],
-        r.TokenInfo: [*same("name"), (expiry, lambda token: token.ends_us or None)],
-        r.RawToken: same("token"),
-    }
-
-
-_NO_OPTIONS: Final[Members] = [("options", lambda value: {})]
-_DISK_0_10: Final[Members] = [
-    ("iggy_server_version", lambda stats: SERVER_VERSION),
-    ("iggy_server_semver", lambda stats: SERVER_VERSION_NUMBER),
-    ("cache_metrics", lambda stats: {}),
-    *same("threads_count"),
-    *_sizes("free_disk_space", "total_disk_space"),
-]
-
 _0_0_40: Final = JsonRelease("0.0.40", BY_NAME["0.0.40"], BODIES, QUERIES, ANSWERS)
 _0_1: Final = JsonRelease(
     "0.1",
@@ -339,9 +168,9 @@ _0_1: Final = JsonRelease(
     queries={**QUERIES, **_QUERIES_FROM_1},
     answers={
         **ANSWERS,
-        **_entities(_SIZE_0_1, _KEPT_0_1),
-        **_connections("consumer_group_id"),
-        **_users("expiry"),
+        **entity_answers(SIZE_0_1, KEPT_0_1),
+        **connection_answers("consumer_group_id"),
+        **user_answers("expiry"),
     },
     messages=MessagesForm.PLACED,
     has_users=True,
@@ -351,7 +180,12 @@ _0_4: Final = replace(
     _0_1,
     name="0.4",
     release=BY_NAME["0.4"],
-    answers={**_0_1.answers, **_entities(_SIZE_0_4, _KEPT_0_4), **_connections("group_id"), **_stats(1)},
+    answers={
+        **_0_1.answers,
+        **entity_answers(SIZE_0_4, KEPT_0_4),
+        **connection_answers("group_id"),
+        **stats_answers(1),
+    },
 )
 _0_5: Final = replace(
     _0_4,
@@ -360,9 +194,9 @@ _0_5: Final = replace(
     bodies=_BODIES_0_5,
     answers={
         **_0_4.answers,
-        **_entities(_SIZE_0_4, _KEPT_0_5),
-        **_stats(_MICROSECONDS),
-        **_users("expiry_at"),
+        **entity_answers(SIZE_0_4, KEPT_0_5),
+        **stats_answers(MICROSECONDS),
+        **user_answers("expiry_at"),
     },
     has_refresh_tokens=False,
     tells_created=True,
@@ -371,7 +205,7 @@ _0_6: Final = replace(
     _0_5,
     name="0.6",
     release=BY_NAME["0.6"],
-    answers={**_0_5.answers, **_stats(_MICROSECONDS, _VERSION)},
+    answers={**_0_5.answers, **stats_answers(MICROSECONDS, VERSION_0_6)},
 )
 _0_7: Final = replace(_0_6, name="0.7", release=BY_NAME["0.7"], messages=MessagesForm.HEADED)
 _0_8: Final = replace(
@@ -380,20 +214,20 @@ _0_8: Final = replace(
     release=BY_NAME["0.8"],
     bodies={**_BODIES_0_5, **_BODIES_FROM_0},
     queries={**QUERIES, **_QUERIES_FROM_0},
-    answers={**_0_7.answers, **_entities(_SIZE_0_4, _KEPT_0_5, part_shift=1)},
+    answers={**_0_7.answers, **entity_answers(SIZE_0_4, KEPT_0_5, part_shift=1)},
 )
 _0_9: Final = replace(_0_8, name="0.9", release=BY_NAME["0.9"], messages=MessagesForm.TYPED)
 _0_10: Final = replace(
-    _0_9, name="0.10", release=BY_NAME["0.10"], answers={**_0_9.answers, **_stats(_MICROSECONDS, _DISK_0_10)}
+    _0_9, name="0.10", release=BY_NAME["0.10"], answers={**_0_9.answers, **stats_answers(MICROSECONDS, DISK_0_10)}
 )
 _0_11: Final = replace(
     _0_10,
     name="0.11",
     answers={
         **_0_10.answers,
-        **_entities(_SIZE_0_4, _KEPT_0_11, _NO_OPTIONS, id_shift=1, part_shift=1),
-        **_connections("group_id", id_shift=1),
-        **_users("expiry_at", 1, _NO_OPTIONS),
+        **entity_answers(SIZE_0_4, KEPT_0_11, NO_OPTIONS, id_shift=1, part_shift=1),
+        **connection_answers("group_id", id_shift=1),
+        **user_answers("expiry_at", 1, NO_OPTIONS),
     },
     messages=MessagesForm.BATCHED,
     first_id=0,
@@ -422,7 +256,7 @@ JSON_RELEASES: Final[Mapping[str, JsonRelease]] = {
 """Every release by its name, oldest first."""
 
 SILENT: Final = replace(
-    _0_4, name="0.1 or 0.4", answers={**_0_4.answers, **_entities([*_SIZE_0_1, *_SIZE_0_4], _KEPT_0_4)}
+    _0_4, name="0.1 or 0.4", answers={**_0_4.answers, **entity_answers([*SIZE_0_1, *SIZE_0_4], KEPT_0_4)}
 )
 """What a login without a version is: both read what they know of these documents, but for the figures of the server,
 which are 0.4's."""
