@@ -14,9 +14,9 @@ from ...dialects.iggy_classic.primitives import (
     Strategy,
 )
 from ...dialects.iggy_classic.protocol import SENT, UNORDERED
-from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
+from ...dialects.iggy_classic.responses import PartitionInfo, TopicDetails, TopicInfo
 from ...model.errors import ChecksumMismatch, Reason, Refusal
-from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name, spellings
+from ...model.names import flat_name, spellings
 from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..interface import PartitionMeta, SendResult, TopicMeta
@@ -28,6 +28,7 @@ from .polled import Polled, parse_poll_response
 from .server_release import find_release
 from .socket import AnswerTooLarge, IggyRefusal, IggySocket
 from .states import IggyStates
+from .streams import ID_TRIES, IggyStreams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +49,6 @@ _NOT_FOUND: Final = (
     Reason.TOPIC_NAME_NOT_FOUND,
 )
 _EXISTS: Final = (Reason.TOPIC_ID_EXISTS, Reason.TOPIC_NAME_EXISTS)
-_STREAM_EXISTS: Final = (Reason.STREAM_ID_EXISTS, Reason.STREAM_NAME_EXISTS)
-_ID_TRIES: Final = 8
 
 
 class IggyTransport:
@@ -88,6 +87,7 @@ class IggyTransport:
         self._user = username, read_secret("password", password, password_file) or "iggy"
         self._tls = parse_tls(tls, ca_file, certificate_file, key_file)
         self._socket = self._connection()
+        self._streams = IggyStreams(self._socket)
         self._states = IggyStates(url, self._socket, self._place, self.topic)
         self.capabilities = SENT if keeps_order else UNORDERED
         self._places: dict[str, StreamTopic] = {}
@@ -101,7 +101,7 @@ class IggyTransport:
     def topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions; only those of the URL's stream, if it names one."""
         found: list[TopicMeta | None] = []
-        for stream in self._streams():
+        for stream in self._streams.list_all():
             if self._stream in (None, stream.name):
                 topics: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream.name))
                 # one that was listed may be deleted by now
@@ -130,7 +130,7 @@ class IggyTransport:
         for part in (stream, topic):
             check_name(part)
         self.create_stream(stream, exist_ok=True)
-        for _ in range(_ID_TRIES):
+        for _ in range(ID_TRIES):
             taken: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream))
             free = find_free_id({info.id for info in taken})
             try:
@@ -151,38 +151,15 @@ class IggyTransport:
 
     def streams(self) -> list[dict[str, Any]]:
         """Return the ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages`` of each stream."""
-        return [
-            {
-                "id": stream.id,
-                "name": stream.name,
-                "topics": stream.topics_count,
-                "size_bytes": stream.size_bytes,
-                "messages": stream.messages_count,
-            }
-            for stream in self._streams()
-        ]
+        return self._streams.describe()
 
     def create_stream(self, name: str, stream_id: int | None = None, *, exist_ok: bool = False) -> None:
         """Create a stream; its id is the next free one unless given."""
-        check_name(name)
-        for _ in range(_ID_TRIES):
-            known = self._streams()
-            if exist_ok and any(stream.name == name for stream in known):
-                return
-            taken = {stream.id for stream in known}
-            chosen = stream_id or (DEFAULT_STREAM_ID if name == DEFAULT_STREAM else find_free_id(taken))
-            try:
-                self._socket.ask(c.CreateStream(chosen, name), again=False)
-            except IggyRefusal as refusal:
-                taken_meanwhile = stream_id is None and refusal.reason is Reason.STREAM_ID_EXISTS
-                if not (taken_meanwhile or (exist_ok and refusal.reason in _STREAM_EXISTS)):
-                    raise
-                continue
-            return
+        self._streams.create(name, stream_id, exist_ok=exist_ok)
 
     def delete_stream(self, name: str) -> None:
         """Delete the stream with all its topics."""
-        self._socket.ask(c.DeleteStream(name), again=False)
+        self._streams.delete(name)
         self._places.clear()
 
     # reading
@@ -330,10 +307,6 @@ class IggyTransport:
             user=self._user,
             tls=self._tls,
         )
-
-    def _streams(self) -> Sequence[StreamInfo]:
-        streams: Sequence[StreamInfo] = self._socket.ask(c.GetStreams())
-        return streams
 
     def _meant(self, name: str) -> list[StreamTopic]:
         known = [self._places[name]] if name in self._places else []
