@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from typing import Final, NamedTuple
 
@@ -28,3 +29,11 @@ def share_open_files(limit: int, log_files_max: int | None) -> OpenFileShares:
 def open_files_limit() -> int:
     """Return how many files this process may have open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_open_files_limit() -> None:
+    """Let this process have as many files open as it may: every connection and every partition takes some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -11,7 +11,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -39,6 +38,7 @@ from .metrics import Gauge, Histogram, Metrics
 from .model.errors import Refusal
 from .model.protocol import EndpointSpec
 from .model.version import __version__
+from .open_files import raise_open_files_limit
 from .owned_directory import lock_data_directory
 from .service_manager import ServiceManager
 from .settings import Settings
@@ -81,7 +81,7 @@ def run(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # the stacks of a process that crashes, or that is ended with SIGABRT because it hangs
     faulthandler.enable()
-    _raise_open_files_limit()
+    raise_open_files_limit()
     # SQLite and libraries make files too: nothing of this process is for other users
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
@@ -394,11 +394,3 @@ def _runner() -> asyncio.Runner:
     except ImportError:
         return asyncio.Runner()
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
-
-
-def _raise_open_files_limit() -> None:
-    """Every connection and every partition takes open files: use all that this process may have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
