@@ -28,7 +28,7 @@ _PUBLIC: Final = frozenset({"/users/login", "/users/refresh-token", "/personal-a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HttpCaller:
-    """Who sends a request; ``client`` stands for a connection of its own, which nobody else is told of."""
+    """The sender of a request; ``client`` stands in for a connection, and is not listed among the clients."""
 
     release: JsonRelease
     client: Client

@@ -90,7 +90,7 @@ def describe_options(scope: str) -> list[dict[str, Any]]:
 
 
 def describe_cluster(client: Client) -> dict[str, Any]:
-    """Return a cluster of one healthy leader, whose other ports nobody is told."""
+    """Return a cluster of one healthy leader, without the ports of its other endpoints."""
     here = client.here
     endpoints = {"tcp": 0, "quic": 0, "http": here.port, "websocket": 0}
     node = {"name": "lading", "ip": here.host, "endpoints": endpoints, "role": "leader", "status": "healthy"}

@@ -59,7 +59,7 @@ class BoundedQuicConnection(QuicConnection):
         return stream is not None and stream.sender._reset_error_code is None
 
     def count_unacknowledged_bytes(self) -> int:
-        """Return what was written to streams and the peer has not told to have."""
+        """Return how many bytes were written to streams and are not acknowledged by the peer."""
         return sum(
             stream.sender._buffer_stop - stream.sender._buffer_start
             for stream in self._streams.values()

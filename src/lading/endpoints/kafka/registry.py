@@ -54,5 +54,5 @@ def handlers(context: Context) -> dict[int, Handler]:
 
 
 def list_advertised_keys(found: Collection[int]) -> list[int]:
-    """Keys of the APIs that clients are told of: those that are handled, and the two that need no handler."""
+    """Return the keys of the APIs that clients are offered: handled ones and two without a handler."""
     return [key for key in SERVED if key in (PRODUCE, FETCH, API_VERSIONS) or key in found]

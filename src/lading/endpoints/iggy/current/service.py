@@ -60,7 +60,7 @@ class CurrentService:
         """Who answers which operation; those that are missing are refused."""
 
     def begin(self, name: str, caller: CurrentCaller, values: Mapping[str, Any]) -> Outcome:
-        """Answer the operation of this name, or begin to; Refusal if nobody does, or the caller may not have it."""
+        """Answer the operation of this name, or begin to. Raises Refusal if it is unknown or not allowed."""
         handler = self._handlers.get(name)
         if handler is None:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, f"{name} is not offered here")
