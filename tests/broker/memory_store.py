@@ -301,6 +301,10 @@ class MemoryLog:
         """Keep it."""
         self._snapshots[name] = Snapshot(self.next_offset, data)
 
+    def forget_snapshot(self, name: str) -> None:
+        """Forget it."""
+        self._snapshots.pop(name, None)
+
     def load_snapshot(self, name: str) -> Snapshot | None:
         """The last one."""
         return self._snapshots.get(name)

@@ -21,6 +21,9 @@ FOUND = {
     7: "a snapshot that a full disk refused kept the callbacks of a sync from being called",
     28: "a snapshot of a log that had failed left out blocks that were on the disk: they were appended twice",
     263: "a snapshot taken under load had blocks that a power cut did not spare: their repetition was acknowledged",
+    1_010_558: "blocks were written where a snapshot had others that a full disk refused: they were appended twice",
+    1_010_823: "the same snapshot took a block that was refused for one that is there: its repetition was acknowledged",
+    1_010_912: "an index told where a segment had ended before a power cut cut it: messages behind that were damage",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

@@ -310,6 +310,13 @@ class KeptLog(Protocol):
     def snapshot(self, name: str, data: bytes) -> None:
         """Store a blob that is valid up to ``next_offset``, replacing the last one of that name."""
 
+    def forget_snapshot(self, name: str) -> None:
+        """Delete the blob of that name, which covers messages that turned out not to have happened.
+
+        Gone from disk on return, so that their offsets can be given out again. Refusal if it cannot be deleted; the log
+        is read-only then.
+        """
+
     def load_snapshot(self, name: str) -> Snapshot | None:
         """Return the blob, or None if it is missing, damaged or covers messages that were truncated."""
 

@@ -38,6 +38,9 @@ class Repairs:
     """(segment file, where to truncate it, number of bytes to copy before)"""
     drop: list[Path] = field(default_factory=list)
     """Segment files without an intact chunk after the end."""
+    forget: list[Path] = field(default_factory=list)
+    """Indexes of segments that are written anew from their end on. They may tell more than what was found, also the end
+    of a segment that was closed, and a later power cut may bring back what they told."""
     sync: list[Path] = field(default_factory=list)
     """Files whose tail is intact, but was perhaps never synced."""
 
@@ -119,6 +122,9 @@ def make_last(disk: Disk, repairs: Repairs) -> None:
 
 def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: bytes) -> None:
     """Apply the changes. Raises OSError, and can then be called again."""
+    for path in repairs.forget:
+        # lasts with the directory, before anything is written anew
+        disk.remove(path)
     if repairs.cut is not None:
         path, position, size_bytes = repairs.cut
         replace(disk, torn_tail_path(path, position), read_part(disk, path, position, size_bytes))
@@ -131,7 +137,7 @@ def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: byt
         file.resize(position)
         file.sync()
         file.close()
-    repairs.cut, repairs.drop = None, []
+    repairs.cut, repairs.drop, repairs.forget = None, [], []
 
 
 def read_part(disk: Disk, path: Path, position: int, size_bytes: int) -> bytes:
@@ -186,7 +192,9 @@ class _Recovery:
                 _leave_behind(segments[-1], tail, next_offset)
                 tail = None
             else:
-                segments.pop()
+                continued = segments.pop()
+                if not clean:
+                    self.repairs.forget.append(continued.index_path)
         begins = segments[0].base_offset if segments else tail.base_offset if tail else next_offset
         gaps = [Damage(self.first, begins, self.directory, 0, 0)] if begins > self.first else []
         self._ends(segments, tail.base_offset if tail else next_offset)
@@ -261,6 +269,7 @@ class _Recovery:
         for segment, found in zip(segments[begin + last + 1 :], results[last + 1 :], strict=True):
             if found.bad_bytes:
                 self.repairs.drop.append(segment.path)
+                self.repairs.forget.append(segment.index_path)
             else:
                 self.unused.append(segment)
         for i in range(last):

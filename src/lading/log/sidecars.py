@@ -6,6 +6,7 @@ They determine the limits of readers; if one of them cannot be written, the log 
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -182,6 +183,14 @@ class LogSidecars:
             snapshots.save(self._disk, self.path, name, self.epoch, self.next_offset, data)
         except OSError as error:
             raise self._refuse(error, f"could not keep the snapshot {name!r}") from error
+
+    def forget_snapshot(self, name: str) -> None:
+        try:
+            snapshots.remove(self._disk, self.path, name)
+        except OSError as error:
+            # no offset that it covers may be given out again: nothing is appended any more
+            refused = OSError(errno.EIO, error.strerror or str(error))
+            raise self._refuse(refused, f"could not delete the snapshot {name!r}") from error
 
     def load_snapshot(self, name: str) -> Snapshot | None:
         return snapshots.load(self._disk, self.path, name, self.epochs, self.next_offset)

@@ -16,7 +16,7 @@ from typing import Final
 import google_crc32c
 
 from ..model.errors import LocalError
-from .disk import Disk, read_all, replace
+from .disk import Disk, read_all, replace, sync_directory
 from .formats import GATE, SNAPSHOT
 from .interface import Snapshot
 from .watermark import is_still_valid
@@ -50,6 +50,12 @@ def load(
     if end_offset > next_offset or not is_still_valid(epochs, epoch, end_offset):
         return None
     return Snapshot(end_offset, data[_HEAD.size :])
+
+
+def remove(disk: Disk, directory: Path, name: str) -> None:
+    """Delete the blob of that name, if there is one; gone from disk on return."""
+    disk.remove(_path(directory, name))
+    sync_directory(disk, directory)
 
 
 def _path(directory: Path, name: str) -> Path:

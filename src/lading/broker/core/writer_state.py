@@ -67,7 +67,7 @@ class WriterStateManager(Component):
         at = log.first_offset
         if snapshot is not None:
             writers.load(snapshot.data, f"{partition}: snapshot {SNAPSHOT!r}")
-            at = snapshot.end_offset
+            at = writers.snapshot_end = snapshot.end_offset
             writers.snapshot_segments = log.segments_count
         while (span := log.read(at, SCAN_BYTES)) is not None:
             # readers are served what is intact of a damaged chunk: who sends that again must not double it
@@ -108,7 +108,7 @@ class WriterStateManager(Component):
             # outcomes before the snapshot are not looked for again
             log.sync_states()
             log.snapshot(SNAPSHOT, writers.dump())
-            writers.snapshot_segments = log.segments_count
+            writers.snapshot_segments, writers.snapshot_end = log.segments_count, log.next_offset
 
     def snapshot_all(self) -> None:
         """Keep what is known of all partitions' writers."""
@@ -133,9 +133,23 @@ class WriterStateManager(Component):
         return partition.writers
 
     def _lost(self, partition: Partition, offset: int) -> None:
-        if partition.writers is not None:
-            partition.writers.truncate_from(offset)
-            self.on_cut(partition)
+        writers = partition.writers
+        if writers is None:
+            return
+        writers.truncate_from(offset)
+        # of a partition that is being deleted the snapshot goes with the rest
+        if writers.snapshot_end > offset and partition in self._written:
+            # it was taken while these blocks were under way. A start that trusts it would take who sends them again for
+            # somebody who repeats, and would not read what is written where they would have been
+            self._attempts.attempt(self._forget_snapshot, partition)
+        self.on_cut(partition)
+
+    def _forget_snapshot(self, partition: Partition) -> None:
+        writers, log = partition.writers, partition.log
+        assert writers is not None, "had a snapshot"
+        log.forget_snapshot(SNAPSHOT)
+        # the next sync keeps one of what is left
+        writers.snapshot_end, writers.snapshot_segments = 0, log.segments_count - 1
 
 
 def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:

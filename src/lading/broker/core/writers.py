@@ -73,6 +73,8 @@ class Writers:
         """Blocks of transactions that end by a control record, by writer."""
         self.snapshot_segments = 0
         """How many segments the log had at the last snapshot."""
+        self.snapshot_end = 0
+        """Up to which offset the last snapshot knows the blocks."""
 
     def find(
         self, writer_id: bytes, epoch: int, sequence: int, expected: dict[bytes, tuple[int, int]]
