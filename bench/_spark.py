@@ -26,7 +26,7 @@ TYPED = "offset bigint, carrier string, trace string, delay int"
 
 
 @contextmanager
-def iggy_log(rows: int) -> Iterator[testing.Running]:
+def iggy_log(rows: int) -> Iterator[testing.BrokerProcess]:
     """A broker whose topic was written by an Iggy client: messages lie in the classic layout."""
     with testing.broker(durability="os") as broker:
         transport = open_transport(broker.url)

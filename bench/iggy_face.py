@@ -58,7 +58,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 def _measured(
     program: str,
-    broker: testing.Running,
+    broker: testing.BrokerProcess,
     topics: Iterator[int],
     batch: int,
     count: int,

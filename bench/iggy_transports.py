@@ -76,7 +76,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def _exchange(
-    broker: testing.Running, transport: str, topic: int, batch: int, count: int
+    broker: testing.BrokerProcess, transport: str, topic: int, batch: int, count: int
 ) -> dict[str, dict[str, float]]:
     """Send and read back ``count`` messages over a new connection."""
     place = _create(broker.endpoints["iggy_tcp"], STREAM, topic)
@@ -103,7 +103,7 @@ def _exchange(
     return found
 
 
-def _run_crate(broker: testing.Running, rounds: int, scale: int) -> list[dict[str, Any]]:
+def _run_crate(broker: testing.BrokerProcess, rounds: int, scale: int) -> list[dict[str, Any]]:
     """Rows of the crate over TCP and QUIC."""
     program = rust_client.build(release=True)
     addresses = {"TCP": broker.endpoints["iggy_tcp"], "QUIC": f"quic://{broker.endpoints['iggy_quic']}"}

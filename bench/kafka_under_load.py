@@ -76,7 +76,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 class _Bench:
-    def __init__(self, broker: testing.Running, spark: SparkSession, messages: int, least_s: float) -> None:
+    def __init__(self, broker: testing.BrokerProcess, spark: SparkSession, messages: int, least_s: float) -> None:
         self._broker = broker
         self._spark = spark
         self._messages = messages
@@ -125,7 +125,7 @@ def _share_over(before: dict[float, float], after: dict[float, float], limit_s: 
     return 1 - grown[limit_s] / every if every else 0.0
 
 
-def _fill(broker: testing.Running, size_gb: float) -> int:
+def _fill(broker: testing.BrokerProcess, size_gb: float) -> int:
     """Write the large topic as a Kafka client does; how many messages it has."""
     url = f"kafka://{broker.endpoints['kafka']}"
     part = 100_000

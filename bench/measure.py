@@ -51,7 +51,7 @@ def anonymous_mb(pid: int) -> float:
     raise LookupError(f"no RssAnon in the status of process {pid}")
 
 
-def kernels_loaded(broker: testing.Running) -> None:
+def kernels_loaded(broker: testing.BrokerProcess) -> None:
     """Return when the broker's kernels are loaded; before that the twins serve, which is not what is measured."""
     url = f"http://{broker.endpoints['admin']}/metrics"
     deadline = time.monotonic() + 120

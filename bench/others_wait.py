@@ -49,7 +49,7 @@ C = TypeVar("C", bound=Connection)
 class HonestClients:
     """A process that asks for what costs nothing, and remembers the longest it waited."""
 
-    def __init__(self, broker: testing.Running) -> None:
+    def __init__(self, broker: testing.BrokerProcess) -> None:
         self._pipe, there = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(
             target=_ask_on, args=(dict(broker.endpoints), broker.pid, there), daemon=True
@@ -108,7 +108,7 @@ def _without_core_s(pid: int) -> float:
 class Cases:
     """The large requests, by name."""
 
-    def __init__(self, broker: testing.Running, stack: ExitStack) -> None:
+    def __init__(self, broker: testing.BrokerProcess, stack: ExitStack) -> None:
         self._broker = broker
         self._stack = stack
         self._http = stack.enter_context(httpx.Client(timeout=PATIENCE_S))
@@ -352,7 +352,7 @@ def _start(data: Path, rounds: int) -> dict[str, Any]:
     return row
 
 
-def fill(broker: testing.Running, topics_count: int) -> None:
+def fill(broker: testing.BrokerProcess, topics_count: int) -> None:
     """Topics of one and of four partitions by turns, groups with positions in each, a channel each."""
     kafka = KafkaFrames(broker.endpoints["kafka"])
     kafka.socket.settimeout(PATIENCE_S)
@@ -377,7 +377,7 @@ def fill(broker: testing.Running, topics_count: int) -> None:
 class _Crowd(ExitStack):
     """Connections that are only there: subscribers of nsqd, Iggy clients, and a node with many registrations."""
 
-    def __init__(self, broker: testing.Running, count: int) -> None:
+    def __init__(self, broker: testing.BrokerProcess, count: int) -> None:
         super().__init__()
         for number in range(count):
             nsqd = self._connect(broker.endpoints["nsqd_tcp"])

@@ -131,7 +131,7 @@ class _Cycle:
 class _Quitter:
     """Connections that go away in the middle of a request, or send what is none."""
 
-    def __init__(self, broker: testing.Running, done: Counter[str]) -> None:
+    def __init__(self, broker: testing.BrokerProcess, done: Counter[str]) -> None:
         addresses = [broker.endpoints[name] for name in ("iggy_tcp", "kafka", "nsqd_tcp", "nsqd_http", "admin")]
         self._addresses = itertools.cycle(addresses)
         self._beginnings = itertools.cycle((b"", b"  V2PUB soa", b"\0\0\0\x20\0\0", b"GET /stats HTT", bytes(64)))

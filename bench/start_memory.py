@@ -74,7 +74,7 @@ def _fill(url: str, gigabytes: float) -> None:
         write_arrow(pa.Table.from_batches([batch]), url, "long", payload="payload")
 
 
-def _slow_readers(broker: testing.Running, idle_mb: float) -> dict[str, Any]:
+def _slow_readers(broker: testing.BrokerProcess, idle_mb: float) -> dict[str, Any]:
     """Readers that ask for 8 MB each and take 1 kB of it: what the broker holds for them meanwhile."""
     with Producer(broker.url) as producer:
         partitions = [part.number for part in producer.transport.topic("long").partitions if part.end_offset]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .model.errors import LocalError
 from .model.values import HeaderValue
-from .testing import FREE_PORT, HANG_S, READY_TIMEOUT_S, Running, start
+from .testing import FREE_PORT, HANG_S, READY_TIMEOUT_S, BrokerProcess, start
 
 if TYPE_CHECKING:
     from .model.headers import Headers
@@ -64,7 +64,7 @@ class LadingBroker:
         self._users = dict(users or {})
         self._timeout_s = timeout_s
         self._numbers = count(1)
-        self._running: Running | None = None
+        self._running: BrokerProcess | None = None
         self._transport: LadingTransport | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="lading-")
         self._directory = Path(self._scratch.name)
@@ -113,7 +113,7 @@ class LadingBroker:
             pass
 
     @property
-    def process(self) -> Running:
+    def process(self) -> BrokerProcess:
         """The process that runs; LocalError while there is none."""
         if self._running is None:
             raise LocalError("the broker does not run: use it inside its with block, and not while it is stopped")

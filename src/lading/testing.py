@@ -49,7 +49,7 @@ launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
 
 
 @dataclass(slots=True)
-class Running:
+class BrokerProcess:
     """A broker that runs as a child process."""
 
     process: subprocess.Popen[bytes]
@@ -135,6 +135,10 @@ class Running:
         self._close_pipes()
 
 
+Running = BrokerProcess
+"""Its name until 0.2, kept for one release."""
+
+
 @contextmanager
 def broker(
     data_dir: Path | str | None = None,
@@ -142,7 +146,7 @@ def broker(
     timeout_s: float = READY_TIMEOUT_S,
     settings: Mapping[str, Any] | None = None,
     **named: Any,
-) -> Iterator[Running]:
+) -> Iterator[BrokerProcess]:
     """A broker on free ports, stopped at the end.
 
     ``data_dir`` is kept; without one a temporary directory is used and removed. Settings go by dotted key in
@@ -168,7 +172,9 @@ def broker(
             running._require_not_stalled()
 
 
-def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S) -> Running:
+def start(
+    data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S
+) -> BrokerProcess:
     """Start a broker and wait for its ready line; the caller stops it."""
     from .settings import is_secret
     from .settings_sources import ENVIRONMENT_PREFIX
@@ -194,7 +200,7 @@ def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s
         words = log_file.read_text(errors="replace").strip() or f"nothing, and left with code {code}"
         raise LocalError(f"the broker did not get ready within {timeout_s:g} s; it said: {words}")
     ready = json.loads(line)
-    return Running(process, ready["endpoints"], data_dir, time.monotonic() - began, log_file)
+    return BrokerProcess(process, ready["endpoints"], data_dir, time.monotonic() - began, log_file)
 
 
 def _first_line(process: subprocess.Popen[bytes], deadline: float) -> bytes:

@@ -27,13 +27,13 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:
         yield running
 
 
 @pytest.fixture
-def process(broker: testing.Running) -> Run:
+def process(broker: testing.BrokerProcess) -> Run:
     """The command as a process."""
 
     def run(*arguments: str, stdin: str = "", code: int = 0, **environment: str) -> Done:
@@ -54,7 +54,7 @@ def process(broker: testing.Running) -> Run:
 
 @pytest.fixture
 def lading(
-    broker: testing.Running,
+    broker: testing.BrokerProcess,
     process: Run,
     full: bool,
     monkeypatch: pytest.MonkeyPatch,

@@ -41,7 +41,7 @@ def test_lines_filter_and_offsets(lading: Run) -> None:
     assert [message["payload"] for message in last] == ["two", "three"]
 
 
-def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.Running) -> None:
+def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.BrokerProcess) -> None:
     lading("topic", "create", "named")
     lading("message", "send", "named", "x", "-H", "delay:int32=1", "-H", "carrier=UA")
     hint = "none of the messages of named has a header 'delai' (did you mean 'delay'?)"
@@ -61,7 +61,9 @@ def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.R
     assert "did you mean 'poisoned'" in " ".join(wrong.replace("│", " ").split())
 
 
-def test_a_pipeline_tells_of_headers_that_no_message_has(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_pipeline_tells_of_headers_that_no_message_has(
+    lading: Run, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
     lading("topic", "create", "judged")
     lading("message", "send", "judged", "x", "-H", "delay:int32=1", "-H", "carrier=UA")
     file = tmp_path / "judged.toml"
@@ -77,7 +79,7 @@ def test_a_pipeline_tells_of_headers_that_no_message_has(lading: Run, broker: te
     assert "headers.value: column 'value' is not a message field; did you mean 'payload'?" in refused
 
 
-def test_a_queue_is_read_by_its_channel(lading: Run, broker: testing.Running) -> None:
+def test_a_queue_is_read_by_its_channel(lading: Run, broker: testing.BrokerProcess) -> None:
     queue = f"nsq://{broker.endpoints['nsqlookupd_http']}"
     lading("message", "send", "queued", "--lines", "-H", "n:int32=1", "-s", queue, stdin="one\ntwo\nthree\n")
     read = ("message", "poll", "queued", "--from", queue, "--group", "ops", "-o", "json")
@@ -99,7 +101,7 @@ def test_the_header_table(lading: Run) -> None:
     assert "carrier" not in rows
 
 
-def test_a_profile(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_profile(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     lading("topic", "create", "profiled")
     nothing = lading("profile", broker.url, "profiled", code=2).stderr
     assert nothing.count("\n") == 1 and "nothing to profile" in nothing
@@ -120,7 +122,7 @@ def test_a_profile(lading: Run, broker: testing.Running, tmp_path: Path) -> None
     assert "cannot be written" in refused
 
 
-def test_dead_letters_of_others(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+def test_dead_letters_of_others(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     lading("topic", "create", "orders")
     lading("topic", "create", "failed")
     told = ("-H", "__dlq.errors.topic=orders", "-H", "__dlq.errors.partition=0", "-H", "__dlq.errors.offset=3")
@@ -159,7 +161,7 @@ def test_a_topic_that_others_cannot_name_says_why(lading: Run) -> None:
             assert (f"not accessible to {protocol} clients: a name there has 1 to" in said) is (protocol in unseen)
 
 
-def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Running) -> None:
+def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.BrokerProcess) -> None:
     lading("topic", "create", "grouped")
     lading("message", "send", "grouped", "--lines", stdin="a\nb\nc\n")
     with Consumer(broker.url, "grouped", group="ops") as consumer:
@@ -213,13 +215,13 @@ def test_an_unreachable_server_says_what_to_start(process: Run) -> None:
     assert "lading serve" in done.stderr
 
 
-def test_a_taken_port_names_the_setting(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_taken_port_names_the_setting(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     address = broker.endpoints["iggy_tcp"]
     done = lading("serve", "--data", str(tmp_path), "--set", f"endpoints.iggy_tcp.address={address}", code=2)
     assert "endpoints.iggy_tcp.address" in done.stderr
 
 
-def test_a_data_directory_has_one_owner(lading: Run, broker: testing.Running) -> None:
+def test_a_data_directory_has_one_owner(lading: Run, broker: testing.BrokerProcess) -> None:
     sets = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
     done = lading("serve", "--data", str(broker.data_dir), *sets, code=2)
     assert str(broker.pid) in done.stderr

@@ -17,7 +17,7 @@ from .conftest import Run
 
 
 @pytest.fixture
-def topic(broker: testing.Running) -> str:
+def topic(broker: testing.BrokerProcess) -> str:
     with Producer(broker.url) as producer:
         producer.send("kept", b"one", key=b"k", headers=[("carrier", "UA"), ("delay", u16(12))])
         producer.send("kept", b"two", headers=[("carrier", "AA\n")])
@@ -40,7 +40,9 @@ def test_a_table_keeps_what_a_message_is(process: Run, topic: str, tmp_path: Pat
     assert "#   delay int                # 50.0 % have it, uint16: 12" in said
 
 
-def test_types_are_proposed_as_comments_with_the_option_to_change_them(broker: testing.Running, topic: str) -> None:
+def test_types_are_proposed_as_comments_with_the_option_to_change_them(
+    broker: testing.BrokerProcess, topic: str
+) -> None:
     statistics = header_statistics(broker.url, topic)
     columns = infer_columns(statistics)
     lines = list(proposal(statistics, columns))

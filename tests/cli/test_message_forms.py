@@ -77,7 +77,7 @@ def test_a_line_that_cannot_be_sent_says_why(line: bytes, says: str) -> None:
     assert says in str(caught.value)
 
 
-def test_what_poll_wrote_is_sent_again_exactly(lading: Run, broker: testing.Running) -> None:
+def test_what_poll_wrote_is_sent_again_exactly(lading: Run, broker: testing.BrokerProcess) -> None:
     sent = [header for header in HEADERS if header.key and header.kind in Kind._value2member_map_]
     # what no server would keep is left to the test above
     sent = [header for header in sent if not header.key.startswith(("broken", "short"))]

@@ -19,7 +19,7 @@ def state_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_a_mirror_with_reports(broker: testing.Running, lading: Run, tmp_path: Path) -> None:
+def test_a_mirror_with_reports(broker: testing.BrokerProcess, lading: Run, tmp_path: Path) -> None:
     for number in range(6):
         lading("message", "send", "sent", f"m{number}", "--header", "carrier=UA", "--key", "k")
     kafka = f"kafka://{broker.endpoints['kafka']}"
@@ -40,14 +40,14 @@ def test_a_mirror_with_reports(broker: testing.Running, lading: Run, tmp_path: P
     assert where.stdout.strip() == "sent:0:4"
 
 
-def test_what_a_mirror_refuses(broker: testing.Running, lading: Run) -> None:
+def test_what_a_mirror_refuses(broker: testing.BrokerProcess, lading: Run) -> None:
     same = lading("mirror", broker.url, broker.url, code=2)
     assert "source and target are the same" in same.stderr
     never = lading("mirror", broker.url, "kafka://127.0.0.1:1", "--translate", "sent:0:4", code=2)
     assert "has run here" in never.stderr
 
 
-def test_a_mirror_ends_in_order(broker: testing.Running, lading: Run, tmp_path: Path) -> None:
+def test_a_mirror_ends_in_order(broker: testing.BrokerProcess, lading: Run, tmp_path: Path) -> None:
     for number in range(3):
         lading("message", "send", "watched", f"m{number}")
     kafka = f"kafka://{broker.endpoints['kafka']}"
@@ -69,7 +69,7 @@ def test_a_mirror_ends_in_order(broker: testing.Running, lading: Run, tmp_path: 
     assert "stopping after the work in hand" in err
 
 
-def test_sql(broker: testing.Running, lading: Run) -> None:
+def test_sql(broker: testing.BrokerProcess, lading: Run) -> None:
     pytest.importorskip("duckdb")
     lading("message", "send", "asked", "one", "--header", "carrier=UA")
     rows = lading("sql", "select carrier, payload from asked", "--from", broker.url, "--output", "json").stdout

@@ -65,7 +65,7 @@ def test_json_is_exact_and_moves_no_cursor_either(capsys: pytest.CaptureFixture[
     assert [json.loads(row) for row in capsys.readouterr().out.splitlines()] == [{"value": EVIL}] * 2
 
 
-def test_messages_and_names_of_others_cannot_control_the_terminal(lading: Run, broker: testing.Running) -> None:
+def test_messages_and_names_of_others_cannot_control_the_terminal(lading: Run, broker: testing.BrokerProcess) -> None:
     evil = EVIL.replace("\ud800", "")
     safe = SAFE.replace(r"\ud800", "")
     with Producer(broker.url) as producer:

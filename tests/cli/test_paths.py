@@ -74,7 +74,9 @@ def test_a_directory_without_rights_is_told() -> None:
     assert done.stdout.splitlines() == [wanted, wanted], done.stderr
 
 
-def test_pipeline_check_finds_a_table_that_cannot_be_made(lading: Run, file: Path, broker: testing.Running) -> None:
+def test_pipeline_check_finds_a_table_that_cannot_be_made(
+    lading: Run, file: Path, broker: testing.BrokerProcess
+) -> None:
     lading("topic", "create", "paths")
     place = file.with_name("flights.toml")
     place.write_text(PIPELINE.format(server=broker.url, file="./file"))
@@ -91,7 +93,7 @@ def test_doctor_tells_of_a_cache_that_cannot_be_written(process: Run, file: Path
 
 
 @pytest.mark.parametrize("command", ["topic list", "topic list -o json", "config show"])
-def test_output_onto_a_full_disk_is_one_sentence(broker: testing.Running, command: str) -> None:
+def test_output_onto_a_full_disk_is_one_sentence(broker: testing.BrokerProcess, command: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "lading.cli.main", *command.split()],

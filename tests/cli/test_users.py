@@ -16,7 +16,7 @@ from .conftest import Run
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """Its own: users close it for others."""
     with testing.broker() as running:
         yield running
@@ -56,7 +56,7 @@ def test_a_password_is_no_argument(lading: Run) -> None:
     assert "is empty" in lading("user", "add", "eve", "--password-file", "-", stdin="\n", code=2).stderr
 
 
-def test_users_of_a_directory_without_a_broker(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+def test_users_of_a_directory_without_a_broker(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     open_address = {"endpoints.admin.address": "0.0.0.0:0"}
     sets = [f"{key}={value}" for key, value in {**open_address, "data": data}.items()]

@@ -21,7 +21,7 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     """A broker whose groups notice a dead member soon, with topic ``flights`` filled."""
     with testing.broker(tmp_path_factory.mktemp("data"), settings={"broker.session_timeout_ms": 500}) as running:
         with Producer(running.url, partitions=3, batch_count=50) as producer:
@@ -31,13 +31,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running
         yield running
 
 
-def url_of(broker: testing.Running, scheme: str) -> str:
+def url_of(broker: testing.BrokerProcess, scheme: str) -> str:
     urls = {"lading": broker.url, "iggy": f"iggy://{broker.endpoints['iggy_tcp']}", "file": str(broker.data_dir)}
     return urls[scheme]
 
 
 @pytest.fixture(params=["lading", "iggy"])
-def url(request: pytest.FixtureRequest, broker: testing.Running) -> str:
+def url(request: pytest.FixtureRequest, broker: testing.BrokerProcess) -> str:
     """Each server transport in turn."""
     return url_of(broker, request.param)
 
@@ -59,7 +59,7 @@ def topic() -> str:
     ],
 )
 def test_columns_and_filters_mean_the_same_everywhere(
-    broker: testing.Running, scheme: str, where: str | None, states: str, expected: list[int]
+    broker: testing.BrokerProcess, scheme: str, where: str | None, states: str, expected: list[int]
 ) -> None:
     columns = "partition, key, carrier string, delay int, number bigint from delay"
     table = read_arrow(url_of(broker, scheme), "flights", columns, where=where, states=states)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_columns_and_filters_mean_the_same_everywhere(
 
 
 @pytest.mark.parametrize("scheme", ["lading", "iggy", "file"])
-def test_iteration_batches_and_tables_agree(broker: testing.Running, scheme: str) -> None:
+def test_iteration_batches_and_tables_agree(broker: testing.BrokerProcess, scheme: str) -> None:
     where, address = "delay < 100", url_of(broker, scheme)
     messages = list(Consumer(address, "flights", where=where, timeout_s=0))
     table = pa.Table.from_batches(Consumer(address, "flights", where=where, timeout_s=0).batches())
@@ -83,7 +83,7 @@ def test_iteration_batches_and_tables_agree(broker: testing.Running, scheme: str
 
 
 @pytest.mark.parametrize("limit", [0, 1, 499, 500, 900])
-def test_a_limit_bounds_rows(broker: testing.Running, limit: int) -> None:
+def test_a_limit_bounds_rows(broker: testing.BrokerProcess, limit: int) -> None:
     assert read_arrow(broker.url, "flights", "offset", limit=limit).num_rows == min(limit, ROWS)
 
 
@@ -102,7 +102,7 @@ def test_tables_come_back_as_they_were_sent(url: str, topic: str) -> None:
     assert read_arrow(url, topic, columns).rename_columns(table.schema.names) == table
 
 
-def test_a_batch_of_another_topic_can_be_sent_on(url: str, topic: str, broker: testing.Running) -> None:
+def test_a_batch_of_another_topic_can_be_sent_on(url: str, topic: str, broker: testing.BrokerProcess) -> None:
     whole = read_arrow(broker.url, "flights")
     assert write_arrow(whole, url, topic) == ROWS
     copied = read_arrow(url, topic)
@@ -188,7 +188,7 @@ def test_members_share_and_take_over(url: str, topic: str) -> None:
     second.close()
 
 
-def test_a_dead_member_is_replaced(broker: testing.Running, topic: str) -> None:
+def test_a_dead_member_is_replaced(broker: testing.BrokerProcess, topic: str) -> None:
     with Producer(broker.url, partitions=2) as producer:
         for number in range(40):
             producer.send(topic, b"%d" % number)
@@ -224,14 +224,14 @@ def test_larger_than_any_limit_is_refused_before_it_is_taken(url: str, topic: st
     assert [message.payload for message in Consumer(url, topic, timeout_s=0)] == [b"fine"]
 
 
-def test_headers_over_the_limit_are_named(broker: testing.Running, topic: str) -> None:
+def test_headers_over_the_limit_are_named(broker: testing.BrokerProcess, topic: str) -> None:
     with Producer(url_of(broker, "iggy")) as producer:
         with pytest.raises(LimitExceeded, match=r"102401 bytes in sum; the target accepts 102400.*'b'"):
             producer.send(topic, b"x", headers=[("a", b"1"), ("b", b"x" * 102_400)])
         producer.send(topic, b"x", headers=[("b", b"x" * 50_000)])
 
 
-def test_strict_refuses_what_would_need_a_carrier(broker: testing.Running, topic: str) -> None:
+def test_strict_refuses_what_would_need_a_carrier(broker: testing.BrokerProcess, topic: str) -> None:
     with Producer(url_of(broker, "iggy"), strict=True) as producer:
         with pytest.raises(LadingError, match=r"null headers \(header 'via'\)"):
             producer.send(topic, b"x", headers=[("via", None)])
@@ -243,7 +243,7 @@ def test_strict_refuses_what_would_need_a_carrier(broker: testing.Running, topic
 
 
 @pytest.mark.parametrize("name", ["ünïcode", "with space", "per%cent", "a.b.c", "q?x=1&y", "plus+hash#"])
-def test_names_with_any_character(broker: testing.Running, name: str) -> None:
+def test_names_with_any_character(broker: testing.BrokerProcess, name: str) -> None:
     with Producer(broker.url) as producer:
         producer.send(name, b"x")
     (message,) = Consumer(broker.url, name, timeout_s=0)
@@ -251,7 +251,7 @@ def test_names_with_any_character(broker: testing.Running, name: str) -> None:
     assert name in [meta.name for meta in open_transport(str(broker.data_dir)).topics()]
 
 
-def test_compressed_blocks(broker: testing.Running, topic: str) -> None:
+def test_compressed_blocks(broker: testing.BrokerProcess, topic: str) -> None:
     with Producer(broker.url, compression="lz4") as producer:
         for number in range(2000):
             producer.send(topic, b"0123456789" * 10, headers={"n": number})
@@ -261,6 +261,6 @@ def test_compressed_blocks(broker: testing.Running, topic: str) -> None:
     assert read_arrow(broker.url, topic, "n int").column("n").to_pylist() == list(range(2000))
 
 
-def test_a_directory_beside_a_running_broker_is_the_same(broker: testing.Running, tmp_path: Path) -> None:
+def test_a_directory_beside_a_running_broker_is_the_same(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     whole = read_arrow(broker.url, "flights")
     assert read_arrow(str(broker.data_dir), "flights") == whole

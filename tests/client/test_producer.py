@@ -152,7 +152,7 @@ class Stamp(ProducerInterceptor):
         message.headers.add("stamp", 1)
         return message
 
-    def on_acknowledged(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
+    def on_acknowledgement(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
         self.heard.append((message.payload, offset, error))
 
     def close(self) -> None:

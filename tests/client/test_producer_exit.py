@@ -18,7 +18,7 @@ ENDS_WITHIN_S = 120
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """A broker on free ports."""
     with testing.broker() as running:
         yield running
@@ -36,13 +36,13 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
 
 
-def payloads(broker: testing.Running, topic: str) -> list[bytes | None]:
+def payloads(broker: testing.BrokerProcess, topic: str) -> list[bytes | None]:
     return sorted((message.payload for message in Consumer(broker.url, topic, timeout_s=0)), key=lambda one: one or b"")
 
 
 @pytest.mark.parametrize("linger", ["20", "None", "0", "3600_000"])
 @pytest.mark.parametrize("scheme", ["lading", "iggy", "kafka"])
-def test_five_sends_without_flush_arrive(broker: testing.Running, topic: str, linger: str, scheme: str) -> None:
+def test_five_sends_without_flush_arrive(broker: testing.BrokerProcess, topic: str, linger: str, scheme: str) -> None:
     urls = {"lading": broker.url, "iggy": f"iggy://{broker.endpoints['iggy_tcp']}",
             "kafka": f"kafka://{broker.endpoints['kafka']}"}  # fmt: skip
     program = f"""
@@ -58,7 +58,7 @@ def test_five_sends_without_flush_arrive(broker: testing.Running, topic: str, li
 
 
 def test_a_producer_that_nobody_holds_still_sends_and_an_error_of_the_program_stays_its_own(
-    broker: testing.Running, topic: str
+    broker: testing.BrokerProcess, topic: str
 ) -> None:
     program = """
         import sys, threading
@@ -104,7 +104,9 @@ def test_what_cannot_be_sent_is_told_with_its_count(topic: str) -> None:
     assert words.count("\n") == 1
 
 
-def test_what_the_server_refused_behind_the_back_of_the_program_is_told(broker: testing.Running, topic: str) -> None:
+def test_what_the_server_refused_behind_the_back_of_the_program_is_told(
+    broker: testing.BrokerProcess, topic: str
+) -> None:
     program = """
         import sys, time
         from lading import Producer
@@ -122,7 +124,7 @@ def test_what_the_server_refused_behind_the_back_of_the_program_is_told(broker: 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_leaves_the_messages_to_its_parent(broker: testing.Running, topic: str) -> None:
+def test_a_forked_child_leaves_the_messages_to_its_parent(broker: testing.BrokerProcess, topic: str) -> None:
     program = """
         import os, sys
         from lading import Producer
@@ -145,7 +147,7 @@ def test_a_forked_child_leaves_the_messages_to_its_parent(broker: testing.Runnin
     assert payloads(broker, topic) == [b"", b"xx"]
 
 
-def test_threads_may_share_a_producer(broker: testing.Running, topic: str) -> None:
+def test_threads_may_share_a_producer(broker: testing.BrokerProcess, topic: str) -> None:
     program = """
         import sys, threading
         from lading import Producer

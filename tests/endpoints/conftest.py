@@ -16,14 +16,14 @@ _ids = count(1_000)
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """A broker with default settings."""
     with testing.broker() as running:
         yield running
 
 
 @pytest.fixture
-def connect(broker: testing.Running) -> Iterator[Callable[[], Frames]]:
+def connect(broker: testing.BrokerProcess) -> Iterator[Callable[[], Frames]]:
     """Opens connections to the Iggy TCP endpoint, closed at the end."""
     opened: list[Frames] = []
 

@@ -19,7 +19,7 @@ class Health:
     Time in which the machine gave the loop no core, though it wanted one, is no fault of the broker.
     """
 
-    def __init__(self, broker: testing.Running) -> None:
+    def __init__(self, broker: testing.BrokerProcess) -> None:
         self._client = httpx.Client(base_url=f"http://{broker.endpoints['admin']}", timeout=HANG_S)
         self._schedules = [Path(f"/proc/{broker.pid}/schedstat"), Path("/proc/self/schedstat")]
 

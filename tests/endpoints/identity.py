@@ -53,7 +53,7 @@ def broker_with_users(
     rules: Sequence[AccessRule] = (),
     settings: Mapping[str, Any] | None = None,
     others: Sequence[str] = (),
-) -> Iterator[tuple[testing.Running, dict[str, str]]]:
+) -> Iterator[tuple[testing.BrokerProcess, dict[str, str]]]:
     """A broker on a new directory, and the tokens of its users."""
     tokens = add_users(data, rules, others)
     with testing.broker(data, settings=settings) as running:

@@ -23,7 +23,7 @@ from lading.dialects.registry import dialect, to_batch
 from lading.endpoints.admin.admin import DEPRECATED
 from lading.model.batch import SCHEMA
 from lading.settings import parse_address
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.lading.http import AdminHttp
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
 
@@ -32,7 +32,7 @@ WRITER = bytes(range(16))
 
 
 @pytest.fixture(scope="module")
-def http(broker: Running) -> Iterator[httpx.Client]:
+def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"http://{broker.endpoints['admin']}", timeout=20) as client:
         yield client
 
@@ -208,7 +208,7 @@ def test_blocks_that_are_none_append_nothing(http: httpx.Client, topic: str, siz
     assert http.get(f"{topic}/0/chunks").content == b""
 
 
-def test_a_body_over_the_limit_is_refused_before_it_is_read(broker: Running, topic: str) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_is_read(broker: BrokerProcess, topic: str) -> None:
     host, port = broker.endpoints["admin"].split(":")
     frames = Frames(f"{host}:{port}")
     head = f"POST {topic}/0/chunks HTTP/1.1\r\nhost: localhost\r\ncontent-length: {1 << 32}\r\n\r\n"
@@ -336,7 +336,7 @@ def test_native_groups(http: httpx.Client, topic: str) -> None:
     refused(http.post(f"{group}/heartbeat", json={"member": "two"}), 404, "group_member_not_found")
 
 
-def test_what_native_clients_write_iggy_clients_read(broker: Running, http: httpx.Client, topic: str) -> None:
+def test_what_native_clients_write_iggy_clients_read(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
     """Across dialects: what Iggy cannot hold is left out or stood for, and what it can is exact (design.md Carrier)."""
     rows: list[tuple[bytes | None, Headers]] = [
         (b"plain", [("carrier", 2, b"UA"), ("delay", 6, struct.pack("<i", -3))]),

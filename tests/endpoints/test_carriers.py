@@ -20,7 +20,7 @@ HEADERS: list[Any] = [("carrier", "UA"), ("delay", u16(12)), ("via", None)]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:
         yield running
 
@@ -30,13 +30,13 @@ def topic() -> str:
     return f"carried-{next(_numbers)}"
 
 
-def urls(broker: testing.Running) -> dict[str, str]:
+def urls(broker: testing.BrokerProcess) -> dict[str, str]:
     ends = broker.endpoints
     return {"lading": broker.url, "iggy": f"iggy://{ends['iggy_tcp']}", "kafka": f"kafka://{ends['kafka']}",
             "nsq": f"nsq://{ends['nsqd_tcp']}"}  # fmt: skip
 
 
-def seen_by_kafka(broker: testing.Running, topic: str, messages: int) -> list[list[tuple[str, bytes | None]]]:
+def seen_by_kafka(broker: testing.BrokerProcess, topic: str, messages: int) -> list[list[tuple[str, bytes | None]]]:
     """The headers of messages as kafka-python hands them out."""
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.endpoints["kafka"], auto_offset_reset="earliest",
                              consumer_timeout_ms=90_000)  # fmt: skip
@@ -46,7 +46,7 @@ def seen_by_kafka(broker: testing.Running, topic: str, messages: int) -> list[li
         consumer.close()
 
 
-def metric(broker: testing.Running, endpoint: str) -> float:
+def metric(broker: testing.BrokerProcess, endpoint: str) -> float:
     lines = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text.splitlines()
     name = f'lading_uncarried_messages_total{{endpoint="{endpoint}"}} '
     return next((float(line.removeprefix(name)) for line in lines if line.startswith(name)), 0.0)
@@ -54,7 +54,7 @@ def metric(broker: testing.Running, endpoint: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["lading", "kafka", "iggy", "nsq"])
 def test_a_consumer_that_decodes_headers_as_text_gets_every_message(
-    broker: testing.Running, topic: str, scheme: str
+    broker: testing.BrokerProcess, topic: str, scheme: str
 ) -> None:
     with Producer(urls(broker)[scheme]) as producer:
         producer.send(topic, b"plain")
@@ -71,7 +71,7 @@ def test_a_consumer_that_decodes_headers_as_text_gets_every_message(
     assert [(header["key"], header["kind"]) for header in back] == [("carrier", 2), ("delay", 10), ("via", 1)]
 
 
-def test_nested_json_of_nsq_is_text_for_kafka_too(broker: testing.Running, topic: str) -> None:
+def test_nested_json_of_nsq_is_text_for_kafka_too(broker: testing.BrokerProcess, topic: str) -> None:
     client = NsqClient(broker.endpoints["nsqd_tcp"], extend_support=True)
     ext = json.dumps({"deep": {"a": [1]}}).encode()
     body = len(ext).to_bytes(2, "big") + ext + b"x"
@@ -84,7 +84,7 @@ def test_nested_json_of_nsq_is_text_for_kafka_too(broker: testing.Running, topic
         assert value.decode().isprintable(), key
 
 
-def test_a_topic_without_carriers(broker: testing.Running, topic: str) -> None:
+def test_a_topic_without_carriers(broker: testing.BrokerProcess, topic: str) -> None:
     with Producer(broker.url) as producer:
         producer.send(topic, b"typed", headers=HEADERS)
     (with_one,) = seen_by_kafka(broker, topic, 1)
@@ -131,7 +131,7 @@ def test_endpoints_without_carriers() -> None:
         assert again[-1][0] == "lading-carrier", "the topic goes before the endpoint"
 
 
-def test_a_message_without_an_id_has_none_over_iggy(broker: testing.Running, topic: str) -> None:
+def test_a_message_without_an_id_has_none_over_iggy(broker: testing.BrokerProcess, topic: str) -> None:
     with Producer(broker.url) as producer:
         producer.send(topic, b"x")
     ids = lading.read_arrow(urls(broker)["iggy"], topic, columns="id").column("id").to_pylist()

@@ -34,7 +34,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     settings: dict[str, Any] = {}
     for name in FACES:
         key = f"endpoints.{name}.tls"
@@ -59,7 +59,7 @@ def trusting(authority: Authority, name: str | None, **named: timedelta) -> ssl.
 class Iggy:
     """Frames of the classic generation within TLS."""
 
-    def __init__(self, broker: testing.Running, context: ssl.SSLContext) -> None:
+    def __init__(self, broker: testing.BrokerProcess, context: ssl.SSLContext) -> None:
         host, _, port = broker.endpoints["iggy_tcp"].rpartition(":")
         opened = socket.create_connection((host, int(port)), 10)
         self.socket = context.wrap_socket(opened, server_hostname="localhost")
@@ -78,14 +78,14 @@ class Iggy:
             return True
 
 
-def test_iggy_without_a_login_reads_by_its_certificate(broker: testing.Running, authority: Authority) -> None:
+def test_iggy_without_a_login_reads_by_its_certificate(broker: testing.BrokerProcess, authority: Authority) -> None:
     for name, status in (("ann", 0), ("dora", 0), ("bob", 41), (None, 40)):
         iggy = Iggy(broker, trusting(authority, name))
         assert iggy.ask(POLL, READ_T) == status, name
         iggy.socket.close()
 
 
-def test_nsq_needs_no_auth_with_a_certificate(broker: testing.Running, authority: Authority) -> None:
+def test_nsq_needs_no_auth_with_a_certificate(broker: testing.BrokerProcess, authority: Authority) -> None:
     for name, told in (("dora", b"OK"), ("bob", b"E_UNAUTHORIZED"), (None, b"E_AUTH_FIRST")):
         nsqd = NsqClient(broker.endpoints["nsqd_tcp"], context=trusting(authority, name))
         nsqd.send(pub("t", b"x"))
@@ -95,7 +95,7 @@ def test_nsq_needs_no_auth_with_a_certificate(broker: testing.Running, authority
 
 @pytest.mark.parametrize("sasl", [{}, {"sasl.mechanism": "SCRAM-SHA-256"}], ids=["SSL", "SASL_SSL"])
 def test_kafka_acts_for_the_certificate_unless_it_logs_in(
-    broker: testing.Running, authority: Authority, sasl: dict[str, str]
+    broker: testing.BrokerProcess, authority: Authority, sasl: dict[str, str]
 ) -> None:
     file = str(authority.sign("bob" if sasl else "dora"))
     producer = confluent_kafka.Producer({
@@ -109,7 +109,9 @@ def test_kafka_acts_for_the_certificate_unless_it_logs_in(
     assert producer.flush(20) == 0 and failed == [None]
 
 
-def test_a_connection_ends_with_its_certificate_and_its_user(broker: testing.Running, authority: Authority) -> None:
+def test_a_connection_ends_with_its_certificate_and_its_user(
+    broker: testing.BrokerProcess, authority: Authority
+) -> None:
     root = http_client(broker, basic="root")
     short = Iggy(broker, trusting(authority, "ann", left=timedelta(seconds=2)))
     assert short.ask(POLL, READ_T) == 0
@@ -124,7 +126,7 @@ def test_a_connection_ends_with_its_certificate_and_its_user(broker: testing.Run
     assert short.closed()
 
 
-def test_names_that_are_no_users(broker: testing.Running, authority: Authority) -> None:
+def test_names_that_are_no_users(broker: testing.BrokerProcess, authority: Authority) -> None:
     for name in ("*", "ANONYMOUS"):
         assert Iggy(broker, trusting(authority, name)).closed()
     # another authority's are refused before anybody looks at their names
@@ -135,7 +137,7 @@ def test_names_that_are_no_users(broker: testing.Running, authority: Authority) 
         Iggy(broker, context).ask(POLL, READ_T)
 
 
-def test_a_certificate_that_has_expired_is_nobodys(broker: testing.Running, authority: Authority) -> None:
+def test_a_certificate_that_has_expired_is_nobodys(broker: testing.BrokerProcess, authority: Authority) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError, struct.error)):
         Iggy(broker, trusting(authority, "ann", left=timedelta(seconds=-1))).ask(POLL, READ_T)
     wait_for_line(broker, "TLS failed: certificate verify failed: certificate has expired")

@@ -11,7 +11,7 @@ import pytest
 from lading import testing
 from lading.endpoints.http_shared.cross_site import HostNames
 from lading.settings import HttpSettings
-from lading.testing import Running
+from lading.testing import BrokerProcess
 
 HTTP = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http")
 PATHS = {"admin": "/health", "iggy_http": "/ping", "nsqd_http": "/ping", "nsqlookupd_http": "/ping"}
@@ -51,7 +51,7 @@ def fill(headers: dict[str, str], address: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_a_page_of_elsewhere_is_refused_and_changes_nothing(broker: Running, name: str) -> None:
+def test_a_page_of_elsewhere_is_refused_and_changes_nothing(broker: BrokerProcess, name: str) -> None:
     address = broker.endpoints[name]
     method, path = MAKING[name]
     for headers in FOREIGN:
@@ -67,14 +67,14 @@ def test_a_page_of_elsewhere_is_refused_and_changes_nothing(broker: Running, nam
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_command_lines_and_own_pages_pass(broker: Running, name: str) -> None:
+def test_command_lines_and_own_pages_pass(broker: BrokerProcess, name: str) -> None:
     address = broker.endpoints[name]
     for headers in OWN:
         answer = httpx.get(f"http://{address}{PATHS[name]}", headers=fill(headers, address))
         assert answer.status_code == 200, (headers, answer.text)
 
 
-def test_http_1_0_without_a_host_passes_and_two_hosts_do_not(broker: Running) -> None:
+def test_http_1_0_without_a_host_passes_and_two_hosts_do_not(broker: BrokerProcess) -> None:
     def ask(head: bytes) -> bytes:
         host, port = broker.endpoints["nsqd_http"].split(":")
         with socket.create_connection((host, int(port)), timeout=10) as peer:
@@ -86,12 +86,12 @@ def test_http_1_0_without_a_host_passes_and_two_hosts_do_not(broker: Running) ->
 
 
 @pytest.fixture(scope="module")
-def named() -> Iterator[Running]:
+def named() -> Iterator[BrokerProcess]:
     with testing.broker(http__hosts="queue.example, other", http__origins="https://console.example") as running:
         yield running
 
 
-def test_hosts_and_origins_of_the_settings_pass(named: Running) -> None:
+def test_hosts_and_origins_of_the_settings_pass(named: BrokerProcess) -> None:
     url = f"http://{named.endpoints['nsqd_http']}/ping"
     for headers in (
         {"host": "queue.example:4151"},

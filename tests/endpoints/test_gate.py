@@ -40,7 +40,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[testing.Running]:
+def impatient() -> Iterator[testing.BrokerProcess]:
     """A broker that waits for nobody."""
     patience = {
         "connections.first_request_timeout_ms": 1_500,
@@ -51,14 +51,14 @@ def impatient() -> Iterator[testing.Running]:
         yield running
 
 
-def send_half(running: testing.Running, name: str) -> Connection:
+def send_half(running: testing.BrokerProcess, name: str) -> Connection:
     connection = Connection(running.endpoints[name])
     connection.socket.settimeout(TIMEOUT_S)
     connection.socket.sendall(HALVES[name])
     return connection
 
 
-def test_who_begins_a_request_and_does_not_end_it_is_closed(impatient: testing.Running) -> None:
+def test_who_begins_a_request_and_does_not_end_it_is_closed(impatient: testing.BrokerProcess) -> None:
     begun = [send_half(impatient, name) for name in HALVES]
     assert all(connection.closed() for connection in begun)
     host, port = begun[0].socket.getsockname()
@@ -66,7 +66,7 @@ def test_who_begins_a_request_and_does_not_end_it_is_closed(impatient: testing.R
     until(lambda: line in impatient.log_file.read_text())
 
 
-def test_a_later_request_has_a_deadline_too_and_who_has_asked_may_rest(impatient: testing.Running) -> None:
+def test_a_later_request_has_a_deadline_too_and_who_has_asked_may_rest(impatient: testing.BrokerProcess) -> None:
     ask = request_frame("ApiVersions", 0, 1)
     resting, later = KafkaFrames(impatient.endpoints["kafka"]), KafkaFrames(impatient.endpoints["kafka"])
     for kafka in (resting, later):
@@ -98,7 +98,7 @@ def from_address(host: str, address: str) -> KafkaFrames:
     return kafka
 
 
-def identify_node(running: testing.Running, host: str) -> Connection:
+def identify_node(running: testing.BrokerProcess, host: str) -> Connection:
     """A node of NSQ that has said who it is; ConnectionError if it has no place."""
     address = running.endpoints["nsqlookupd_tcp"]
     node = Connection(address)

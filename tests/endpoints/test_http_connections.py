@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 
 HTTP = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http")
 PING = {"admin": "/health", "iggy_http": "/ping", "nsqd_http": "/ping", "nsqlookupd_http": "/ping"}
@@ -41,7 +41,7 @@ def send_in_pieces(peer: socket.socket, data: bytes, piece_bytes: int) -> None:
         peer.sendall(data[at : at + piece_bytes])
 
 
-def rss_bytes(broker: Running) -> int:
+def rss_bytes(broker: BrokerProcess) -> int:
     lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
@@ -84,7 +84,7 @@ def send_until_refused(address: str, first: bytes, more: bytes, bytes_max: int) 
     ],
     ids=["lines", "few-lines", "value", "name", "path", "query", "trailers", "trailer-value", "chunk-extension"],
 )
-def test_a_head_without_an_end_is_refused(broker: Running, name: str, first: bytes, more: bytes) -> None:
+def test_a_head_without_an_end_is_refused(broker: BrokerProcess, name: str, first: bytes, more: bytes) -> None:
     answer, sent = send_until_refused(broker.endpoints[name], first, more, 64 << 20)
     assert sent < 16 << 20
     # what was sent behind the refusal may take it back
@@ -92,7 +92,7 @@ def test_a_head_without_an_end_is_refused(broker: Running, name: str, first: byt
     assert httpx.get(f"http://{broker.endpoints[name]}{PING[name]}").status_code == 200
 
 
-def test_limits_are_told(broker: Running) -> None:
+def test_limits_are_told(broker: BrokerProcess) -> None:
     def ask(head: bytes) -> bytes:
         with connect(broker.endpoints["nsqd_http"]) as peer:
             peer.sendall(head)
@@ -110,7 +110,7 @@ def test_limits_are_told(broker: Running) -> None:
     assert b" 400 " in ask(b"nonsense\r\n\r\n")
 
 
-def test_trailers_do_not_become_headers_of_a_request(broker: Running) -> None:
+def test_trailers_do_not_become_headers_of_a_request(broker: BrokerProcess) -> None:
     with connect(broker.endpoints["nsqd_http"]) as peer:
         body = b"2\r\nhi\r\n0\r\nx-trailer: v\r\n\r\n"
         peer.sendall(CHUNKED + body + HEAD + b"connection: close\r\n\r\n")
@@ -118,7 +118,7 @@ def test_trailers_do_not_become_headers_of_a_request(broker: Running) -> None:
     assert answers.count(b"HTTP/1.1 200 OK") == 2
 
 
-def test_pipelined_requests_are_answered_in_order(broker: Running) -> None:
+def test_pipelined_requests_are_answered_in_order(broker: BrokerProcess) -> None:
     pings = b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n"
     posts = b"POST /pub?topic=http-many HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\n\r\n\r\nabc"
     none = b"GET /none HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -137,7 +137,7 @@ def test_pipelined_requests_are_answered_in_order(broker: Running) -> None:
     assert statuses == [b"200", b"200", b"404"] * 200
 
 
-def test_nothing_is_read_behind_answers_that_nobody_reads(broker: Running) -> None:
+def test_nothing_is_read_behind_answers_that_nobody_reads(broker: BrokerProcess) -> None:
     before = rss_bytes(broker)
     peers = [connect(broker.endpoints["admin"]) for _ in range(4)]
     burst = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2_000
@@ -155,7 +155,7 @@ def test_nothing_is_read_behind_answers_that_nobody_reads(broker: Running) -> No
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[Running]:
+def hasty() -> Iterator[BrokerProcess]:
     """A broker with short deadlines and few places."""
     settings = {
         "connections.first_request_timeout_ms": 600,
@@ -180,7 +180,7 @@ def hasty() -> Iterator[Running]:
     ],
     ids=["nothing", "method", "head", "body", "idle"],
 )
-def test_each_deadline_closes(hasty: Running, name: str, sent: bytes, status: bytes) -> None:
+def test_each_deadline_closes(hasty: BrokerProcess, name: str, sent: bytes, status: bytes) -> None:
     if sent.startswith(b"GET /ping "):
         sent = sent.replace(b"/ping", PING[name].encode())
     with connect(hasty.endpoints[name]) as peer:
@@ -192,7 +192,7 @@ def test_each_deadline_closes(hasty: Running, name: str, sent: bytes, status: by
         assert (answer.split() or [b"", b""])[1] == status
 
 
-def test_a_request_that_comes_byte_by_byte_has_one_deadline(hasty: Running) -> None:
+def test_a_request_that_comes_byte_by_byte_has_one_deadline(hasty: BrokerProcess) -> None:
     with connect(hasty.endpoints["nsqd_http"]) as peer:
         peer.sendall(HEAD)
         began_s = time.monotonic()
@@ -207,7 +207,7 @@ def test_a_request_that_comes_byte_by_byte_has_one_deadline(hasty: Running) -> N
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_half_requests_lock_nobody_out(hasty: Running, name: str) -> None:
+def test_half_requests_lock_nobody_out(hasty: BrokerProcess, name: str) -> None:
     half = []
     for _ in range(100):
         half.append(connect(hasty.endpoints[name]))
@@ -218,7 +218,7 @@ def test_half_requests_lock_nobody_out(hasty: Running, name: str) -> None:
         peer.close()
 
 
-def test_health_answers_when_every_place_is_busy(broker: Running) -> None:
+def test_health_answers_when_every_place_is_busy(broker: BrokerProcess) -> None:
     with testing.broker(endpoints__admin__connections_max=4, connections__peer_share=1.0) as running:
         admin = running.endpoints["admin"]
         assert httpx.post(f"http://{admin}/topics/default/waited").status_code == 201
@@ -240,7 +240,7 @@ def ask_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_accepted_connections_have_keepalive(broker: Running) -> None:
+def test_accepted_connections_have_keepalive(broker: BrokerProcess) -> None:
     with connect(broker.endpoints["admin"]) as peer:
         # of the whole machine: another process may have a connection from the same port
         ends = [f":{each[1]:04X}" for each in (peer.getpeername(), peer.getsockname())]

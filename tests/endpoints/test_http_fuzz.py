@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 
 SAMPLES = int(os.environ.get("LADING_FUZZ_HTTP", "3000" if os.environ.get("LADING_TEST_FULL") == "1" else "250"))
 """Requests of each listener: whole with LADING_TEST_FULL=1, as many as LADING_FUZZ_HTTP says."""
@@ -247,7 +247,7 @@ LISTENERS = {"admin": ADMIN, "iggy_http": IGGY, "nsqd_http": NSQD, "nsqlookupd_h
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Running]:
+def target() -> Iterator[BrokerProcess]:
     with testing.broker(durability="os") as running:
         yield running
 
@@ -293,7 +293,7 @@ def build(rng: random.Random, row: Row) -> tuple[str, str, bytes]:
     return method, "/".join(parts) + ("?" + "&".join(fields) if fields else ""), content
 
 
-def prepare(broker: Running) -> None:
+def prepare(broker: BrokerProcess) -> None:
     admin, iggy, nsq = (f"http://{broker.endpoints[name]}" for name in ("admin", "iggy_http", "nsqd_http"))
     httpx.post(f"{iggy}/streams", json={"stream_id": 1, "name": "fuzz"})
     httpx.post(f"{iggy}/streams/1/topics", json={"topic_id": 1, "name": "fuzz", "partitions_count": 2})
@@ -302,12 +302,12 @@ def prepare(broker: Running) -> None:
     httpx.post(f"{nsq}/channel/create?topic=nsq-fuzz&channel=read")
 
 
-def log_of(broker: Running) -> str:
+def log_of(broker: BrokerProcess) -> str:
     return broker.log_file.read_text(errors="replace")
 
 
 @pytest.mark.parametrize("name", LISTENERS)
-def test_no_value_makes_a_500(target: Running, name: str) -> None:
+def test_no_value_makes_a_500(target: BrokerProcess, name: str) -> None:
     rng = random.Random(f"http {name}")
     prepare(target)
     failed = []

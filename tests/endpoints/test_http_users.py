@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from lading.broker.core.rights import ResourceKind, Right
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 
 RULES = [
@@ -25,7 +25,7 @@ SETTINGS = {"endpoints.admin.token": "the token of the settings"}
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, str]]]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, dict[str, str]]]:
     with broker_with_users(tmp_path_factory.mktemp("users") / "data", RULES, SETTINGS) as found:
         root = client(found[0], "admin", basic="root")
         for topic in ("orders", "secret"):
@@ -34,7 +34,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 
 
 def client(
-    running: Running, endpoint: str = "admin", *, basic: str = "", bearer: str = "", host: str = "127.0.0.1"
+    running: BrokerProcess, endpoint: str = "admin", *, basic: str = "", bearer: str = "", host: str = "127.0.0.1"
 ) -> httpx.Client:
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
     auth = httpx.BasicAuth(basic.encode(), PASSWORDS[basic].encode()) if basic else None
@@ -47,7 +47,7 @@ def client(
     )
 
 
-Started = tuple[Running, dict[str, str]]
+Started = tuple[BrokerProcess, dict[str, str]]
 
 
 @pytest.mark.parametrize(

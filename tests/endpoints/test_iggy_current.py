@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import xxhash
 
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame, parse_batches
 from tests.endpoints.current_frames import (
     CREATE_STREAM,
@@ -71,7 +71,7 @@ class Talk:
 
 
 @pytest.fixture
-def talk(broker: Running) -> Iterator[Callable[..., Talk]]:
+def talk(broker: BrokerProcess) -> Iterator[Callable[..., Talk]]:
     found: list[Talk] = []
 
     def open_(*, login: bool = True) -> Talk:
@@ -97,7 +97,7 @@ def topic(talk: Callable[..., Talk]) -> bytes:
     return where + b"\x02\x05topic"
 
 
-def test_both_generations_on_one_port(talk: Callable[..., Talk], broker: Running) -> None:
+def test_both_generations_on_one_port(talk: Callable[..., Talk], broker: BrokerProcess) -> None:
     """One byte at a time: what tells them apart may arrive in pieces."""
     current = talk(login=False)
     for byte in request(READ, code=PING):

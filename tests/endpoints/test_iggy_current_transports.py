@@ -50,7 +50,7 @@ class CurrentQuic(QuicClient):
 
 
 @pytest.fixture
-def bystander(broker: testing.Running) -> Iterator[CurrentQuic]:
+def bystander(broker: testing.BrokerProcess) -> Iterator[CurrentQuic]:
     """A client that is served before and after."""
     client = CurrentQuic(broker.endpoints["iggy_quic"])
     yield client
@@ -60,7 +60,7 @@ def bystander(broker: testing.Running) -> Iterator[CurrentQuic]:
 
 @pytest.mark.parametrize("wrong", NOT_ONE_REQUEST)
 def test_a_stream_that_is_not_one_frame_is_reset_alone(
-    broker: testing.Running, bystander: CurrentQuic, wrong: str
+    broker: testing.BrokerProcess, bystander: CurrentQuic, wrong: str
 ) -> None:
     client = CurrentQuic(broker.endpoints["iggy_quic"])
     with pytest.raises(ConnectionResetError):
@@ -69,7 +69,7 @@ def test_a_stream_that_is_not_one_frame_is_reset_alone(
     client.close()
 
 
-def test_streams_that_are_reset_and_moves(broker: testing.Running, bystander: CurrentQuic) -> None:
+def test_streams_that_are_reset_and_moves(broker: testing.BrokerProcess, bystander: CurrentQuic) -> None:
     client = CurrentQuic(broker.endpoints["iggy_quic"])
     for turn in range(200):
         stream = client.send(PINGED[:200], end=False)
@@ -87,7 +87,9 @@ def test_streams_that_are_reset_and_moves(broker: testing.Running, bystander: Cu
 
 
 @pytest.mark.parametrize("reason", SENDS_AWAY)
-def test_over_quic_who_is_sent_away_is_told_why(broker: testing.Running, bystander: CurrentQuic, reason: int) -> None:
+def test_over_quic_who_is_sent_away_is_told_why(
+    broker: testing.BrokerProcess, bystander: CurrentQuic, reason: int
+) -> None:
     client = QuicClient(broker.endpoints["iggy_quic"])
     reply = client.answer(client.send(SENDS_AWAY[reason]))
     assert (len(reply), reply[60], reply[255]) == (256, EVICTION, reason)
@@ -97,7 +99,9 @@ def test_over_quic_who_is_sent_away_is_told_why(broker: testing.Running, bystand
 
 
 @pytest.mark.parametrize("wrong", NOT_ONE_REQUEST)
-def test_a_message_that_is_not_one_frame_closes(broker: testing.Running, bystander: CurrentQuic, wrong: str) -> None:
+def test_a_message_that_is_not_one_frame_closes(
+    broker: testing.BrokerProcess, bystander: CurrentQuic, wrong: str
+) -> None:
     client = RawWebSocket(broker.endpoints["iggy_websocket"])
     client.frame(BINARY, PINGED)
     client.frame(BINARY, NOT_ONE_REQUEST[wrong])
@@ -107,7 +111,7 @@ def test_a_message_that_is_not_one_frame_closes(broker: testing.Running, bystand
     client.close()
 
 
-def test_fragments_are_one_frame_and_text_is_none(broker: testing.Running, bystander: CurrentQuic) -> None:
+def test_fragments_are_one_frame_and_text_is_none(broker: testing.BrokerProcess, bystander: CurrentQuic) -> None:
     client = RawWebSocket(broker.endpoints["iggy_websocket"])
     for at in range(0, len(PINGED), 100):
         client.frame(0 if at else BINARY, PINGED[at : at + 100], fin=at + 100 >= len(PINGED))
@@ -119,7 +123,7 @@ def test_fragments_are_one_frame_and_text_is_none(broker: testing.Running, bysta
 
 @pytest.mark.parametrize("reason", SENDS_AWAY)
 def test_over_websocket_who_is_sent_away_is_told_why(
-    broker: testing.Running, bystander: CurrentQuic, reason: int
+    broker: testing.BrokerProcess, bystander: CurrentQuic, reason: int
 ) -> None:
     client = RawWebSocket(broker.endpoints["iggy_websocket"])
     client.frame(BINARY, SENDS_AWAY[reason])

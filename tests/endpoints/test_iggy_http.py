@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
 
 TEXT = "text/plain; charset=utf-8"
 
 
 @pytest.fixture
-def http(broker: Running) -> httpx.Client:
+def http(broker: BrokerProcess) -> httpx.Client:
     """A client of the HTTP endpoint."""
     return httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}", timeout=10)
 
@@ -254,7 +254,7 @@ def test_mutated_documents(http: httpx.Client, path: str, full: bool) -> None:
     print(f"{rounds} mutated documents: {statuses}")
 
 
-def test_readers_ask_for_messages_by_state(broker: Running, http: httpx.Client, path: str) -> None:
+def test_readers_ask_for_messages_by_state(broker: BrokerProcess, http: httpx.Client, path: str) -> None:
     for number in range(8):
         assert http.post(f"{path}/messages", json=sending(b"%d" % number)).status_code == 201
     states = f"{path}/partitions/1/states"

@@ -13,13 +13,13 @@ import pytest
 
 from lading.endpoints.iggy.http_tokens import ACCESS, REFRESH, REFRESH_S, HttpTokens
 from lading.model.errors import Refusal
-from lading.testing import Running
+from lading.testing import BrokerProcess
 
 NOW_S = 1_800_000_000
 
 
 @pytest.fixture
-def http(broker: Running) -> httpx.Client:
+def http(broker: BrokerProcess) -> httpx.Client:
     return httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}", timeout=10)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lading.dialects.iggy_classic.releases import RELEASES, MessageForm, guess_release
 from lading.endpoints.iggy.release_by_request import narrow
 from lading.model.kinds import Kind
-from lading.testing import Running, broker
+from lading.testing import BrokerProcess, broker
 from tests.behaviours.iggy_release_client import SHAPES, IggyReleaseSession
 from tests.behaviours.rows import Sending
 from tests.dialects.test_iggy_releases import CLIENTS, captured
@@ -31,13 +31,13 @@ class BlankSession(IggyReleaseSession):
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def running() -> Iterator[BrokerProcess]:
     with broker() as one:
         yield one
 
 
 @pytest.mark.parametrize("release", [name for name, shape in SHAPES.items() if shape.version])
-def test_a_client_that_leaves_its_version_empty_is_served(running: Running, release: str) -> None:
+def test_a_client_that_leaves_its_version_empty_is_served(running: BrokerProcess, release: str) -> None:
     session = BlankSession(release, running.endpoints["iggy_tcp"])
     topic = f"blank-{release}"
     session.create_topic(topic, 2)

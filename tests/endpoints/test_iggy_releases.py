@@ -28,7 +28,7 @@ from lading.endpoints.iggy.handlers import IggyHandlers
 from lading.metrics import Metrics
 from lading.model.errors import Reason, Refusal
 from lading.settings import Address, Settings
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.dialects.test_iggy_releases import captured
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
 
@@ -42,7 +42,7 @@ _names = (f"release{number}" for number in count(1))
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Running]:
+def broker() -> Iterator[BrokerProcess]:
     """A broker of their own: later clients leave it to the server which id a stream gets."""
     with testing.broker() as running:
         yield running
@@ -161,7 +161,9 @@ def test_whoever_logs_in_is_let_in_and_may_ping_before(connect: Callable[[], Fra
     assert frames.ask(LOGIN, b"\x04iggy\x09short") == (3, b"")
 
 
-def test_the_log_says_once_that_nobody_is_asked_for_a_password(broker: Running, connect: Callable[[], Frames]) -> None:
+def test_the_log_says_once_that_nobody_is_asked_for_a_password(
+    broker: BrokerProcess, connect: Callable[[], Frames]
+) -> None:
     for _ in range(2):
         assert connect().ask(LOGIN, login("0.6.202"))[0] == 0
     lines = broker.log_file.read_text().splitlines()
@@ -399,7 +401,7 @@ def test_keys_mean_partitions_by_the_hash_of_the_release(
 
 
 def test_a_message_without_an_id_has_the_same_one_for_every_reader(
-    broker: Running,
+    broker: BrokerProcess,
     made: tuple[Frames, str],
     log_in: Callable[[str | None], Frames],
     connect: Callable[[], Frames],
@@ -425,13 +427,13 @@ def test_a_message_without_an_id_has_the_same_one_for_every_reader(
 
 
 @pytest.fixture(scope="module")
-def headers_only() -> Iterator[Running]:
+def headers_only() -> Iterator[BrokerProcess]:
     """A broker whose clients are of 0.0.30."""
     with testing.broker(settings={"endpoints.iggy_tcp.release": "0.0.30"}) as running:
         yield running
 
 
-def test_clients_of_0_0_30_get_neither_state_nor_checksum(headers_only: Running) -> None:
+def test_clients_of_0_0_30_get_neither_state_nor_checksum(headers_only: BrokerProcess) -> None:
     """The worked example of iggy.md A4: 102 bytes, offset, time, id, headers, payload."""
     frames = Frames(headers_only.endpoints["iggy_tcp"])
     assert frames.ask(202, struct.pack("<I", 1) + b"stream") == (0, b"")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import httpx
 
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 
 ME, SEND, POLL = 20, 101, 100
@@ -131,7 +131,7 @@ def test_a_group_goes_on_where_its_members_stopped(connect: Callable[[], Frames]
     assert rest == [[b"4"], [b"5"]]
 
 
-def test_a_topic_may_hide_what_is_not_available(broker: Running, connect: Callable[[], Frames]) -> None:
+def test_a_topic_may_hide_what_is_not_available(broker: BrokerProcess, connect: Callable[[], Frames]) -> None:
     url = f"http://{broker.endpoints['admin']}"
     assert httpx.post(f"{url}/streams/hiding", json={"id": 4_000_000}).status_code == 201
     admin = f"{url}/topics/hiding/messages"
@@ -183,7 +183,9 @@ def test_connections_over_the_cap_are_closed_and_others_live_on() -> None:
         assert [frames.ask(1) for frames in held] == [(0, b"")] * 2
 
 
-def test_two_hundred_connections_send_and_read(broker: Running, connect: Callable[[], Frames], topic: bytes) -> None:
+def test_two_hundred_connections_send_and_read(
+    broker: BrokerProcess, connect: Callable[[], Frames], topic: bytes
+) -> None:
     many = [connect() for _ in range(200)]
     for number, frames in enumerate(many):
         frames.send(SEND, topic + to_partition(1) + message(b"%d" % number))

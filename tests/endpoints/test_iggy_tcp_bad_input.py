@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.frames import HEAD, Frames, header, message, payloads, poll, to_partition
 from tests.endpoints.health import Health
 
@@ -123,7 +123,7 @@ def test_refused_request_keeps_the_connection(frames: Frames, name: str) -> None
     ("length", "status"), [(0, 3), (3, 3), (FRAME_BYTES_MAX + 1, 4022), (1 << 31, 4022), (0xFFFF_FFFF, 4022)]
 )
 def test_lost_framing_gets_a_status_and_a_close(
-    broker: Running, connect: Callable[[], Frames], length: int, status: int
+    broker: BrokerProcess, connect: Callable[[], Frames], length: int, status: int
 ) -> None:
     other, frames = connect(), connect()
     before = rss_bytes(broker.pid)
@@ -148,7 +148,7 @@ def test_answers_before_lost_framing_still_come(frames: Frames, topic: bytes) ->
     assert frames.closed()
 
 
-def test_a_large_claim_takes_memory_only_as_it_arrives(broker: Running, connect: Callable[[], Frames]) -> None:
+def test_a_large_claim_takes_memory_only_as_it_arrives(broker: BrokerProcess, connect: Callable[[], Frames]) -> None:
     """Fifty connections claim 30 MiB each and send a little: a server that allocates what is claimed takes 1.5 GiB."""
     before = rss_bytes(broker.pid)
     claims = [connect() for _ in range(50)]
@@ -195,7 +195,7 @@ def test_pipelined_requests_are_answered_in_order(frames: Frames, topic: bytes) 
 
 
 def test_a_reader_that_does_not_read_costs_bounded_memory(
-    broker: Running, connect: Callable[[], Frames], topic: bytes
+    broker: BrokerProcess, connect: Callable[[], Frames], topic: bytes
 ) -> None:
     frames = connect()
     for _ in range(16):
@@ -211,7 +211,7 @@ def test_a_reader_that_does_not_read_costs_bounded_memory(
     assert len(payloads(slow[0].answer()[1])) == 16
 
 
-def test_mutated_frames(broker: Running, connect: Callable[[], Frames], topic: bytes, full: bool) -> None:
+def test_mutated_frames(broker: BrokerProcess, connect: Callable[[], Frames], topic: bytes, full: bool) -> None:
     """Seeded mutations of a group member's requests: an answer or a close each time, and everything else lives on."""
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)

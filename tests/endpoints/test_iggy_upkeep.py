@@ -12,7 +12,7 @@ import pytest
 
 import lading
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames, message, to_partition
 from tests.endpoints.test_iggy_releases import (
     CREATE_STREAM,
@@ -34,14 +34,14 @@ _names = (f"upkeep{number}" for number in count(1))
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Running]:
+def broker() -> Iterator[BrokerProcess]:
     """A broker whose segments are as small as they can be."""
     with testing.broker(settings={"log.segment_bytes": 65_536}) as running:
         yield running
 
 
 @pytest.fixture
-def made(broker: Running, connect: Callable[[], Frames]) -> tuple[Frames, str]:
+def made(broker: BrokerProcess, connect: Callable[[], Frames]) -> tuple[Frames, str]:
     """A client of 0.6 and the name of its stream, with a topic of one partition that has three messages."""
     frames, name = connect(), next(_names)
     assert frames.ask(LOGIN, login("0.6.202"))[0] == 0
@@ -59,7 +59,7 @@ def log_in(connect: Callable[[], Frames], version: str | None) -> Frames:
     return frames
 
 
-def payloads(broker: Running, name: str) -> list[bytes | None]:
+def payloads(broker: BrokerProcess, name: str) -> list[bytes | None]:
     return [one.payload for one in lading.Consumer(broker.url, f"{name}.topic", end="latest")]
 
 
@@ -101,7 +101,7 @@ def test_silent_clients_update_in_the_layout_in_which_they_create(connect: Calla
 @pytest.mark.parametrize("version", [None, "0.6.202", "0.8.0"])
 @pytest.mark.parametrize("code", [PURGE_STREAM, PURGE_TOPIC])
 def test_purging_deletes_messages_and_keeps_offsets(
-    made: tuple[Frames, str], connect: Callable[[], Frames], broker: Running, version: str | None, code: int
+    made: tuple[Frames, str], connect: Callable[[], Frames], broker: BrokerProcess, version: str | None, code: int
 ) -> None:
     frames, name = made
     where = named(name) + named("topic")
@@ -133,7 +133,7 @@ def fill_segments(frames: Frames, where: bytes) -> None:
 
 @pytest.mark.parametrize("version", ["0.6.202", "0.8.0"])
 def test_the_oldest_segments_go_and_the_last_one_stays(
-    made: tuple[Frames, str], connect: Callable[[], Frames], broker: Running, version: str
+    made: tuple[Frames, str], connect: Callable[[], Frames], broker: BrokerProcess, version: str
 ) -> None:
     frames, name = made
     where = named(name) + named("topic")
@@ -151,7 +151,7 @@ def test_the_oldest_segments_go_and_the_last_one_stays(
 
 
 @pytest.mark.parametrize("version", [None, "0.6.202", "0.8.0", "0.11.0"])
-def test_the_same_over_http(made: tuple[Frames, str], broker: Running, version: str | None) -> None:
+def test_the_same_over_http(made: tuple[Frames, str], broker: BrokerProcess, version: str | None) -> None:
     frames, name = made
     topic = f"/streams/{name}/topics/topic"
     with httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}", timeout=20) as http:
@@ -180,7 +180,7 @@ def test_the_same_over_http(made: tuple[Frames, str], broker: Running, version: 
         assert http.delete(f"/streams/{name}/purge").status_code == 204
 
 
-def test_releases_without_them_have_no_such_requests_over_http(made: tuple[Frames, str], broker: Running) -> None:
+def test_releases_without_them_have_no_such_requests_over_http(made: tuple[Frames, str], broker: BrokerProcess) -> None:
     _, name = made
     with httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}", timeout=20) as http:
         refused = http.delete(f"/streams/{name}/purge")

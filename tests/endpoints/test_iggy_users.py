@@ -14,7 +14,7 @@ import pytest
 
 from lading import testing
 from lading.broker.core.rights import ResourceKind, Right
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.endpoints.current_frames import READ, REGISTER, request, sent
 from tests.endpoints.current_frames import SEND as SEND_MESSAGES
@@ -39,7 +39,7 @@ FLAGS = (
 
 
 @pytest.fixture(scope="module")
-def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, str]]]:
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, dict[str, str]]]:
     """A broker with root, who made a topic, ``ann``, who may read it, and ``bob``, who may see servers."""
     rules = [rule("ann", Right.READ, "s.t"), rule("bob", Right.DESCRIBE, "cluster", kind=ResourceKind.CLUSTER)]
     with broker_with_users(tmp_path_factory.mktemp("users"), rules) as (running, tokens):
@@ -50,11 +50,11 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, d
         yield running, tokens
 
 
-def client_of(running: Running) -> httpx.Client:
+def client_of(running: BrokerProcess) -> httpx.Client:
     return httpx.Client(base_url=f"http://{running.endpoints['iggy_http']}", timeout=20)
 
 
-def log_in(running: Running, name: str, password: str | None = None) -> httpx.Client:
+def log_in(running: BrokerProcess, name: str, password: str | None = None) -> httpx.Client:
     http = client_of(running)
     login = {"username": name, "password": password or PASSWORDS[name], "version": "0.11.0"}
     answer = http.post("/users/login", json=login)
@@ -64,7 +64,7 @@ def log_in(running: Running, name: str, password: str | None = None) -> httpx.Cl
 
 
 @pytest.fixture
-def connect(users: tuple[Running, dict[str, str]]) -> Iterator[Callable[[], Frames]]:
+def connect(users: tuple[BrokerProcess, dict[str, str]]) -> Iterator[Callable[[], Frames]]:
     address = users[0].endpoints["iggy_tcp"]
     with ExitStack() as stack:
 
@@ -116,7 +116,7 @@ def test_a_login_gives_rights_and_a_logout_takes_them(connect: Callable[[], Fram
 
 @pytest.mark.parametrize(("endpoint", "client"), [("iggy_quic", QuicFrames), ("iggy_websocket", WebSocketFrames)])
 def test_rights_hold_over_quic_and_websocket(
-    users: tuple[Running, dict[str, str]], endpoint: str, client: type[QuicFrames | WebSocketFrames]
+    users: tuple[BrokerProcess, dict[str, str]], endpoint: str, client: type[QuicFrames | WebSocketFrames]
 ) -> None:
     address = users[0].endpoints[endpoint]
     topic = named("s") + named("t")
@@ -140,7 +140,7 @@ def test_rights_hold_over_quic_and_websocket(
     other.close()
 
 
-def test_rights_of_the_current_generation_hold_over_quic(users: tuple[Running, dict[str, str]]) -> None:
+def test_rights_of_the_current_generation_hold_over_quic(users: tuple[BrokerProcess, dict[str, str]]) -> None:
     def register(name: str, password: str) -> bytes:
         rest = short("sdk") + short("1") + short(name) + short(password) + bytes(4)
         return client.answer(client.send(request(REGISTER, struct.pack("<I", 11 << 10) + rest)))
@@ -159,7 +159,7 @@ def test_rights_of_the_current_generation_hold_over_quic(users: tuple[Running, d
     client.close()
 
 
-def test_tokens_log_in(connect: Callable[[], Frames], users: tuple[Running, dict[str, str]]) -> None:
+def test_tokens_log_in(connect: Callable[[], Frames], users: tuple[BrokerProcess, dict[str, str]]) -> None:
     frames = connect()
     assert frames.ask(TOKEN_LOGIN, short("lading_wrong"))[0] == 53
     assert frames.ask(TOKEN_LOGIN, short(users[1]["bob"])) == (0, struct.pack("<I", 3))
@@ -172,7 +172,7 @@ def test_tokens_log_in(connect: Callable[[], Frames], users: tuple[Running, dict
     assert [row["name"] for row in http.get("/personal-access-tokens").json()] == ["test"]
 
 
-def test_who_may_not_log_in_to_the_current_generation_is_told_why(users: tuple[Running, dict[str, str]]) -> None:
+def test_who_may_not_log_in_to_the_current_generation_is_told_why(users: tuple[BrokerProcess, dict[str, str]]) -> None:
     def register(talk: Talk, rest: bytes) -> None:
         version = struct.pack("<I", 11 << 10) + short("sdk") + short("1")
         talk.socket.sendall(request(1, version + rest + bytes(4)))
@@ -189,7 +189,7 @@ def test_who_may_not_log_in_to_the_current_generation_is_told_why(users: tuple[R
         assert struct.unpack_from("<I", reply, 256 + 4)[0] == user
 
 
-def test_rights_hold_over_http(users: tuple[Running, dict[str, str]]) -> None:
+def test_rights_hold_over_http(users: tuple[BrokerProcess, dict[str, str]]) -> None:
     running = users[0]
     stranger = client_of(running)
     assert stranger.get("/streams").json()["id"] == 40
@@ -217,7 +217,7 @@ def test_rights_hold_over_http(users: tuple[Running, dict[str, str]]) -> None:
 
 
 def test_a_user_is_made_changed_and_deleted(
-    users: tuple[Running, dict[str, str]], connect: Callable[[], Frames]
+    users: tuple[BrokerProcess, dict[str, str]], connect: Callable[[], Frames]
 ) -> None:
     running = users[0]
     root = log_in(running, "root")

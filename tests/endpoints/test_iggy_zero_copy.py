@@ -13,7 +13,7 @@ from lading import testing
 from lading.dialects.iggy_zero_copy import messages
 from lading.dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, NO_CHECKSUM
 from lading.dialects.registry import dialect, to_batch
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.dialects.iggy_zero_copy import Header, captured_sends, indexed, message
 from tests.dialects.test_iggy_releases import captured
 from tests.endpoints.frames import Frames
@@ -68,7 +68,7 @@ class Client:
 
 
 @pytest.fixture
-def open_client(broker: Running) -> Callable[[str], Client]:
+def open_client(broker: BrokerProcess) -> Callable[[str], Client]:
     return lambda version: Client(broker.endpoints["iggy_tcp"], version)
 
 
@@ -133,7 +133,7 @@ def test_typed_keys_reach_releases_without_them_by_carrier(open_client: Callable
 
 
 def test_headers_go_to_native_readers_and_come_from_native_producers(
-    open_client: Callable[[str], Client], broker: Running
+    open_client: Callable[[str], Client], broker: BrokerProcess
 ) -> None:
     name = next(_names)
     client = open_client("0.9.0")

@@ -43,7 +43,7 @@ Connect = Callable[[], KafkaFrames]
 
 
 @pytest.fixture(scope="module")
-def address(broker: testing.Running) -> str:
+def address(broker: testing.BrokerProcess) -> str:
     return broker.endpoints["kafka"]
 
 
@@ -361,13 +361,13 @@ def test_large_answers_go_out_whole_and_in_order_also_to_who_hangs_up(kafka: Kaf
     assert kafka.closed()
 
 
-def anonymous_bytes(broker: testing.Running) -> int:
+def anonymous_bytes(broker: testing.BrokerProcess) -> int:
     lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 
 def test_readers_that_do_not_read_cost_little_memory_and_keep_what_is_deleted_meanwhile(
-    broker: testing.Running, kafka: KafkaFrames, connect: Connect, topic: str
+    broker: testing.BrokerProcess, kafka: KafkaFrames, connect: Connect, topic: str
 ) -> None:
     values = [bytes((number,)) * 700_000 for number in range(5)]
     assert [sent(kafka, topic, one_batch(value)).error_code for value in values] == [NONE] * 5
@@ -658,7 +658,7 @@ def test_records_are_deleted_from_the_front(kafka: KafkaFrames, topic: str) -> N
 # -- the endpoint as a whole
 
 
-def test_metrics_count_what_went_through(kafka: KafkaFrames, topic: str, broker: testing.Running) -> None:
+def test_metrics_count_what_went_through(kafka: KafkaFrames, topic: str, broker: testing.BrokerProcess) -> None:
     def figure(name: str) -> float:
         text = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))

@@ -28,7 +28,7 @@ NO_WAIT = {"Fetch": None, "JoinGroup": None, "SyncGroup": None}
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[testing.Running]:
+def running() -> Iterator[testing.BrokerProcess]:
     with testing.broker(durability="os", endpoints__kafka__request_bytes_max="4MiB") as broker:
         yield broker
 
@@ -61,7 +61,7 @@ def resident_kb(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
-def test_mutated_frames_get_an_answer_or_a_close(running: testing.Running, full: bool) -> None:
+def test_mutated_frames_get_an_answer_or_a_close(running: testing.BrokerProcess, full: bool) -> None:
     address = running.endpoints["kafka"]
     first = KafkaFrames(address)
     asked = {"name": "kept", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
@@ -105,7 +105,7 @@ def test_mutated_frames_get_an_answer_or_a_close(running: testing.Running, full:
     assert "Traceback" not in said, said[said.index("Traceback") :][:3000]
 
 
-def test_noise_is_no_request(running: testing.Running) -> None:
+def test_noise_is_no_request(running: testing.BrokerProcess) -> None:
     host, port = running.endpoints["kafka"].rsplit(":", 1)
     chance = random.Random(7)
     for _ in range(50):

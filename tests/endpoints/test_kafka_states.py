@@ -18,12 +18,12 @@ Shown = list[tuple[int, bytes | None, list[tuple[str, bytes | None]]]]
 
 
 @pytest.fixture
-def url(broker: testing.Running) -> str:
+def url(broker: testing.BrokerProcess) -> str:
     return f"http://{broker.endpoints['admin']}"
 
 
 @pytest.fixture
-def kafka(broker: testing.Running) -> Iterator[KafkaFrames]:
+def kafka(broker: testing.BrokerProcess) -> Iterator[KafkaFrames]:
     frames = KafkaFrames(broker.endpoints["kafka"])
     yield frames
     frames.close()
@@ -101,7 +101,9 @@ def test_a_header_of_that_name_is_ours_in_a_marked_message(kafka: KafkaFrames, s
     assert rows(kafka, shown) == [(0, b"0", theirs), (1, b"1", theirs)]
 
 
-def test_messages_of_other_protocols_too(kafka: KafkaFrames, shown: str, url: str, broker: testing.Running) -> None:
+def test_messages_of_other_protocols_too(
+    kafka: KafkaFrames, shown: str, url: str, broker: testing.BrokerProcess
+) -> None:
     native = f"lading://{broker.endpoints['admin']}"
     with Producer(native) as producer:
         for number in range(3):

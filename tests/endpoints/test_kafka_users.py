@@ -16,14 +16,14 @@ from lading.broker.core.rights import ResourceKind, Right
 from lading.dialects.kafka.versions import SERVED
 from lading.endpoints.kafka.authorization import ASKED_ELSEWHERE, NEEDS
 from lading.endpoints.kafka.session import BEFORE_LOGIN
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.kafka_frames import KafkaFrames, fetch, one_batch, produce
 from tests.endpoints.test_http_users import client as http_client
 
 kafka_tools: Any = tools
 """Its stubs miss half of it."""
-Started = tuple[Running, dict[str, str]]
+Started = tuple[BrokerProcess, dict[str, str]]
 RULES = [
     rule("ann", Right.WRITE, "orders"),
     rule("ann", Right.READ, "orders"),

@@ -19,12 +19,12 @@ _names = count(1)
 
 
 @pytest.fixture(scope="module")
-def url(broker: testing.Running) -> str:
+def url(broker: testing.BrokerProcess) -> str:
     return f"http://{broker.endpoints['admin']}"
 
 
 @pytest.fixture
-def kafka(broker: testing.Running) -> Iterator[KafkaFrames]:
+def kafka(broker: testing.BrokerProcess) -> Iterator[KafkaFrames]:
     frames = KafkaFrames(broker.endpoints["kafka"])
     yield frames
     frames.close()
@@ -121,7 +121,7 @@ def test_what_a_batch_says_of_itself_outlives_hidden_messages(kafka: KafkaFrames
 
 
 def test_messages_of_other_dialects_come_with_their_headers(
-    kafka: KafkaFrames, topic: str, broker: testing.Running
+    kafka: KafkaFrames, topic: str, broker: testing.BrokerProcess
 ) -> None:
     headers = Headers([("text", "x"), ("delay", u16(12)), ("none", None), ("text", "y")])
     send(kafka, topic, one_batch(b"before"))

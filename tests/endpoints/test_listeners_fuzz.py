@@ -44,7 +44,7 @@ Open = Callable[[str], Connection]
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[testing.Running]:
+def running() -> Iterator[testing.BrokerProcess]:
     with testing.broker(durability="os", settings=SETTINGS) as broker:
         first = Frames(broker.endpoints["iggy_tcp"])
         assert first.ask(STREAM_CREATE, ONE + b"stream") == (0, b"")
@@ -231,7 +231,7 @@ def mutate(data: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_no_input_keeps_others_waiting(running: testing.Running, listener: str, full: bool) -> None:
+def test_no_input_keeps_others_waiting(running: testing.BrokerProcess, listener: str, full: bool) -> None:
     open_, inputs = LISTENERS[listener]
     chance = random.Random(listener)
     said_before = len(running.log_file.read_text())

@@ -29,7 +29,7 @@ from lading.endpoints.iggy import http as iggy_http
 from lading.endpoints.nsq import nsqd_http, nsqlookupd_http
 from lading.metrics import Metrics
 from lading.settings import Settings
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.current_frames import request
 from tests.endpoints.every_request import (
     HIDDEN,
@@ -96,7 +96,7 @@ def list_routes(path: Path) -> dict[str, list[HttpRoute]]:
     return found
 
 
-def take_part(running: Running, topic: str) -> None:
+def take_part(running: BrokerProcess, topic: str) -> None:
     """A position of the group, and a part of the transaction, that the walker may see."""
     kafka = log_in(KafkaFrames(running.endpoints["kafka"]), "root")
     place = {"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 0}]}
@@ -113,7 +113,7 @@ def take_part(running: Running, topic: str) -> None:
     kafka.close()
 
 
-def create_secrets(running: Running, root: httpx.Client, token: str) -> UUID:
+def create_secrets(running: BrokerProcess, root: httpx.Client, token: str) -> UUID:
     """One of everything that has a name."""
     for stream in ("default", HIDDEN):
         root.post(f"/streams/{stream}", json={})
@@ -149,7 +149,7 @@ def create_secrets(running: Running, root: httpx.Client, token: str) -> UUID:
 # -- the walks
 
 
-def walk(running: Running, tokens: dict[str, str], routes: dict[str, list[HttpRoute]], topic_id: UUID) -> Answers:
+def walk(running: BrokerProcess, tokens: dict[str, str], routes: dict[str, list[HttpRoute]], topic_id: UUID) -> Answers:
     """Every answer to every walker, by protocol, walker and request."""
     found: Answers = {}
     for walker in WALKERS:
@@ -171,7 +171,7 @@ def log_in(kafka: KafkaFrames, name: str) -> KafkaFrames:
     return kafka
 
 
-def walk_kafka(running: Running, walker: str, topic_id: UUID) -> Iterator[tuple[str, bytes]]:
+def walk_kafka(running: BrokerProcess, walker: str, topic_id: UUID) -> Iterator[tuple[str, bytes]]:
     kafka: KafkaFrames | None = None
     for name, frame in kafka_requests(topic_id, is_full=FULL):
         if kafka is None:
@@ -193,7 +193,7 @@ def iggy_login(name: str, version: bytes = b"0.10.0") -> bytes:
     return short(name) + short(PASSWORDS[name]) + told + struct.pack("<I", 0)
 
 
-def walk_iggy(running: Running, walker: str) -> Iterator[tuple[str, object]]:
+def walk_iggy(running: BrokerProcess, walker: str) -> Iterator[tuple[str, object]]:
     for release in RELEASES if FULL else SOME_RELEASES:
         if walker and not release.has_names:
             # nobody can log in by them
@@ -221,7 +221,7 @@ def walk_iggy(running: Running, walker: str) -> Iterator[tuple[str, object]]:
     current.socket.close()
 
 
-def walk_nsq(running: Running, token: str | None) -> Iterator[tuple[str, object]]:
+def walk_nsq(running: BrokerProcess, token: str | None) -> Iterator[tuple[str, object]]:
     for name, line in nsq_commands():
         nsqd = NsqClient(running.endpoints["nsqd_tcp"])
         if token is not None:
@@ -239,7 +239,7 @@ def walk_nsq(running: Running, token: str | None) -> Iterator[tuple[str, object]
 
 
 def walk_http(
-    running: Running, endpoint: str, routes: list[HttpRoute], token: str | None
+    running: BrokerProcess, endpoint: str, routes: list[HttpRoute], token: str | None
 ) -> Iterator[tuple[str, object]]:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"http://{running.endpoints[endpoint]}", headers=headers, timeout=20) as face:

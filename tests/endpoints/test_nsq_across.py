@@ -20,12 +20,12 @@ HEADERS: list[tuple[str, Any]] = [
 ]
 
 
-def urls(broker: testing.Running) -> dict[str, str]:
+def urls(broker: testing.BrokerProcess) -> dict[str, str]:
     return {"lading": broker.url, "kafka": f"kafka://{broker.endpoints['kafka']}"}
 
 
 @pytest.mark.parametrize("protocol", ["lading", "kafka"])
-def test_what_others_write_nsq_reads_and_gives_back(broker: testing.Running, protocol: str) -> None:
+def test_what_others_write_nsq_reads_and_gives_back(broker: testing.BrokerProcess, protocol: str) -> None:
     topic = f"across-{protocol}"
     with Producer(urls(broker)[protocol]) as producer:
         producer.send(topic, b"hello", key=b"N14228", headers=HEADERS)
@@ -49,7 +49,7 @@ def test_what_others_write_nsq_reads_and_gives_back(broker: testing.Running, pro
     assert len(before[0]["headers"]) == len(HEADERS)
 
 
-def test_what_nsq_writes_others_read_typed(broker: testing.Running) -> None:
+def test_what_nsq_writes_others_read_typed(broker: testing.BrokerProcess) -> None:
     client = NsqClient(broker.endpoints["nsqd_tcp"])
     ext = b'{"carrier":"UA","delay":12,"share":1.5,"ok":true,"none":null,"deep":{"a":[1]}}'
     assert client.ask(pub("typed", b"x", ext)) == b"OK"
@@ -68,7 +68,7 @@ def test_what_nsq_writes_others_read_typed(broker: testing.Running) -> None:
 
 
 @pytest.mark.parametrize("through", ["lading", "kafka"])
-def test_json_of_nsq_is_json_again_behind_another_protocol(broker: testing.Running, through: str) -> None:
+def test_json_of_nsq_is_json_again_behind_another_protocol(broker: testing.BrokerProcess, through: str) -> None:
     """Read from NSQ's topic, written by another client, read by NSQ: nested values are not text."""
     topic = f"nested-{through}"
     client = NsqClient(broker.endpoints["nsqd_tcp"], extend_support=True)

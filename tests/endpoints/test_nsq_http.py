@@ -27,13 +27,13 @@ Ask = Callable[..., httpx.Response]
 
 
 @pytest.fixture
-def web(broker: testing.Running) -> Iterator[httpx.Client]:
+def web(broker: testing.BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url="http://" + broker.endpoints["nsqd_http"]) as client:
         yield client
 
 
 @pytest.fixture
-def lookup(broker: testing.Running) -> Iterator[httpx.Client]:
+def lookup(broker: testing.BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url="http://" + broker.endpoints["nsqlookupd_http"]) as client:
         yield client
 
@@ -43,7 +43,7 @@ def topic() -> str:
     return f"web-{next(_numbers)}"
 
 
-def read(broker: testing.Running, topic: str, number: int) -> list[tuple[bytes, bytes]]:
+def read(broker: testing.BrokerProcess, topic: str, number: int) -> list[tuple[bytes, bytes]]:
     """Ext and body of so many messages."""
     client = NsqClient(broker.endpoints["nsqd_tcp"], extend_support=True)
     assert client.ask(f"SUB {topic} read\n".encode()) == b"OK"
@@ -53,7 +53,7 @@ def read(broker: testing.Running, topic: str, number: int) -> list[tuple[bytes, 
     return [(each.ext, each.body) for each in found]
 
 
-def test_publishing_as_the_seed_says(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+def test_publishing_as_the_seed_says(broker: testing.BrokerProcess, web: httpx.Client, topic: str) -> None:
     assert web.post(f"/pub?topic={topic}", content=b"plain").text == "OK"
     given: dict[str, Any] = {"topic": topic, "ext": '{"b":"1", "A":12345678901234567890,"key-test":"old"}'}
     assert web.post("/pub_ext", params=given, content=b"one", headers={"X-NSQEXT-Key-Test": "v"}).text == "OK"
@@ -79,7 +79,9 @@ def test_publishing_as_the_seed_says(broker: testing.Running, web: httpx.Client,
     ]
 
 
-def test_bytes_of_a_header_are_passed_on_as_they_came(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+def test_bytes_of_a_header_are_passed_on_as_they_came(
+    broker: testing.BrokerProcess, web: httpx.Client, topic: str
+) -> None:
     """UTF-8 and what is none, in a value that JSON must escape."""
     headers = [(b"X-NSQEXT-City", "Łódź".encode()), (b"x-nsqext-raw", b'\xff\xfe"\\\tx'), (b"X-Nsqext-City", b"second")]
     given = {"topic": topic, "ext": '{"CITY":"other","k":"żółć"}'}
@@ -91,7 +93,7 @@ def test_bytes_of_a_header_are_passed_on_as_they_came(broker: testing.Running, w
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_curl_of_the_design_page_and_those_that_work(broker: testing.Running) -> None:
+def test_the_curl_of_the_design_page_and_those_that_work(broker: testing.BrokerProcess) -> None:
     """As docs/reference/nsq.md shows them: the first is refused, by the fork's server too."""
     page = (Path(__file__).parents[2] / "docs/reference/nsq.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("curl ")]
@@ -147,7 +149,7 @@ def test_refusals(web: httpx.Client, method: str, path: str, body: bytes, status
     assert (answer.status_code, answer.json()) == (status, {"message": code})
 
 
-def test_channels_topics_and_figures(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+def test_channels_topics_and_figures(broker: testing.BrokerProcess, web: httpx.Client, topic: str) -> None:
     assert web.get("/ping").text == "OK"
     assert web.get("/info").json()["tcp_port"] == int(broker.endpoints["nsqd_tcp"].rpartition(":")[2])
     assert web.post(f"/topic/create?topic={topic}").status_code == 200
@@ -173,7 +175,7 @@ def test_channels_topics_and_figures(broker: testing.Running, web: httpx.Client,
 
 
 def test_a_channel_is_sent_elsewhere_and_its_order_is_given_up(
-    broker: testing.Running, web: httpx.Client, topic: str
+    broker: testing.BrokerProcess, web: httpx.Client, topic: str
 ) -> None:
     where = f"topic={topic}&channel=ch"
     client = NsqClient(broker.endpoints["nsqd_tcp"], desired_tag="")
@@ -205,7 +207,7 @@ def test_a_channel_is_sent_elsewhere_and_its_order_is_given_up(
 
 @pytest.mark.parametrize("spelling", ["create", "creat"])
 def test_topics_are_made_and_upgraded_at_the_lookup(
-    broker: testing.Running, lookup: httpx.Client, topic: str, spelling: str
+    broker: testing.BrokerProcess, lookup: httpx.Client, topic: str, spelling: str
 ) -> None:
     made = lookup.post(f"/topic/{spelling}?topic={topic}&partition_num=2&replicator=2&extend=true")
     assert (made.status_code, made.content) == (200, b"")
@@ -249,7 +251,7 @@ def told_ext(lookup: httpx.Client, web: httpx.Client, topic: str) -> tuple[bool,
 
 
 def test_a_topic_that_exists_is_not_created_again_as_another(
-    broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str
+    broker: testing.BrokerProcess, lookup: httpx.Client, web: httpx.Client, topic: str
 ) -> None:
     """As the fork answers: 200 if the metadata is the same, else 400, and nothing changes."""
     same = f"/topic/create?topic={topic}&partition_num=2&replicator=1"
@@ -277,7 +279,7 @@ def test_a_topic_that_exists_is_not_created_again_as_another(
 
 @pytest.mark.parametrize("way", ["/topic/create", "/topic/meta/update"])
 def test_a_topic_that_pub_made_can_be_made_ext(
-    broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str, way: str
+    broker: testing.BrokerProcess, lookup: httpx.Client, web: httpx.Client, topic: str, way: str
 ) -> None:
     """From then on readers must take exts; those of plain frames are disconnected."""
     web.post(f"/pub?topic={topic}", content=b"x")
@@ -321,7 +323,7 @@ def test_what_lookups_list(lookup: httpx.Client, web: httpx.Client, topic: str) 
 
 
 def test_a_topic_is_paused_as_a_whole_and_stays_so_for_new_channels(
-    broker: testing.Running, web: httpx.Client, topic: str
+    broker: testing.BrokerProcess, web: httpx.Client, topic: str
 ) -> None:
     """nsqadmin offers to unpause what is told to be paused, and a channel that was paused alone stays so."""
     web.post(f"/topic/create?topic={topic}")
@@ -353,7 +355,7 @@ def test_a_topic_is_paused_as_a_whole_and_stays_so_for_new_channels(
     client.close()
 
 
-def test_options_are_told_as_upstreams_nsqd_tells_them(broker: testing.Running, web: httpx.Client) -> None:
+def test_options_are_told_as_upstreams_nsqd_tells_them(broker: testing.BrokerProcess, web: httpx.Client) -> None:
     """Values of nsqd 1.3.0, but for the longest REQ delay, which is the fork's."""
     told = {"max_msg_size": 1 << 20, "max_body_size": 5 << 20, "max_rdy_count": 2500, "msg_timeout": 60 * 10**9}
     for name, value in told.items():
@@ -365,7 +367,7 @@ def test_options_are_told_as_upstreams_nsqd_tells_them(broker: testing.Running, 
 
 
 def test_what_nsqadmin_does_to_delete(
-    broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str
+    broker: testing.BrokerProcess, lookup: httpx.Client, web: httpx.Client, topic: str
 ) -> None:
     """First at the lookup, then at each nsqd that had it; for one node alone with a tombstone before."""
     web.post(f"/channel/create?topic={topic}&channel=c1")
@@ -391,7 +393,9 @@ def test_what_nsqadmin_does_to_delete(
     assert len(lookup.get(f"/lookup?topic={topic}").json()["producers"]) == 1
 
 
-def test_the_lookup_forgets_what_other_nodes_said(broker: testing.Running, lookup: httpx.Client, topic: str) -> None:
+def test_the_lookup_forgets_what_other_nodes_said(
+    broker: testing.BrokerProcess, lookup: httpx.Client, topic: str
+) -> None:
     with node(broker) as one:
         one.sendall(b"  V1IDENTIFY\n" + sized(json.dumps(FACTS).encode()) + f"REGISTER {topic} 3 ch\n".encode())
         answers(one, 2)
@@ -408,7 +412,7 @@ def sized(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def node(broker: testing.Running) -> socket.socket:
+def node(broker: testing.BrokerProcess) -> socket.socket:
     host, _, port = broker.endpoints["nsqlookupd_tcp"].rpartition(":")
     return socket.create_connection((host, int(port)), 5)
 
@@ -425,7 +429,7 @@ def answers(connection: socket.socket, number: int) -> list[bytes]:
 FACTS = {"version": "0.3.7-HA.1", "tcp_port": 9, "http_port": 8, "broadcast_address": "10.9.8.7", "hostname": "other"}
 
 
-def test_other_nodes_register_and_leave(broker: testing.Running, lookup: httpx.Client, topic: str) -> None:
+def test_other_nodes_register_and_leave(broker: testing.BrokerProcess, lookup: httpx.Client, topic: str) -> None:
     with node(broker) as one:
         lines = f"REGISTER {topic} 3\nREGISTER {topic} 3 ch\nPING\nREGISTER {topic} 4\nUNREGISTER {topic} 4\n".encode()
         one.sendall(b"  V1IDENTIFY\n" + sized(json.dumps(FACTS).encode()) + lines)
@@ -474,7 +478,7 @@ def test_what_one_node_may_register_is_bounded() -> None:
         (b"  V1IDENTIFY\n" + sized(b"[" * 5000), b"E_BAD_BODY"),
     ],
 )
-def test_bad_nodes_are_told_and_closed(broker: testing.Running, data: bytes, error: bytes) -> None:
+def test_bad_nodes_are_told_and_closed(broker: testing.BrokerProcess, data: bytes, error: bytes) -> None:
     with node(broker) as one:
         one.sendall(data)
         assert answers(one, 1)[0].startswith(error)

@@ -23,7 +23,7 @@ Connect = Callable[..., NsqClient]
 
 
 @pytest.fixture
-def connect(broker: testing.Running) -> Iterator[Connect]:
+def connect(broker: testing.BrokerProcess) -> Iterator[Connect]:
     opened: list[NsqClient] = []
 
     def open_(**told: Any) -> NsqClient:
@@ -200,7 +200,7 @@ def test_partitions_order_and_where_to_begin(connect: Connect, topic: str) -> No
         assert [each.body[12:] for each in client.messages(len(bodies))] == bodies
 
 
-def test_ephemeral_topics_and_channels_go_with_their_readers(connect: Connect, broker: testing.Running) -> None:
+def test_ephemeral_topics_and_channels_go_with_their_readers(connect: Connect, broker: testing.BrokerProcess) -> None:
     client, publisher = connect(client_id="x"), connect()
     assert client.ask(b"SUB gone#ephemeral ch#ephemeral\n") == b"OK"
     client.send(b"RDY 5\n")
@@ -338,14 +338,14 @@ def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, 
         assert client.ask(pub("t", b"still here")) == b"OK"
 
 
-def resident_bytes(broker: testing.Running) -> int:
+def resident_bytes(broker: testing.BrokerProcess) -> int:
     """Memory of the broker that is not of files."""
     lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 
 def test_clients_that_never_read_cost_bounded_memory(
-    broker: testing.Running, connect: Connect, topic: str, full: bool
+    broker: testing.BrokerProcess, connect: Connect, topic: str, full: bool
 ) -> None:
     """Readers with credit for 40 MB each, in batches of 5 MB, and one who takes no answers, until sockets are full."""
 
@@ -377,7 +377,7 @@ BAD_FIN = b"FIN " + b"0" * 15 + b"9\n"
 
 @pytest.mark.parametrize("command", ["PUB", "FIN"])
 def test_a_subscriber_that_reads_no_answers_is_not_read_either(
-    broker: testing.Running, connect: Connect, topic: str, command: str
+    broker: testing.BrokerProcess, connect: Connect, topic: str, command: str
 ) -> None:
     """What it publishes is answered, and what it finishes wrongly is refused: neither may pile up."""
     client = reader(connect, topic, ready=0)
@@ -394,7 +394,7 @@ def test_a_subscriber_that_reads_no_answers_is_not_read_either(
 
 
 def test_a_flood_of_small_commands_lets_others_have_their_turn(
-    broker: testing.Running, connect: Connect, topic: str
+    broker: testing.BrokerProcess, connect: Connect, topic: str
 ) -> None:
     """A buffer that has grown to a megabyte is full of them, of which each is refused or only noted."""
     client, health = connect(), Health(broker)
@@ -452,7 +452,7 @@ def test_a_strangers_message_stays_with_its_reader(connect: Connect, topic: str)
     stranger.fin(again)
 
 
-def test_a_wrong_magic(connect: Connect, broker: testing.Running) -> None:
+def test_a_wrong_magic(connect: Connect, broker: testing.BrokerProcess) -> None:
     client = NsqClient.__new__(NsqClient)
     import socket
 
@@ -498,7 +498,7 @@ def test_a_client_that_reads_nothing_takes_no_memory_and_holds_up_nobody(connect
     assert len(silent.messages(48)) == 48
 
 
-def test_any_bytes_leave_the_broker_well(broker: testing.Running, connect: Connect, full: bool) -> None:
+def test_any_bytes_leave_the_broker_well(broker: testing.BrokerProcess, connect: Connect, full: bool) -> None:
     health = Health(broker)
     generator = random.Random(3)
     fin = b"SUB fuzz ch\nRDY 5\nFIN " + bytes(7) + b"\x01" + bytes(8) + b"\n"

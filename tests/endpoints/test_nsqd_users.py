@@ -10,12 +10,12 @@ from contextlib import suppress
 import pytest
 
 from lading.broker.core.rights import Right
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.nsq_client import NsqClient, mpub, pub, sized
 from tests.endpoints.test_http_users import client as http_client
 
-Started = tuple[Running, dict[str, str]]
+Started = tuple[BrokerProcess, dict[str, str]]
 RULES = [rule("ann", Right.WRITE, "orders"), rule("ann", Right.READ, "orders")]
 
 

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 import lading
 from lading.dialects.iggy_zero_copy.layout import NO_CHECKSUM
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.dialects.iggy_zero_copy import Header, indexed, message
 from tests.endpoints.current_frames import LOGIN, POLL, READ, REGISTER, SEND, poll, sent
@@ -28,20 +28,20 @@ _numbers = count(1)
 
 
 @pytest.fixture
-def stream(broker: Running) -> str:
+def stream(broker: BrokerProcess) -> str:
     name = f"origin{next(_numbers)}"
     Client(broker.endpoints["iggy_tcp"], "0.9.0").create(name)
     return name
 
 
-def send_zero_copy(broker: Running, stream: str, version: str, origin_us: int) -> None:
+def send_zero_copy(broker: BrokerProcess, stream: str, version: str, origin_us: int) -> None:
     client = Client(broker.endpoints["iggy_tcp"], version)
     bare = client.form._replace(checksum=NO_CHECKSUM)
     messages, _ = indexed([message(0, b"x", HEADERS, form=bare, origin_us=origin_us)])
     assert client.frames.ask(SEND_CLASSIC, client.body(stream, messages, 1)) == (0, b"")
 
 
-def poll_zero_copy(broker: Running, stream: str, version: str) -> list[int]:
+def poll_zero_copy(broker: BrokerProcess, stream: str, version: str) -> list[int]:
     """The origin times of all messages, read from where the releases have them."""
     client = Client(broker.endpoints["iggy_tcp"], version)
     body, at, found = client.poll(stream), _HEAD_BYTES, []
@@ -56,13 +56,13 @@ def place(stream: str) -> bytes:
     return b"".join(b"\x02" + bytes([len(name)]) + name.encode() for name in (stream, "topic"))
 
 
-def open_current(broker: Running) -> Talk:
+def open_current(broker: BrokerProcess) -> Talk:
     talk = Talk(broker.endpoints["iggy_tcp"])
     assert talk.ask(REGISTER, LOGIN)[0] == 0
     return talk
 
 
-def poll_current(broker: Running, stream: str) -> list[int]:
+def poll_current(broker: BrokerProcess, stream: str) -> list[int]:
     status, body = open_current(broker).ask(READ, poll(place(stream)), code=POLL)
     assert status == 0
     at, found = _HEAD_BYTES, []
@@ -77,7 +77,7 @@ def poll_current(broker: Running, stream: str) -> list[int]:
     return found
 
 
-def test_every_generation_with_the_field_gets_what_another_one_sent(broker: Running, stream: str) -> None:
+def test_every_generation_with_the_field_gets_what_another_one_sent(broker: BrokerProcess, stream: str) -> None:
     talk = open_current(broker)
     assert talk.ask(SEND, sent(place(stream), batch([frame(b"x")], origin_us=SENT_US)))[0] == 0
     for number, version in enumerate(FORMS, 1):
@@ -88,7 +88,7 @@ def test_every_generation_with_the_field_gets_what_another_one_sent(broker: Runn
         assert poll_zero_copy(broker, stream, version) == expected
 
 
-def test_a_kafka_client_that_passes_headers_on_keeps_it(broker: Running, stream: str) -> None:
+def test_a_kafka_client_that_passes_headers_on_keeps_it(broker: BrokerProcess, stream: str) -> None:
     send_zero_copy(broker, stream, "0.9.0", SENT_US)
     target = f"{stream}.copy"
     made = Client(broker.endpoints["iggy_tcp"], "0.9.0").frames
@@ -107,7 +107,7 @@ def test_a_kafka_client_that_passes_headers_on_keeps_it(broker: Running, stream:
             assert lading.read_arrow(url, target, columns=columns)["origin_timestamp"].to_pylist() == [SENT]
 
 
-def test_a_column_where_it_is_asked_for(broker: Running, stream: str) -> None:
+def test_a_column_where_it_is_asked_for(broker: BrokerProcess, stream: str) -> None:
     send_zero_copy(broker, stream, "0.8.0", SENT_US)
     with lading.Producer(broker.url) as producer:
         producer.send(f"{stream}.topic", b"of another protocol")

@@ -22,7 +22,7 @@ Connect = Callable[[], QuicFrames]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """With one topic."""
     with testing.broker() as running:
         client = QuicFrames(running.endpoints["iggy_quic"])
@@ -32,7 +32,7 @@ def broker() -> Iterator[testing.Running]:
 
 
 @pytest.fixture
-def connect(broker: testing.Running) -> Iterator[Connect]:
+def connect(broker: testing.BrokerProcess) -> Iterator[Connect]:
     """Opens connections, closed at the end."""
     opened: list[QuicFrames] = []
 
@@ -45,7 +45,7 @@ def connect(broker: testing.Running) -> Iterator[Connect]:
         client.close()
 
 
-def test_what_is_sent_over_quic_is_read_over_tcp(broker: testing.Running, connect: Connect) -> None:
+def test_what_is_sent_over_quic_is_read_over_tcp(broker: testing.BrokerProcess, connect: Connect) -> None:
     client = connect()
     for number in range(3):
         client.send_message(b"%d" % number)
@@ -116,7 +116,7 @@ def test_lost_and_doubled_datagrams_change_nothing(connect: Connect) -> None:
     assert sorted(client.poll(5), key=int) == [b"%d" % number for number in range(100)]
 
 
-def test_the_brokers_certificate_can_be_trusted(broker: testing.Running) -> None:
+def test_the_brokers_certificate_can_be_trusted(broker: testing.BrokerProcess) -> None:
     trusted = str(broker.data_dir / "certificate.pem")
     client = QuicFrames(broker.endpoints["iggy_quic"], verify_mode=ssl.CERT_REQUIRED, cafile=trusted)
     assert client.ask(PING) == (0, b"")
@@ -172,7 +172,7 @@ def test_listeners_have_certificates_of_their_own(tmp_path: Path) -> None:
         pass
 
 
-def test_two_brokers_do_not_share_a_port(broker: testing.Running) -> None:
+def test_two_brokers_do_not_share_a_port(broker: testing.BrokerProcess) -> None:
     with (
         pytest.raises(LocalError, match=r"endpoints\.iggy_quic\.address"),
         testing.broker(settings={"endpoints.iggy_quic.address": broker.endpoints["iggy_quic"]}),

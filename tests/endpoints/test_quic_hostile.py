@@ -27,7 +27,7 @@ Connect = Callable[[], QuicFrames]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """With small bounds and a topic."""
     settings = {
         "endpoints.iggy_quic.request_bytes_max": REQUEST_BYTES_MAX,
@@ -42,7 +42,7 @@ def broker() -> Iterator[testing.Running]:
 
 
 @pytest.fixture
-def connect(broker: testing.Running) -> Iterator[Connect]:
+def connect(broker: testing.BrokerProcess) -> Iterator[Connect]:
     """Opens connections, closed at the end, when a bystander has been served too."""
     bystander = QuicFrames(broker.endpoints["iggy_quic"])
     bystander.send_message(b"before", 100)
@@ -61,7 +61,7 @@ def connect(broker: testing.Running) -> Iterator[Connect]:
         client.close()
 
 
-def memory_bytes(broker: testing.Running) -> int:
+def memory_bytes(broker: testing.BrokerProcess) -> int:
     """What the broker has in memory."""
     with open(f"/proc/{broker.pid}/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -128,7 +128,7 @@ def test_a_client_that_moves_stays_the_same_client(connect: Connect) -> None:
     assert client.poll(4) == [b"0", b"1", b"2"]
 
 
-def test_ten_thousand_streams(broker: testing.Running, connect: Connect) -> None:
+def test_ten_thousand_streams(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     client = connect()
     streams = [client.send(frame(PING)[:-1], end=False) for _ in range(10_000)]
@@ -162,7 +162,7 @@ def test_streams_of_one_direction_end_the_connection(connect: Connect) -> None:
         client.run_until(lambda: False)
 
 
-def test_a_byte_far_ahead_takes_no_memory(broker: testing.Running, connect: Connect) -> None:
+def test_a_byte_far_ahead_takes_no_memory(broker: testing.BrokerProcess, connect: Connect) -> None:
     """aioquic by itself would take what lies before it, and double the window each time."""
     before = memory_bytes(broker)
     client = connect()
@@ -184,7 +184,7 @@ def test_a_byte_far_ahead_takes_no_memory(broker: testing.Running, connect: Conn
     assert memory_bytes(broker) < before + GROWTH_BYTES_MAX
 
 
-def test_half_requests_do_not_use_up_memory(broker: testing.Running, connect: Connect) -> None:
+def test_half_requests_do_not_use_up_memory(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     clients = [connect() for _ in range(3)]
     for client in clients:
@@ -210,7 +210,7 @@ def test_half_requests_do_not_use_up_memory(broker: testing.Running, connect: Co
             assert time.monotonic() < until_s
 
 
-def test_a_peer_that_stops_reading(broker: testing.Running, connect: Connect) -> None:
+def test_a_peer_that_stops_reading(broker: testing.BrokerProcess, connect: Connect) -> None:
     client, other = connect(), connect()
     for _ in range(4):
         other.send_message(b"x" * (1 << 20), 7)
@@ -226,7 +226,7 @@ def test_a_peer_that_stops_reading(broker: testing.Running, connect: Connect) ->
     assert memory_bytes(broker) < before + GROWTH_BYTES_MAX, "a hundred answers would be 400 MiB"
 
 
-def test_packets_of_dead_connections(broker: testing.Running, connect: Connect) -> None:
+def test_packets_of_dead_connections(broker: testing.BrokerProcess, connect: Connect) -> None:
     kept: list[bytes] = []
     client = connect()
     plain = client.socket
@@ -249,7 +249,7 @@ def test_packets_of_dead_connections(broker: testing.Running, connect: Connect) 
     assert connect().poll(8) == [b"once"]
 
 
-def test_other_versions_are_told_which_there_are(broker: testing.Running, connect: Connect) -> None:
+def test_other_versions_are_told_which_there_are(broker: testing.BrokerProcess, connect: Connect) -> None:
     host, _, port = broker.endpoints["iggy_quic"].rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as raw:
         raw.settimeout(10)
@@ -269,7 +269,7 @@ def test_other_versions_are_told_which_there_are(broker: testing.Running, connec
             raw.recv(2000)
 
 
-def test_a_megabyte_of_garbage(broker: testing.Running, connect: Connect) -> None:
+def test_a_megabyte_of_garbage(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     client = connect()
     chance = random.Random(3)
@@ -310,7 +310,7 @@ def test_damaged_datagrams_of_a_connection(connect: Connect) -> None:
     assert client.poll(9) == [b"%d" % number for number in range(50)]
 
 
-def test_made_up_addresses_do_not_keep_clients_out(broker: testing.Running, connect: Connect) -> None:
+def test_made_up_addresses_do_not_keep_clients_out(broker: testing.BrokerProcess, connect: Connect) -> None:
     before = memory_bytes(broker)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as raw:
         for _ in range(500):
@@ -327,7 +327,7 @@ def test_made_up_addresses_do_not_keep_clients_out(broker: testing.Running, conn
     assert memory_bytes(broker) < before + GROWTH_BYTES_MAX
 
 
-def test_silent_handshakes_end(broker: testing.Running, connect: Connect) -> None:
+def test_silent_handshakes_end(broker: testing.BrokerProcess, connect: Connect) -> None:
     half = QuicFrames(broker.endpoints["iggy_quic"], connect=False)
     half.quic.connect(half.address, now=time.monotonic())
     half.flush()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames
 from tests.endpoints.identity import broker_with_users
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
@@ -19,7 +19,7 @@ from tests.endpoints.test_http_users import client as http_client
 from tests.endpoints.test_iggy_releases import named, short
 from tests.endpoints.test_kafka_users import log_in
 
-Started = tuple[Running, httpx.Client]
+Started = tuple[BrokerProcess, httpx.Client]
 TOPIC: Final = "orders"
 WAIT_MS: Final = 20_000
 SHORT_DAYS: Final = 1.0 / 86_400

@@ -23,7 +23,7 @@ from lading.endpoints.http_shared.states import StateRequests, StatesDocument
 from lading.metrics import Metrics
 from lading.model.errors import Refusal
 from lading.settings import Settings
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.lading.transport import LadingTransport
 from tests.broker.room import NOW, fill, opened, topic_of
 from tests.endpoints.frames import Frames, payloads, poll
@@ -32,19 +32,19 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
-def http(broker: Running) -> Iterator[httpx.Client]:
+def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"http://{broker.endpoints['admin']}", timeout=30) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def transport(broker: Running) -> Iterator[LadingTransport]:
+def transport(broker: BrokerProcess) -> Iterator[LadingTransport]:
     opened = LadingTransport(broker.url)
     yield opened
     opened.close()
 
 
-def send(broker: Running, topic: str, delays: range, *, partitions: int = 1, **settings: Any) -> str:
+def send(broker: BrokerProcess, topic: str, delays: range, *, partitions: int = 1, **settings: Any) -> str:
     """A topic with messages whose header ``delay`` counts up, in turn over its partitions."""
     transport = LadingTransport(broker.url)
     transport.create_topic(topic, partitions, settings)
@@ -72,7 +72,7 @@ def waited(found: Callable[[], Any], wanted: Any, seconds: float = 10) -> Any:
     return got
 
 
-def test_a_filter_sets_states_in_a_partition(http: httpx.Client, broker: Running, name: str) -> None:
+def test_a_filter_sets_states_in_a_partition(http: httpx.Client, broker: BrokerProcess, name: str) -> None:
     path = send(broker, name, range(100))
     ask: dict[str, Any] = {"where": "delay >= 90 OR delay = 3", "state": "poisoned"}
     assert http.put(f"{path}/0/states", json=ask | {"dry_run": True}).json() == {
@@ -94,7 +94,7 @@ def test_a_filter_sets_states_in_a_partition(http: httpx.Client, broker: Running
 
 
 def test_a_filter_sets_states_in_a_topic(
-    http: httpx.Client, broker: Running, transport: LadingTransport, name: str
+    http: httpx.Client, broker: BrokerProcess, transport: LadingTransport, name: str
 ) -> None:
     path = send(broker, name, range(60), partitions=3)
     done = http.put(f"{path}/states", json={"where": "delay < 20", "state": "unavailable"}).json()
@@ -125,7 +125,7 @@ def test_a_filter_sets_states_in_a_topic(
     ],
 )
 def test_requests_that_cannot_be(
-    http: httpx.Client, broker: Running, name: str, document: dict[str, Any], reason: str
+    http: httpx.Client, broker: BrokerProcess, name: str, document: dict[str, Any], reason: str
 ) -> None:
     path = send(broker, name, range(3))
     answer = http.put(f"{path}/0/states", json=document)
@@ -133,7 +133,7 @@ def test_requests_that_cannot_be(
     assert http.get(f"{path}/0/states").json() == []
 
 
-def test_a_topic_takes_only_filters_and_partitions_it_has(http: httpx.Client, broker: Running, name: str) -> None:
+def test_a_topic_takes_only_filters_and_partitions_it_has(http: httpx.Client, broker: BrokerProcess, name: str) -> None:
     path = send(broker, name, range(3))
     assert http.put(f"{path}/states", json={"state": "poisoned"}).status_code == 400
     ask = {"where": "delay > 0", "state": "poisoned", "ranges": {"4": [0, 1]}}
@@ -141,7 +141,7 @@ def test_a_topic_takes_only_filters_and_partitions_it_has(http: httpx.Client, br
     assert http.put(f"{path}x/states", json={"where": "delay > 0", "state": "poisoned"}).status_code == 404
 
 
-def test_iggy_http_takes_filters_too(broker: Running, name: str) -> None:
+def test_iggy_http_takes_filters_too(broker: BrokerProcess, name: str) -> None:
     send(broker, name, range(10))
     http = httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}")
     states = f"/streams/default/topics/{name}/partitions/1/states"
@@ -152,7 +152,7 @@ def test_iggy_http_takes_filters_too(broker: Running, name: str) -> None:
 
 
 def test_only_available_messages_everywhere(
-    http: httpx.Client, broker: Running, transport: LadingTransport, name: str
+    http: httpx.Client, broker: BrokerProcess, transport: LadingTransport, name: str
 ) -> None:
     path = send(broker, name, range(6))
     set_state(transport, name, "poisoned", where="delay IN (1, 2, 5)")
@@ -182,7 +182,7 @@ def test_only_available_messages_everywhere(
 
 
 def test_poisoned_messages_are_copied_to_the_dead_letter_topic(
-    http: httpx.Client, broker: Running, transport: LadingTransport, name: str
+    http: httpx.Client, broker: BrokerProcess, transport: LadingTransport, name: str
 ) -> None:
     send(broker, name, range(20), partitions=2, dead_letter_topic=f"{name}-dead")
     done = set_state(transport, name, State.POISONED, where="delay >= 15", reason="no such delay")
@@ -207,7 +207,7 @@ def test_poisoned_messages_are_copied_to_the_dead_letter_topic(
     assert figures["lading_broker_states_set"] >= 6
 
 
-def test_settings_of_a_topic(http: httpx.Client, broker: Running, name: str) -> None:
+def test_settings_of_a_topic(http: httpx.Client, broker: BrokerProcess, name: str) -> None:
     path = send(broker, name, range(1), retention_age_us=5_000_000_000)
     changed = http.put(f"{path}/settings", json={"dead_letter_topic": "dead", "retention_age_us": None})
     assert changed.json()["settings"] == http.get(path).json()["settings"] == {"dead_letter_topic": "dead"}

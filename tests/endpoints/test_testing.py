@@ -62,7 +62,7 @@ def test_a_broker_ends_with_a_test_run_that_is_killed() -> None:
 
 
 def test_a_broker_that_hangs_is_told_and_killed() -> None:
-    running: list[testing.Running] = []
+    running: list[testing.BrokerProcess] = []
     with pytest.raises(LocalError, match="did not react to SIGTERM") as told, testing.broker() as broker:
         running.append(broker)
         os.kill(broker.pid, signal.SIGSTOP)
@@ -96,7 +96,7 @@ serve.run(load(sets=sys.argv[2:]).settings, output="json")
 """``lading serve`` that hangs at SIGUSR1, or at the end of its stop."""
 
 
-def hanging(home: Path, when: str) -> testing.Running:
+def hanging(home: Path, when: str) -> testing.BrokerProcess:
     """A broker that hangs, started as ``testing.start`` does."""
     settings = [f"data={home / 'data'}", f"broker.stall_timeout_ms={testing.HANG_S * 1_000:.0f}"]
     settings += [f"endpoints.{name}.enabled=false" for name in EndpointSettings.model_fields]
@@ -106,7 +106,7 @@ def hanging(home: Path, when: str) -> testing.Running:
             [sys.executable, "-c", HANGING, when, *settings], stdout=subprocess.PIPE, stderr=stderr
         )
     assert process.stdout is not None and process.stdout.readline()
-    return testing.Running(process, {}, home / "data", time.monotonic() - began, home / "stderr.log")
+    return testing.BrokerProcess(process, {}, home / "data", time.monotonic() - began, home / "stderr.log")
 
 
 def require_told(told: LocalError, why: str) -> None:
@@ -142,7 +142,7 @@ def test_a_broker_that_hangs_under_a_test_ends_by_itself_and_is_told(tmp_path: P
 
 
 def test_brokers_of_tests_have_a_watchdog_with_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    def arguments(broker: testing.Running) -> bytes:
+    def arguments(broker: testing.BrokerProcess) -> bytes:
         return Path(f"/proc/{broker.pid}/cmdline").read_bytes()
 
     # a fork has the arguments of what it was forked from

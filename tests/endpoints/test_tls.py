@@ -25,7 +25,7 @@ SEND, POLL, PING = 101, 100, 1
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """Plain beside encrypted, with the broker's own certificate; one topic."""
     with testing.broker(settings=OWN | {"connections.first_request_timeout_ms": 1_000}) as running:
         frames = Frames(running.endpoints["iggy_tcp"])
@@ -35,12 +35,14 @@ def broker() -> Iterator[testing.Running]:
         yield running
 
 
-def trusting(broker: testing.Running) -> ssl.SSLContext:
+def trusting(broker: testing.BrokerProcess) -> ssl.SSLContext:
     """What a client has that was told to trust this broker."""
     return ssl.create_default_context(cafile=broker.data_dir / "certificate.pem")
 
 
-def connect(broker: testing.Running, context: ssl.SSLContext | None = None, name: str = "iggy_tcp.secure") -> Frames:
+def connect(
+    broker: testing.BrokerProcess, context: ssl.SSLContext | None = None, name: str = "iggy_tcp.secure"
+) -> Frames:
     frames = Frames(broker.endpoints[name])
     wrapped = (context or trusting(broker)).wrap_socket(
         frames.socket, server_hostname="localhost", suppress_ragged_eofs=False
@@ -49,7 +51,7 @@ def connect(broker: testing.Running, context: ssl.SSLContext | None = None, name
     return frames
 
 
-def test_frames_are_the_same_encrypted_and_plain(broker: testing.Running) -> None:
+def test_frames_are_the_same_encrypted_and_plain(broker: testing.BrokerProcess) -> None:
     secure, plain = connect(broker), Frames(broker.endpoints["iggy_tcp"])
     assert isinstance(secure.socket, ssl.SSLSocket)
     assert secure.socket.version() == "TLSv1.3"
@@ -60,7 +62,7 @@ def test_frames_are_the_same_encrypted_and_plain(broker: testing.Running) -> Non
     plain.close()
 
 
-def test_requests_in_records_of_one_byte_and_many_in_one_record(broker: testing.Running) -> None:
+def test_requests_in_records_of_one_byte_and_many_in_one_record(broker: testing.BrokerProcess) -> None:
     frames = connect(broker)
     ping = HEAD.pack(4, PING)
     for byte in ping * 2:
@@ -70,7 +72,7 @@ def test_requests_in_records_of_one_byte_and_many_in_one_record(broker: testing.
     frames.close()
 
 
-def test_long_messages_both_ways(broker: testing.Running) -> None:
+def test_long_messages_both_ways(broker: testing.BrokerProcess) -> None:
     frames = connect(broker)
     large = bytes(range(256)) * (9 << 12)
     assert frames.ask(SEND, TOPIC + to_partition(2) + message(large)) == (0, b"")
@@ -78,7 +80,7 @@ def test_long_messages_both_ways(broker: testing.Running) -> None:
     frames.close()
 
 
-def test_responses_that_nobody_reads_wait(broker: testing.Running) -> None:
+def test_responses_that_nobody_reads_wait(broker: testing.BrokerProcess) -> None:
     frames = connect(broker)
     body = b"x" * (1 << 20)
     for _ in range(4):
@@ -94,7 +96,7 @@ def test_responses_that_nobody_reads_wait(broker: testing.Running) -> None:
     other.close()
 
 
-def test_a_plain_client_is_closed_and_the_log_says_why(broker: testing.Running) -> None:
+def test_a_plain_client_is_closed_and_the_log_says_why(broker: testing.BrokerProcess) -> None:
     frames = Frames(broker.endpoints["iggy_tcp.secure"])
     frames.send(PING, b"x" * 100)
     # an alert may come before the end
@@ -112,7 +114,7 @@ def test_a_plain_client_is_closed_and_the_log_says_why(broker: testing.Running) 
     assert "iggy_tcp.secure 127.0.0.1:" in log
 
 
-def test_what_is_no_record_ends_an_open_connection(broker: testing.Running) -> None:
+def test_what_is_no_record_ends_an_open_connection(broker: testing.BrokerProcess) -> None:
     frames = connect(broker)
     assert frames.ask(PING) == (0, b"")
     raw = frames.socket.detach()
@@ -128,7 +130,7 @@ def test_what_is_no_record_ends_an_open_connection(broker: testing.Running) -> N
     other.close()
 
 
-def test_half_handshakes_are_closed_and_keep_nobody_out(broker: testing.Running) -> None:
+def test_half_handshakes_are_closed_and_keep_nobody_out(broker: testing.BrokerProcess) -> None:
     host, _, port = broker.endpoints["iggy_tcp.secure"].rpartition(":")
     hello = b"\x16\x03\x01\x02\x00\x01"
     silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(300)]

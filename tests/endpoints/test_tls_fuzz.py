@@ -35,7 +35,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[testing.Running]:
+def broker(authority: Authority) -> Iterator[testing.BrokerProcess]:
     certificate = authority.sign("server")
     settings: dict[str, Any] = {"connections.first_request_timeout_ms": 1_000}
     for name in NAMES:
@@ -100,7 +100,7 @@ class Fuzzer:
 
 @pytest.mark.timeout(1_200)
 def test_bytes_that_are_nearly_tls_leave_nothing_behind(
-    broker: testing.Running, authority: Authority, full: bool
+    broker: testing.BrokerProcess, authority: Authority, full: bool
 ) -> None:
     context = ssl.create_default_context(cafile=authority.file)
     fuzzer = Fuzzer(context)

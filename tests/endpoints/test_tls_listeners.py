@@ -33,7 +33,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[testing.Running]:
+def broker(authority: Authority) -> Iterator[testing.BrokerProcess]:
     """Everything that can be encrypted is, with one certificate; Kafka on a listener beside the plain one."""
     certificate = authority.sign("server")
     settings: dict[str, Any] = {"connections.first_request_timeout_ms": 1_000}
@@ -53,16 +53,16 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=authority.file)
 
 
-def place(broker: testing.Running, name: str) -> tuple[str, int]:
+def place(broker: testing.BrokerProcess, name: str) -> tuple[str, int]:
     host, _, port = broker.endpoints[name].rpartition(":")
     return host, int(port)
 
 
-def open_tls(broker: testing.Running, name: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+def open_tls(broker: testing.BrokerProcess, name: str, context: ssl.SSLContext) -> ssl.SSLSocket:
     return context.wrap_socket(socket.create_connection(place(broker, name), 10), server_hostname="localhost")
 
 
-def wait_for_line(broker: testing.Running, pattern: str) -> str:
+def wait_for_line(broker: testing.BrokerProcess, pattern: str) -> str:
     """A thread of its own writes the log."""
     until_s = time.monotonic() + 10
     while not (found := re.search(pattern, log := broker.log_file.read_text())):
@@ -84,7 +84,7 @@ def read_all(opened: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("name", HTTP)
 def test_https_answers_many_requests_on_a_connection(
-    broker: testing.Running, trusting: ssl.SSLContext, name: str
+    broker: testing.BrokerProcess, trusting: ssl.SSLContext, name: str
 ) -> None:
     with httpx.Client(verify=trusting, base_url=f"https://{broker.endpoints[name]}") as client:
         assert [client.get(PATHS[name]).status_code for _ in range(3)] == [200] * 3
@@ -95,7 +95,7 @@ def test_https_answers_many_requests_on_a_connection(
         assert client.get(PATHS[name], headers={"origin": origin.replace("https", "http")}).status_code == 403
 
 
-def test_long_bodies_over_https(broker: testing.Running, trusting: ssl.SSLContext) -> None:
+def test_long_bodies_over_https(broker: testing.BrokerProcess, trusting: ssl.SSLContext) -> None:
     body = bytes(range(256)) * (1 << 11)
     with httpx.Client(verify=trusting, base_url=f"https://{broker.endpoints['nsqd_http']}") as client:
         assert client.post("/mpub?topic=long&binary=true", content=_multi([body] * 8)).status_code == 200
@@ -108,7 +108,7 @@ def _multi(bodies: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_plain_http_on_a_port_of_https_is_told_so(broker: testing.Running, name: str) -> None:
+def test_plain_http_on_a_port_of_https_is_told_so(broker: testing.BrokerProcess, name: str) -> None:
     with socket.create_connection(place(broker, name), 10) as plain:
         plain.sendall(f"GET {PATHS[name]} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         answer = read_all(plain)
@@ -117,7 +117,7 @@ def test_plain_http_on_a_port_of_https_is_told_so(broker: testing.Running, name:
     wait_for_line(broker, rf"{name} 127\.0\.0\.1:\d+ closing the connection: TLS failed: http request; a plain client")
 
 
-def test_confluent_kafka_over_ssl_beside_plain(broker: testing.Running, authority: Authority) -> None:
+def test_confluent_kafka_over_ssl_beside_plain(broker: testing.BrokerProcess, authority: Authority) -> None:
     secure = {"bootstrap.servers": broker.endpoints["kafka.secure"], "security.protocol": "SSL"}
     secure |= {"ssl.ca.location": str(authority.file)}
     producer = confluent_kafka.Producer(secure)
@@ -134,7 +134,7 @@ def test_confluent_kafka_over_ssl_beside_plain(broker: testing.Running, authorit
         assert found[0].headers() == [("a", b"1"), ("a", None)]
 
 
-def test_aiokafka_over_ssl(broker: testing.Running, trusting: ssl.SSLContext) -> None:
+def test_aiokafka_over_ssl(broker: testing.BrokerProcess, trusting: ssl.SSLContext) -> None:
     async def send_and_read() -> bytes:
         options: dict[str, Any] = {"security_protocol": "SSL", "ssl_context": trusting}
         options["bootstrap_servers"] = broker.endpoints["kafka.secure"]
@@ -146,7 +146,7 @@ def test_aiokafka_over_ssl(broker: testing.Running, trusting: ssl.SSLContext) ->
     assert asyncio.run(send_and_read()) == b"hidden"
 
 
-def test_nsq_changes_to_tls_by_identify(broker: testing.Running, trusting: ssl.SSLContext) -> None:
+def test_nsq_changes_to_tls_by_identify(broker: testing.BrokerProcess, trusting: ssl.SSLContext) -> None:
     client = NsqClient(broker.endpoints["nsqd_tcp"], tls_v1=True)
     assert client.identity["tls_v1"] is True
     client.start_tls(trusting)
@@ -162,7 +162,7 @@ def test_nsq_changes_to_tls_by_identify(broker: testing.Running, trusting: ssl.S
     client.close()
 
 
-def test_nsq_takes_tls_from_the_first_byte(broker: testing.Running, trusting: ssl.SSLContext) -> None:
+def test_nsq_takes_tls_from_the_first_byte(broker: testing.BrokerProcess, trusting: ssl.SSLContext) -> None:
     client = NsqClient(broker.endpoints["nsqd_tcp"], context=trusting, tls_v1=True)
     assert client.identity["tls_v1"] is False, "it is encrypted already"
     assert client.ask(pub("first", b"x")) == b"OK"
@@ -174,7 +174,7 @@ def test_nsq_takes_tls_from_the_first_byte(broker: testing.Running, trusting: ss
 )
 @pytest.mark.parametrize("told", [{}, {"client_id": "plain"}])
 def test_nsq_clients_that_stay_plain_are_refused(
-    broker: testing.Running, trusting: ssl.SSLContext, command: bytes, told: dict[str, Any]
+    broker: testing.BrokerProcess, trusting: ssl.SSLContext, command: bytes, told: dict[str, Any]
 ) -> None:
     # a line that somebody else has sent, whose meaning is known
     other = NsqClient(broker.endpoints["nsqd_tcp"], context=trusting)
@@ -187,7 +187,7 @@ def test_nsq_clients_that_stay_plain_are_refused(
     client.close()
 
 
-def test_a_hello_right_behind_identify_is_taken(broker: testing.Running, trusting: ssl.SSLContext) -> None:
+def test_a_hello_right_behind_identify_is_taken(broker: testing.BrokerProcess, trusting: ssl.SSLContext) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -210,7 +210,7 @@ def test_a_hello_right_behind_identify_is_taken(broker: testing.Running, trustin
 
 
 def test_nsqlookupd_wants_a_certificate_of_nodes(
-    broker: testing.Running, trusting: ssl.SSLContext, authority: Authority
+    broker: testing.BrokerProcess, trusting: ssl.SSLContext, authority: Authority
 ) -> None:
     shown = ssl.create_default_context(cafile=authority.file)
     shown.load_cert_chain(authority.sign("node"))
@@ -225,7 +225,7 @@ def test_nsqlookupd_wants_a_certificate_of_nodes(
 
 
 def test_optional_certificates_may_be_missing_but_not_wrong(
-    broker: testing.Running, trusting: ssl.SSLContext, authority: Authority, tmp_path: Path
+    broker: testing.BrokerProcess, trusting: ssl.SSLContext, authority: Authority, tmp_path: Path
 ) -> None:
     url = f"https://{broker.endpoints['nsqlookupd_http']}/ping"
     shown, wrong = ssl.create_default_context(cafile=authority.file), ssl.create_default_context(cafile=authority.file)
@@ -238,7 +238,7 @@ def test_optional_certificates_may_be_missing_but_not_wrong(
     wait_for_line(broker, r"nsqlookupd_http .*certificate verify failed: .*; the client's certificate is not one")
 
 
-def test_clients_that_do_not_trust_the_certificate_are_told_of(broker: testing.Running) -> None:
+def test_clients_that_do_not_trust_the_certificate_are_told_of(broker: testing.BrokerProcess) -> None:
     for name in ("admin", "kafka.secure", "nsqd_tcp"):
         with pytest.raises(ssl.SSLCertVerificationError):
             open_tls(broker, name, ssl.create_default_context())
@@ -247,7 +247,7 @@ def test_clients_that_do_not_trust_the_certificate_are_told_of(broker: testing.R
         )
 
 
-def test_old_versions_of_tls_are_refused(broker: testing.Running) -> None:
+def test_old_versions_of_tls_are_refused(broker: testing.BrokerProcess) -> None:
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.set_ciphers("ALL:@SECLEVEL=0")
@@ -259,7 +259,7 @@ def test_old_versions_of_tls_are_refused(broker: testing.Running) -> None:
 
 
 def test_half_handshakes_are_closed_in_time_and_keep_nobody_out(
-    broker: testing.Running, trusting: ssl.SSLContext
+    broker: testing.BrokerProcess, trusting: ssl.SSLContext
 ) -> None:
     hello = b"\x16\x03\x01\x02\x00\x01"
     silent = [socket.create_connection(place(broker, name), 10) for name in ENCRYPTED for _ in range(150)]
@@ -274,7 +274,9 @@ def test_half_handshakes_are_closed_in_time_and_keep_nobody_out(
     assert httpx.get(f"https://{broker.endpoints['admin']}/health", verify=trusting).status_code == 200
 
 
-def test_what_is_no_record_ends_an_open_https_connection(broker: testing.Running, trusting: ssl.SSLContext) -> None:
+def test_what_is_no_record_ends_an_open_https_connection(
+    broker: testing.BrokerProcess, trusting: ssl.SSLContext
+) -> None:
     opened = open_tls(broker, "admin", trusting)
     opened.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert opened.recv(12) == b"HTTP/1.1 200"
@@ -284,5 +286,5 @@ def test_what_is_no_record_ends_an_open_https_connection(broker: testing.Running
         assert read_all(plain)
 
 
-def test_no_failure_leaves_a_stack_in_the_log(broker: testing.Running) -> None:
+def test_no_failure_leaves_a_stack_in_the_log(broker: testing.BrokerProcess) -> None:
     assert "Traceback" not in broker.log_file.read_text()

@@ -28,7 +28,7 @@ KEYS = ("endpoints.iggy_tcp", "endpoints.kafka", "endpoints.admin", "endpoints.n
 QUIC = "endpoints.iggy_quic"
 
 
-def shown_by(broker: testing.Running, name: str) -> str:
+def shown_by(broker: testing.BrokerProcess, name: str) -> str:
     """The name in the certificate of a new connection."""
     host, _, port = broker.endpoints[name].rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

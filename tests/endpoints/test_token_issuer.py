@@ -24,7 +24,7 @@ from lading.broker.core.rights import Right
 from lading.endpoints.base.token_issuer import KEYS_AGE_S, RETRY_S, TokenIssuer
 from lading.model.errors import LocalError, Reason, Refusal
 from lading.settings import OAuthSettings
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.identity import broker_with_users, rule
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce
 from tests.endpoints.nsq_client import NsqClient, sized
@@ -193,7 +193,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     path = tmp_path_factory.mktemp("oauth")
     (path / "jwks.json").write_bytes(jwks("first"))
     settings = {
@@ -216,7 +216,7 @@ def bear(kafka: KafkaFrames, token: str, head: str = "n,,") -> Any:
     return kafka.ask("SaslAuthenticate", 2, auth_bytes=f"{head}\x01auth=Bearer {token}\x01\x01".encode())
 
 
-def test_kafka_refuses_in_two_steps(running: Running) -> None:
+def test_kafka_refuses_in_two_steps(running: BrokerProcess) -> None:
     """RFC 7628 section 3.2.3: the status, an answer of the client, then the failure of the login."""
     for token in (current(key=KEYS["strange"]), current(exp=1), signed(key="", algorithm="none"), "x"):
         kafka = KafkaFrames(running.endpoints["kafka"])
@@ -231,7 +231,7 @@ def test_kafka_refuses_in_two_steps(running: Running) -> None:
         assert bear(kafka, current(), head).error_code == 58
 
 
-def test_a_login_is_made_again_before_it_ends(running: Running) -> None:
+def test_a_login_is_made_again_before_it_ends(running: BrokerProcess) -> None:
     kafka = KafkaFrames(running.endpoints["kafka"])
     answer = bear(kafka, current(exp=int(time.time()) + 2), "n,a=dora,")
     assert answer.error_code == 0 and 0 < answer.session_lifetime_ms <= 2_000
@@ -245,7 +245,7 @@ def test_a_login_is_made_again_before_it_ends(running: Running) -> None:
     assert kafka.closed()
 
 
-def test_what_takes_a_token_takes_one_of_the_issuer(running: Running) -> None:
+def test_what_takes_a_token_takes_one_of_the_issuer(running: BrokerProcess) -> None:
     token = current()
     assert http_client(running, bearer=token).get("/topics").json()[0]["name"] == "orders"
     assert http_client(running, bearer=current(exp=1)).get("/topics").status_code == 401
@@ -259,7 +259,7 @@ def test_what_takes_a_token_takes_one_of_the_issuer(running: Running) -> None:
     assert answer.partition_responses[0].error_code == 0
 
 
-def test_confluent_kafka(running: Running) -> None:
+def test_confluent_kafka(running: BrokerProcess) -> None:
     def configured(token: str) -> dict[str, Any]:
         return {
             "bootstrap.servers": running.endpoints["kafka"], "security.protocol": "SASL_PLAINTEXT",
@@ -281,7 +281,7 @@ def test_confluent_kafka(running: Running) -> None:
     assert "_AUTHENTICATION" in errors
 
 
-def test_aiokafka(running: Running) -> None:
+def test_aiokafka(running: BrokerProcess) -> None:
     class Provider(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return current()

@@ -35,7 +35,7 @@ Connect = Callable[[], RawWebSocket]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """With small bounds, a topic, and a listener with TLS."""
     settings = {
         "endpoints.iggy_websocket.request_bytes_max": REQUEST_BYTES_MAX,
@@ -53,7 +53,7 @@ def broker() -> Iterator[testing.Running]:
 
 
 @pytest.fixture
-def connect(broker: testing.Running) -> Iterator[Connect]:
+def connect(broker: testing.BrokerProcess) -> Iterator[Connect]:
     """Opens connections, closed at the end, when a bystander has been served too."""
     bystander = WebSocketFrames(broker.endpoints["iggy_websocket"])
     opened: list[RawWebSocket] = []
@@ -69,7 +69,7 @@ def connect(broker: testing.Running) -> Iterator[Connect]:
         each.close()
 
 
-def test_messages_are_the_frames_of_tcp(broker: testing.Running) -> None:
+def test_messages_are_the_frames_of_tcp(broker: testing.BrokerProcess) -> None:
     client, tcp = WebSocketFrames(broker.endpoints["iggy_websocket"]), Frames(broker.endpoints["iggy_tcp"])
     assert client.ask(SEND, TOPIC + to_partition(1) + message(b"over ws")) == (0, b"")
     assert payloads(tcp.ask(POLL, poll(TOPIC))[1]) == payloads(client.ask(POLL, poll(TOPIC))[1]) == [b"over ws"]
@@ -80,7 +80,7 @@ def test_messages_are_the_frames_of_tcp(broker: testing.Running) -> None:
     tcp.close()
 
 
-def test_many_requests_have_a_message_each(broker: testing.Running) -> None:
+def test_many_requests_have_a_message_each(broker: testing.BrokerProcess) -> None:
     client = WebSocketFrames(broker.endpoints["iggy_websocket"])
     for number in range(300):
         client.send(SEND, TOPIC + to_partition(2) + message(b"%d" % number))
@@ -89,7 +89,7 @@ def test_many_requests_have_a_message_each(broker: testing.Running) -> None:
     client.close()
 
 
-def test_long_messages_both_ways(broker: testing.Running) -> None:
+def test_long_messages_both_ways(broker: testing.BrokerProcess) -> None:
     client = WebSocketFrames(broker.endpoints["iggy_websocket"])
     head = TOPIC + to_partition(3)
     fits = b"x" * (REQUEST_BYTES_MAX - HEAD.size - len(head) - len(message(b"")))
@@ -99,7 +99,7 @@ def test_long_messages_both_ways(broker: testing.Running) -> None:
     client.close()
 
 
-def test_encrypted(broker: testing.Running) -> None:
+def test_encrypted(broker: testing.BrokerProcess) -> None:
     context = ssl.create_default_context(cafile=broker.data_dir / "certificate.pem")
     address = broker.endpoints["iggy_websocket.secure"]
     client = WebSocketFrames(address, "wss", ssl=context, server_hostname="localhost")
@@ -190,7 +190,7 @@ def test_a_client_that_says_goodbye_is_answered_first(connect: Connect) -> None:
     assert raw.close_code() == 1000
 
 
-def test_what_is_no_handshake_is_refused(broker: testing.Running) -> None:
+def test_what_is_no_handshake_is_refused(broker: testing.BrokerProcess) -> None:
     address = broker.endpoints["iggy_websocket"]
     for lines, status in [
         ("GET / HTTP/1.1\r\nHost: localhost\r\n", b" 426 "),
@@ -213,7 +213,7 @@ def test_what_is_no_handshake_is_refused(broker: testing.Running) -> None:
     assert "a TLS hello came to a plain port" in broker.log_file.read_text()
 
 
-def test_pages_of_named_origins_may_connect(broker: testing.Running) -> None:
+def test_pages_of_named_origins_may_connect(broker: testing.BrokerProcess) -> None:
     address = broker.endpoints["iggy_websocket"]
     client = WebSocketFrames(address, origin="https://console.example")
     assert client.ask(IGGY_PING) == (0, b"")
@@ -222,7 +222,7 @@ def test_pages_of_named_origins_may_connect(broker: testing.Running) -> None:
         WebSocketFrames(address, origin="https://evil.example")
 
 
-def test_half_handshakes_and_half_frames_are_timed(broker: testing.Running, connect: Connect) -> None:
+def test_half_handshakes_and_half_frames_are_timed(broker: testing.BrokerProcess, connect: Connect) -> None:
     half = [RawWebSocket(broker.endpoints["iggy_websocket"], None) for _ in range(50)]
     for each in half:
         each.socket.sendall(HANDSHAKE[:60].encode())
@@ -234,7 +234,7 @@ def test_half_handshakes_and_half_frames_are_timed(broker: testing.Running, conn
         each.close()
 
 
-def test_who_reads_no_responses_is_asked_no_more(broker: testing.Running, connect: Connect) -> None:
+def test_who_reads_no_responses_is_asked_no_more(broker: testing.BrokerProcess, connect: Connect) -> None:
     client = WebSocketFrames(broker.endpoints["iggy_websocket"])
     for _ in range(4):
         assert client.ask(SEND, TOPIC + to_partition(6) + message(b"x" * (1 << 20))) == (0, b"")

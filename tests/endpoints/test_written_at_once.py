@@ -18,17 +18,17 @@ CORRUPT = 2
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[testing.Running]:
+def hasty() -> Iterator[testing.BrokerProcess]:
     """A broker that syncs nothing."""
     with testing.broker(durability="os") as running:
         yield running
 
 
-def kept(broker: testing.Running, topic: str) -> list[bytes]:
+def kept(broker: testing.BrokerProcess, topic: str) -> list[bytes]:
     return [payload or b"" for payload in lading.read_arrow(broker.url, topic)["payload"].to_pylist()]
 
 
-def test_answers_and_messages_keep_their_order(hasty: testing.Running) -> None:
+def test_answers_and_messages_keep_their_order(hasty: testing.BrokerProcess) -> None:
     address = hasty.endpoints["nsqd_tcp"]
     reader, writer = NsqClient(address), NsqClient(address)
     assert reader.ask(b"SUB once ch\n") == b"OK"
@@ -53,7 +53,7 @@ def test_answers_and_messages_keep_their_order(hasty: testing.Running) -> None:
     reader.close()
 
 
-def test_clients_that_write_together_lose_nothing(hasty: testing.Running) -> None:
+def test_clients_that_write_together_lose_nothing(hasty: testing.BrokerProcess) -> None:
     address, each, many = hasty.endpoints["nsqd_tcp"], 50, 8
 
     def write(name: int) -> None:
@@ -74,7 +74,7 @@ def test_clients_that_write_together_lose_nothing(hasty: testing.Running) -> Non
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_a_kafka_producer_that_waits_for_each_answer(hasty: testing.Running, idempotent: bool) -> None:
+def test_a_kafka_producer_that_waits_for_each_answer(hasty: testing.BrokerProcess, idempotent: bool) -> None:
     topic = f"kafka-{idempotent}"
     options = {"bootstrap.servers": hasty.endpoints["kafka"], "linger.ms": 0, "enable.idempotence": idempotent}
     producer = confluent_kafka.Producer(options)
@@ -86,7 +86,7 @@ def test_a_kafka_producer_that_waits_for_each_answer(hasty: testing.Running, ide
     assert kept(hasty, topic) == [b"%d" % number for number in range(10)]
 
 
-def test_an_iggy_producer_that_waits_for_each_answer(hasty: testing.Running) -> None:
+def test_an_iggy_producer_that_waits_for_each_answer(hasty: testing.BrokerProcess) -> None:
     with Producer(f"iggy://{hasty.endpoints['iggy_tcp']}") as producer:
         for number in range(10):
             producer.send("iggy.each", b"%d" % number)
@@ -95,7 +95,7 @@ def test_an_iggy_producer_that_waits_for_each_answer(hasty: testing.Running) -> 
 
 
 @pytest.fixture(scope="module")
-def careful() -> Iterator[testing.Running]:
+def careful() -> Iterator[testing.BrokerProcess]:
     """A broker that answers when the disk has it."""
     with testing.broker() as running:
         yield running
@@ -113,7 +113,7 @@ def test_large_batches_one_behind_the_other(
     request: pytest.FixtureRequest, broker: str, version: int, stamped: str
 ) -> None:
     """Many requests in one piece: what one leaves in the buffer, the next one overwrites."""
-    running: testing.Running = request.getfixturevalue(broker)
+    running: testing.BrokerProcess = request.getfixturevalue(broker)
     topic = f"t{version}{stamped[:1]}"
     client = KafkaFrames(running.endpoints["kafka"])
     configs = [{"name": "message.timestamp.type", "value": stamped}]

@@ -28,7 +28,7 @@ KINDS: dict[str, type[Writer]] = {"iggy": Iggy, "kafka": Kafka, "nsq": Nsq}
 CONSUMER = struct.pack("<BI", 1, 7)
 
 
-def kafka_group(broker: testing.Running) -> Any:
+def kafka_group(broker: testing.BrokerProcess) -> Any:
     return confluent.Consumer({"bootstrap.servers": broker.endpoints["kafka"], "group.id": "billing", "log_level": 0})
 
 

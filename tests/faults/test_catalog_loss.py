@@ -10,24 +10,24 @@ import pytest
 
 import lading
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 
 TOPICS = [f"topic{number}" for number in range(5)]
 OTHERS = ("iggy_tcp", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http", "kafka")
 
 
-def start(home: Path) -> Running:
+def start(home: Path) -> BrokerProcess:
     wanted = {"endpoints.admin.address": "127.0.0.1:0", **{f"endpoints.{name}.enabled": False for name in OTHERS}}
     return testing.start(home / "data", wanted, home / "stderr.log")
 
 
-def send(running: Running, topic: str, count: int) -> None:
+def send(running: BrokerProcess, topic: str, count: int) -> None:
     with lading.Producer(running.url) as producer:
         for number in range(count):
             producer.send(topic, f"{topic}-{number}".encode())
 
 
-def stop(running: Running) -> None:
+def stop(running: BrokerProcess) -> None:
     running.kill()
     if running.process.stdout is not None:
         running.process.stdout.close()

@@ -16,7 +16,7 @@ import pytest
 
 from lading import testing
 from lading.settings import EndpointSettings
-from lading.testing import Running
+from lading.testing import BrokerProcess
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin_of = pytest.importorskip("confluent_kafka.admin")
@@ -36,7 +36,7 @@ class Killed:
         self.recovery_s: list[float] = []
         self._running = self._start()
 
-    def _start(self) -> Running:
+    def _start(self) -> BrokerProcess:
         addresses = {"endpoints.kafka.address": self.address, "endpoints.admin.address": "127.0.0.1:0"}
         others = ("iggy_tcp", "iggy_http", "iggy_quic", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http")
         off = {f"endpoints.{name}.enabled": False for name in others if name in EndpointSettings.model_fields}

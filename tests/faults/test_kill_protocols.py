@@ -30,7 +30,7 @@ TOPICS = {"iggy": "killed.iggy", "kafka": "killed-kafka", "nsq": "killed-nsq"}
 class Writer(threading.Thread):
     """Sends numbers until the broker is gone; ``wait_acknowledged`` are those it confirmed."""
 
-    def __init__(self, broker: testing.Running, round_number: int) -> None:
+    def __init__(self, broker: testing.BrokerProcess, round_number: int) -> None:
         super().__init__(daemon=True)
         self.acknowledged: list[bytes] = []
         self.begun = threading.Event()

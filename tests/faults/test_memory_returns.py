@@ -30,14 +30,14 @@ LEFT_BYTES_MAX = 50 * MIB
 TIMEOUT_S = 60
 SEED = 13
 
-Case = Callable[[testing.Running, random.Random, int], None]
+Case = Callable[[testing.BrokerProcess, random.Random, int], None]
 
 
-def resident_bytes(running: testing.Running) -> int:
+def resident_bytes(running: testing.BrokerProcess) -> int:
     return int(Path(f"/proc/{running.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def get(running: testing.Running, path: str) -> bytes:
+def get(running: testing.BrokerProcess, path: str) -> bytes:
     with urlopen(Request(f"http://{running.endpoints['admin']}{path}"), timeout=TIMEOUT_S) as answer:
         body: bytes = answer.read()
     return body
@@ -58,7 +58,7 @@ def send_all(connections: list[socket.socket], data: list[bytes]) -> None:
         connection.close()
 
 
-def bombs(running: testing.Running, chance: random.Random, times: int) -> None:
+def bombs(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """Batches that become hundreds of megabytes: 20 of them left 4,697 MB."""
     made = {
         4: bytes(cramjam.zstd.compress(bytes(300 * MIB))),
@@ -75,7 +75,7 @@ def bombs(running: testing.Running, chance: random.Random, times: int) -> None:
     kafka.close()
 
 
-def heads(running: testing.Running, chance: random.Random, times: int) -> None:
+def heads(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """Endless heads of HTTP requests, and answers that nobody reads."""
     names = [name for name in running.endpoints if name.endswith("http") or name == "admin"]
     endless = [
@@ -90,7 +90,7 @@ def heads(running: testing.Running, chance: random.Random, times: int) -> None:
         send_all(some, [chance.choice(endless) for _ in some])
 
 
-def unread(running: testing.Running, chance: random.Random, times: int) -> None:
+def unread(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """NSQ subscribers that publish and never read: 1.5 GB in 15 s."""
     clients = []
     for number in range(times):
@@ -103,7 +103,7 @@ def unread(running: testing.Running, chance: random.Random, times: int) -> None:
         client.close()
 
 
-def halves(running: testing.Running, chance: random.Random, times: int) -> None:
+def halves(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """Halves of large requests, on every protocol."""
     size = 36 * MIB
     begun = {
@@ -118,7 +118,7 @@ def halves(running: testing.Running, chance: random.Random, times: int) -> None:
     send_all(some, [b"\0\0\1\0\0" for _ in some])
 
 
-def members(running: testing.Running, chance: random.Random, times: int) -> None:
+def members(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """Members of a group with megabytes of metadata: 12 with 60 MB kept 930 MB after they had left."""
     clients = [KafkaFrames(running.endpoints["kafka"]) for _ in range(times)]
     for client in clients:
@@ -134,7 +134,7 @@ def members(running: testing.Running, chance: random.Random, times: int) -> None
         client.close()
 
 
-def topics(running: testing.Running, chance: random.Random, times: int) -> None:
+def topics(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """Topics of many partitions, created and deleted again."""
     kafka = KafkaFrames(running.endpoints["kafka"])
     kafka.socket.settimeout(4 * TIMEOUT_S)
@@ -150,13 +150,13 @@ def topics(running: testing.Running, chance: random.Random, times: int) -> None:
     kafka.close()
 
 
-def stats(running: testing.Running, chance: random.Random, times: int) -> None:
+def stats(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """A pipelined flood of requests for Iggy's statistics, whose responses nobody reads."""
     some = [connect(running.endpoints["iggy_tcp"]) for _ in range(4)]
     send_all(some, [struct.pack("<II", 4, 10) * (times * chance.randrange(1_000, 5_000)) for _ in some])
 
 
-def registrations(running: testing.Running, chance: random.Random, times: int) -> None:
+def registrations(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """A node that registers more topics with nsqlookupd than it may: 435,000 were taken."""
     identity = b'{"version":"1","tcp_port":1,"http_port":2,"hostname":"h","broadcast_address":"127.0.0.1"}'
     begin = b"  V1IDENTIFY\n" + struct.pack(">I", len(identity)) + identity
@@ -165,7 +165,7 @@ def registrations(running: testing.Running, chance: random.Random, times: int) -
         send_all([connect(running.endpoints["nsqlookupd_tcp"])], [begin + b"".join(names)])
 
 
-def filters(running: testing.Running, chance: random.Random, times: int) -> None:
+def filters(running: testing.BrokerProcess, chance: random.Random, times: int) -> None:
     """NSQ clients with patterns that would compile for long: they are passed over."""
     for _ in range(times):
         pattern = "a{0,1000}" * chance.randrange(1, 400)
@@ -192,7 +192,7 @@ CASES: list[tuple[Case, int, int]] = [
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[testing.Running]:
+def running() -> Iterator[testing.BrokerProcess]:
     """One broker, at work for a while: kernels are loaded, and each protocol was spoken."""
     with testing.broker(durability="os") as broker:
         kafka = KafkaFrames(broker.endpoints["kafka"])
@@ -209,7 +209,7 @@ def running() -> Iterator[testing.Running]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("case", "sample", "whole"), CASES, ids=[case.__name__ for case, _, _ in CASES])
-def test_memory_comes_back(running: testing.Running, case: Case, sample: int, whole: int, full: bool) -> None:
+def test_memory_comes_back(running: testing.BrokerProcess, case: Case, sample: int, whole: int, full: bool) -> None:
     # what the first of a kind costs once and for all, such as modules that are loaded, is no part of it
     case(running, random.Random(SEED), 1)
     before = resident_bytes(running)

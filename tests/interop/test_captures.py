@@ -33,7 +33,7 @@ HTTP_EXCHANGES = recorded("iggy_classic_http_capture.jsonl")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:
         yield running
 
@@ -48,7 +48,7 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def tcp_answers(broker: testing.Running) -> list[tuple[int, bytes]]:
+def tcp_answers(broker: testing.BrokerProcess) -> list[tuple[int, bytes]]:
     """(status, body) of every TCP exchange, on one connection as when they were recorded."""
     host, port = broker.endpoints["iggy_tcp"].split(":")
     answers = []

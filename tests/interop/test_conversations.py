@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lading.testing import Running, broker
+from lading.testing import BrokerProcess, broker
 from tests.interop import administration, coordinator, kafka_broker
 from tests.interop.kafka_clients import admin_of, wait_until_known
 
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Running]:
+def ours() -> Iterator[BrokerProcess]:
     """Our broker, which has never seen any of it."""
     with broker() as running:
         yield running
@@ -50,7 +50,7 @@ def differences(found: list[list[Any]], converse: Converse) -> list[Any]:
 
 
 @both
-def test_ours(ours: Running, topic: str, converse: Converse) -> None:
+def test_ours(ours: BrokerProcess, topic: str, converse: Converse) -> None:
     assert differences(said(ours.endpoints["kafka"], topic, converse), converse) == []
 
 

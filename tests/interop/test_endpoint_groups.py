@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lading.testing import Running, broker
+from lading.testing import BrokerProcess, broker
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin_of = pytest.importorskip("confluent_kafka.admin")
@@ -61,13 +61,13 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def lading() -> Iterator[Running]:
+def lading() -> Iterator[BrokerProcess]:
     with broker(broker__member_session_min_ms=100, broker__rebalance_delay_ms=50) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def address(lading: Running) -> str:
+def address(lading: BrokerProcess) -> str:
     return lading.endpoints["kafka"]
 
 

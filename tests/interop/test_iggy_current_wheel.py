@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer
 
 import lading
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames
 from tests.interop import wheels
 from tests.interop.iggy_current import CallError, CurrentClient, Header
@@ -36,13 +36,13 @@ _names = (f"current{number}" for number in count(1))
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Running]:
+def broker() -> Iterator[BrokerProcess]:
     with testing.broker() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(broker: Running) -> Iterator[CurrentClient]:
+def client(broker: BrokerProcess) -> Iterator[CurrentClient]:
     try:
         found = CurrentClient(broker.endpoints["iggy_tcp"])
     except wheels.Unavailable as error:
@@ -159,7 +159,7 @@ def test_a_key_names_the_partition(client: CurrentClient, stream: str) -> None:
     assert balanced == {0, 1}
 
 
-def test_a_group_shares_the_partitions(client: CurrentClient, broker: Running, stream: str) -> None:
+def test_a_group_shares_the_partitions(client: CurrentClient, broker: BrokerProcess, stream: str) -> None:
     for partition in range(2):
         client.send(stream, "topic", ("partition_id", partition), [(b"%d" % partition, [], None)] * 2)
     client.call("create_consumer_group", stream, "topic", "readers")
@@ -189,7 +189,7 @@ def test_the_high_level_consumer_goes_on_where_it_stopped(client: CurrentClient,
     assert [one["offset"] for one in found] == [0, 1, 2, 3]
 
 
-def test_the_first_generation_reads_it(client: CurrentClient, broker: Running, stream: str) -> None:
+def test_the_first_generation_reads_it(client: CurrentClient, broker: BrokerProcess, stream: str) -> None:
     """The same kinds, order and ids; the key that is no text comes by carrier, which plain clients see as a header."""
     client.send(stream, "topic", FIRST, [(b"hello", EVERY_KIND[:-1], 42)])
     with httpx.Client(base_url=f"http://{broker.endpoints['iggy_http']}", timeout=20) as http:
@@ -200,7 +200,7 @@ def test_the_first_generation_reads_it(client: CurrentClient, broker: Running, s
     assert row["headers"]["f uint64"] == {"kind": "uint64", "value": "AAAAAAAAAIA="}
 
 
-def test_what_the_first_generation_wrote_is_read(client: CurrentClient, broker: Running, stream: str) -> None:
+def test_what_the_first_generation_wrote_is_read(client: CurrentClient, broker: BrokerProcess, stream: str) -> None:
     frames = Frames(broker.endpoints["iggy_tcp"])
     header = struct.pack("<I", 5) + b"key 1" + b"\x0c" + struct.pack("<I", 8) + (123456).to_bytes(8, "little")
     message = (7).to_bytes(16, "little") + struct.pack("<I", len(header)) + header + struct.pack("<I", 5) + b"hello"
@@ -212,7 +212,7 @@ def test_what_the_first_generation_wrote_is_read(client: CurrentClient, broker: 
     assert polled[1]["timestamp"] == polled[0]["timestamp"] + 1
 
 
-def test_kafka_writes_and_reads(client: CurrentClient, broker: Running, stream: str) -> None:
+def test_kafka_writes_and_reads(client: CurrentClient, broker: BrokerProcess, stream: str) -> None:
     """A message without an id shows the same one at every poll, and no other has it."""
     name = f"{stream}.topic"
     producer = Producer({"bootstrap.servers": broker.endpoints["kafka"]})
@@ -242,7 +242,7 @@ def test_kafka_writes_and_reads(client: CurrentClient, broker: Running, stream: 
     assert found[b"three"]["b string"] == "grüße".encode()
 
 
-def test_the_batch_model_has_kinds_and_key_kinds(client: CurrentClient, broker: Running, stream: str) -> None:
+def test_the_batch_model_has_kinds_and_key_kinds(client: CurrentClient, broker: BrokerProcess, stream: str) -> None:
     client.send(stream, "topic", FIRST, [(b"hello", EVERY_KIND, 5)])
     (message,) = lading.Consumer(broker.url, f"{stream}.topic", end="latest")
     assert (message.payload, message.offset) == (b"hello", 0)
@@ -252,7 +252,7 @@ def test_the_batch_model_has_kinds_and_key_kinds(client: CurrentClient, broker: 
     )
 
 
-def test_what_the_python_client_writes_is_read(client: CurrentClient, broker: Running, stream: str) -> None:
+def test_what_the_python_client_writes_is_read(client: CurrentClient, broker: BrokerProcess, stream: str) -> None:
     """Duplicates, nulls and empty values have no form in a frame: they come by carrier and are whole again."""
     headers = [lading.Header("a", 1, None), lading.Header("a", 1, b""), lading.Header("b", 12, bytes(8))]
     with lading.Producer(broker.url) as producer:

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 import lading
 from lading import testing
 from lading.model.errors import LocalError
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.interop import wheels
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -48,7 +48,7 @@ WHEELS = [
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Running]:
+def broker() -> Iterator[BrokerProcess]:
     """A broker that also listens where old releases connect."""
     try:
         with testing.broker(settings={"endpoints.iggy_tcp.listeners.fixed.address": FIXED}) as running:
@@ -68,7 +68,7 @@ Calls = Callable[[Wheel, list[Any]], list[Any]]
 
 
 @pytest.fixture
-def ask(broker: Running) -> Calls:
+def ask(broker: BrokerProcess) -> Calls:
     """Have a client connect, log in and make calls; gives what each gave, which no call may have refused."""
 
     def ask_(wheel: Wheel, calls: list[Any]) -> list[Any]:
@@ -112,7 +112,7 @@ def written(wheel: Wheel, *texts: str) -> list[bytes]:
     return [(f"0|{text}" if wheel.version == "0.2.0" else text).encode() for text in texts]
 
 
-def test_what_a_client_sends_it_gets_back(wheel: Wheel, ask: Calls, broker: Running) -> None:
+def test_what_a_client_sends_it_gets_back(wheel: Wheel, ask: Calls, broker: BrokerProcess) -> None:
     place = Place(wheel)
     where = place.identify(wheel)
     ask(wheel, place.create)
@@ -154,7 +154,7 @@ def test_a_client_gets_before_it_creates(wheel: Wheel, ask: Calls) -> None:
     assert topic == [1, "topic", 0, 3]
 
 
-def test_a_stream_is_created_once(wheel: Wheel, ask: Calls, broker: Running) -> None:
+def test_a_stream_is_created_once(wheel: Wheel, ask: Calls, broker: BrokerProcess) -> None:
     """And the connection goes on: what follows an error is answered."""
     place = Place(wheel)
     ask(wheel, place.create[:1])
@@ -178,7 +178,7 @@ def test_every_release_reads_what_every_other_wrote(ask: Calls) -> None:
         assert payloads(polled) == expected, wheel
 
 
-def test_messages_go_to_kafka_and_come_from_it(wheel: Wheel, ask: Calls, broker: Running) -> None:
+def test_messages_go_to_kafka_and_come_from_it(wheel: Wheel, ask: Calls, broker: BrokerProcess) -> None:
     place = Place(wheel)
     where = place.identify(wheel)
     ask(wheel, place.create)
@@ -198,7 +198,7 @@ def test_messages_go_to_kafka_and_come_from_it(wheel: Wheel, ask: Calls, broker:
         assert ask(wheel, [["poll", *where, 1, FIRST, 10, False]]) == [polled]
 
 
-def test_states_are_told(wheel: Wheel, ask: Calls, broker: Running) -> None:
+def test_states_are_told(wheel: Wheel, ask: Calls, broker: BrokerProcess) -> None:
     if not wheel.has_names:
         pytest.skip("this release shows no states")
     place = Place(wheel)

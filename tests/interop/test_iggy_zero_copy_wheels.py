@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 import lading
 from lading import testing
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from tests.interop import wheels
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -40,7 +40,7 @@ _names = (f"zero{number}" for number in count(1))
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Running]:
+def broker() -> Iterator[BrokerProcess]:
     with testing.broker() as running:
         yield running
 
@@ -56,7 +56,7 @@ Calls = Callable[[Wheel, list[Any]], list[Any]]
 
 
 @pytest.fixture
-def ask(broker: Running) -> Calls:
+def ask(broker: BrokerProcess) -> Calls:
     """Have a client connect, log in and make calls; gives what each gave, which no call may have refused."""
 
     def ask_(wheel: Wheel, calls: list[Any]) -> list[Any]:
@@ -103,7 +103,7 @@ def test_what_a_client_sends_it_gets_back(wheel: Wheel, ask: Calls) -> None:
     assert (stream, topic) == ([name, 2], ["topic", 2])
 
 
-def test_every_release_reads_what_every_other_wrote_and_all_read_kafka(ask: Calls, broker: Running) -> None:
+def test_every_release_reads_what_every_other_wrote_and_all_read_kafka(ask: Calls, broker: BrokerProcess) -> None:
     name = next(_names)
     ask(WHEELS[0], create(name))
     expected: list[bytes] = []

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(2 * TIMEOUT_S + 60)]
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[testing.Running]:
+def ours() -> Iterator[testing.BrokerProcess]:
     """Our broker."""
     with testing.broker() as running:
         yield running
@@ -50,7 +50,7 @@ def conversation(program: list[str], address: str, name: str) -> list[str]:
 
 
 def test_our_broker_and_apache_kafka_say_the_same(
-    kafka: kafka_broker.RunningKafka, ours: testing.Running, program: list[str]
+    kafka: kafka_broker.RunningKafka, ours: testing.BrokerProcess, program: list[str]
 ) -> None:
     with ThreadPoolExecutor(2) as both:
         theirs = both.submit(conversation, program, kafka.address, "java")

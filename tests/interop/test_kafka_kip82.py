@@ -32,7 +32,7 @@ class Stamp(ProducerInterceptor):
         message.headers.add("stamp", b"1")
         return message
 
-    def on_acknowledged(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
+    def on_acknowledgement(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
         assert error is None and message.headers.sealed
         self.heard.append((message.headers.keys(), offset))
 

@@ -26,7 +26,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     settings: dict[str, Any] = {
         "endpoints.kafka.tls.enabled": True, "endpoints.kafka.tls.certificate": authority.sign("server"),
         "durability": "os",
@@ -39,7 +39,7 @@ def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
         yield running
 
 
-def kcat(broker: testing.Running, authority: Authority, mechanism: str, password: str) -> list[str]:
+def kcat(broker: testing.BrokerProcess, authority: Authority, mechanism: str, password: str) -> list[str]:
     options = {
         "security.protocol": "sasl_ssl", "ssl.ca.location": authority.file, "sasl.mechanisms": mechanism,
         "sasl.username": "ann", "sasl.password": password,
@@ -49,7 +49,7 @@ def kcat(broker: testing.Running, authority: Authority, mechanism: str, password
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_kcat(broker: testing.Running, authority: Authority, mechanism: str) -> None:
+def test_kcat(broker: testing.BrokerProcess, authority: Authority, mechanism: str) -> None:
     command = kcat(broker, authority, mechanism, PASSWORDS["ann"])
     run(*command, "-P", "-t", "orders", "-p", "0", given=f"{mechanism}\n")
     assert mechanism in run(*command, "-C", "-t", "orders", "-p", "0", "-o", "beginning", "-e", "-q").split()
@@ -62,7 +62,7 @@ def test_kcat(broker: testing.Running, authority: Authority, mechanism: str) -> 
 class KafkaTools:
     """Tools of Kafka, logged in as somebody."""
 
-    def __init__(self, broker: testing.Running, authority: Authority, directory: Path) -> None:
+    def __init__(self, broker: testing.BrokerProcess, authority: Authority, directory: Path) -> None:
         try:
             jars = maven.fetched(f"kafka-tools-{kafka_broker.VERSION}", JARS)
         except maven.Unavailable as reason:
@@ -86,7 +86,7 @@ class KafkaTools:
 
 
 def test_rules_and_passwords_by_kafkas_own_tools(
-    broker: testing.Running, authority: Authority, tmp_path: Path, full: bool
+    broker: testing.BrokerProcess, authority: Authority, tmp_path: Path, full: bool
 ) -> None:
     if not full:
         pytest.skip("seven Java processes: with LADING_TEST_FULL=1")

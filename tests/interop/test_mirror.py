@@ -23,7 +23,7 @@ FACTS = ["key", "headers", "payload"]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:
         with Producer(running.url) as producer:
             for number in range(MESSAGES):
@@ -40,7 +40,7 @@ def rows(url: str, topic: str) -> list[Any]:
     return read_arrow(url, topic).select(FACTS).to_pylist()
 
 
-def test_apache_kafka_and_back(broker: testing.Running, kafka: RunningKafka, tmp_path: Path) -> None:
+def test_apache_kafka_and_back(broker: testing.BrokerProcess, kafka: RunningKafka, tmp_path: Path) -> None:
     cluster = f"kafka://{kafka.address}"
     there = f"mirrored_{tmp_path.name}"
     done = mirror(broker.url, cluster, "flights", there, tmp_path / "to", fidelity=True)
@@ -60,7 +60,7 @@ def test_apache_kafka_and_back(broker: testing.Running, kafka: RunningKafka, tmp
     assert rows(broker.url, "back") == rows(broker.url, "flights")
 
 
-def test_upstream_nsqd(broker: testing.Running, tmp_path: Path) -> None:
+def test_upstream_nsqd(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     try:
         with go_programs.running(tmp_path / "nsq") as nsq:
             url = f"nsq://{nsq.nsqd_tcp}"
@@ -80,7 +80,7 @@ def test_upstream_nsqd(broker: testing.Running, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [("0.0.40", "0.9"), ("0.10", "0.0.40")])
-def test_one_generation_of_iggy_to_another(old: str, new: str, broker: testing.Running, tmp_path: Path) -> None:
+def test_one_generation_of_iggy_to_another(old: str, new: str, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     iggy = f"iggy://{broker.endpoints['iggy_tcp']}"
     name = f"generation_{new}".replace(".", "_")
     done = mirror(f"{iggy}?release={old}", f"{iggy}?release={new}", "flights", name, tmp_path, fidelity=True)

@@ -40,7 +40,7 @@ DIFFERENT_S = 0.3
 
 
 @pytest.fixture(scope="module")
-def nsqd() -> Iterator[testing.Running]:
+def nsqd() -> Iterator[testing.BrokerProcess]:
     """A broker that answers as the fork does, with the topics and channels of the capture."""
     everything = cases()
     with testing.broker(nsq__compat="youzan", durability="os") as running:
@@ -59,7 +59,7 @@ def nsqd() -> Iterator[testing.Running]:
 class Replay:
     """The exchanges, one after the other, over connections of our own."""
 
-    def __init__(self, running: testing.Running) -> None:
+    def __init__(self, running: testing.BrokerProcess) -> None:
         self._address = running.endpoints["nsqd_tcp"]
         self._web = httpx.Client(base_url="http://" + running.endpoints["nsqd_http"])
         self._staying: list[NsqClient] = []
@@ -147,7 +147,7 @@ def _compared(client: NsqClient, wanted: dict[str, Any], ids: dict[bytes, bytes]
     return "" if traced or data == expected else f"{data[:160]!r} for {expected[:160]!r}"
 
 
-def test_the_same_answers_as_the_real_server(nsqd: testing.Running) -> None:
+def test_the_same_answers_as_the_real_server(nsqd: testing.BrokerProcess) -> None:
     known = cases()
     everything = [case for case in known if case.replayable]
     assert len(everything) > 285

@@ -35,7 +35,7 @@ def program(full: bool) -> Path:
         pytest.skip(str(error))
 
 
-def url_of(broker: testing.Running, scheme: str) -> str:
+def url_of(broker: testing.BrokerProcess, scheme: str) -> str:
     return f"iggy+{scheme}://iggy:iggy@{broker.endpoints[ENDPOINTS[scheme]]}"
 
 

@@ -49,7 +49,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[testing.Running]:
+def broker(authority: Authority) -> Iterator[testing.BrokerProcess]:
     certificate = authority.sign("server")
     settings: dict[str, Any] = {"durability": "os", "endpoints.kafka.tls.client_ca": authority.file}
     for name in ENCRYPTED:
@@ -58,7 +58,7 @@ def broker(authority: Authority) -> Iterator[testing.Running]:
         yield running
 
 
-def test_kcat_with_a_client_certificate(broker: testing.Running, authority: Authority) -> None:
+def test_kcat_with_a_client_certificate(broker: testing.BrokerProcess, authority: Authority) -> None:
     shown = str(authority.sign("kcat"))
     options = {"security.protocol": "ssl", "ssl.ca.location": authority.file}
     options |= {"ssl.certificate.location": shown, "ssl.key.location": shown}
@@ -74,7 +74,7 @@ def test_kcat_with_a_client_certificate(broker: testing.Running, authority: Auth
 
 
 def test_the_java_client_with_pem_files(
-    broker: testing.Running, authority: Authority, tmp_path: Path, full: bool
+    broker: testing.BrokerProcess, authority: Authority, tmp_path: Path, full: bool
 ) -> None:
     if not full:
         pytest.skip("two Java processes: with LADING_TEST_FULL=1")
@@ -96,7 +96,7 @@ def test_the_java_client_with_pem_files(
     assert run(*command, "org.apache.kafka.tools.consumer.ConsoleConsumer", *to, *limits) == "one\ntwo\n"
 
 
-def test_go_nsq_changes_to_tls(broker: testing.Running, authority: Authority) -> None:
+def test_go_nsq_changes_to_tls(broker: testing.BrokerProcess, authority: Authority) -> None:
     try:
         client = go_programs.Conversation(go_programs.client("upstream"))
     except go_programs.Unavailable as reason:
@@ -142,13 +142,13 @@ print(json.dumps(seen))
 """
 
 
-def test_pynsq_changes_to_tls(broker: testing.Running, authority: Authority) -> None:
+def test_pynsq_changes_to_tls(broker: testing.BrokerProcess, authority: Authority) -> None:
     pytest.importorskip("nsq", reason="pynsq is not installed (pip install pynsq)")
     told = run(sys.executable, "-c", PYNSQ, broker.endpoints["nsqd_tcp"], str(authority.file))
     assert json.loads(told.splitlines()[-1]) == ["hidden"]
 
 
-def test_apache_iggy_over_tls(broker: testing.Running, authority: Authority) -> None:
+def test_apache_iggy_over_tls(broker: testing.BrokerProcess, authority: Authority) -> None:
     port = broker.endpoints["iggy_tcp"].rpartition(":")[2]
     options = f"tls=true&tls_domain=localhost&tls_ca_file={authority.file}"
     try:
@@ -162,7 +162,7 @@ def test_apache_iggy_over_tls(broker: testing.Running, authority: Authority) -> 
         assert [message["payload"] for message in client.poll("s", "t")] == [b"hidden"]
 
 
-def test_curl_over_https(broker: testing.Running, authority: Authority) -> None:
+def test_curl_over_https(broker: testing.BrokerProcess, authority: Authority) -> None:
     command = [require("curl"), "-sS", "--fail", "--cacert", str(authority.file)]
     url = f"https://{broker.endpoints['admin']}"
     assert '"status":"ok"' in run(*command, f"{url}/health")
@@ -175,7 +175,7 @@ def test_curl_over_https(broker: testing.Running, authority: Authority) -> None:
 
 @pytest.mark.parametrize("name", ENCRYPTED)
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_openssl_shakes_hands(broker: testing.Running, authority: Authority, name: str, version: str) -> None:
+def test_openssl_shakes_hands(broker: testing.BrokerProcess, authority: Authority, name: str, version: str) -> None:
     command = [
         require("openssl"),
         "s_client",

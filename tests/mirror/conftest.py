@@ -21,14 +21,14 @@ MESSAGES = 40
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:
         fill(running.url, "flights")
         yield running
 
 
 @pytest.fixture
-def urls(broker: testing.Running) -> dict[str, str]:
+def urls(broker: testing.BrokerProcess) -> dict[str, str]:
     """The broker by every protocol, and its directory."""
     return {name: f"{name}://{broker.endpoints[face]}" for name, face in FACES.items()} | {"file": str(broker.data_dir)}
 

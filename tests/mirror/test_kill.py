@@ -21,7 +21,9 @@ FULL_TIMEOUT_S = 1500
 
 
 @pytest.mark.timeout(1600)
-def test_mirrors_that_are_killed(broker: testing.Running, urls: dict[str, str], full: bool, tmp_path: Path) -> None:
+def test_mirrors_that_are_killed(
+    broker: testing.BrokerProcess, urls: dict[str, str], full: bool, tmp_path: Path
+) -> None:
     chunks, kills = (1500, 250) if full else (CHUNKS, 4)
     with_topic(broker.url, "killed", chunks)
     names = {target: f"survived_{target}" for target in ("lading", "kafka", "iggy", "nsq")}

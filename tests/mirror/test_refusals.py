@@ -18,20 +18,20 @@ from lading.transports.open import open_transport
 from tests.mirror.conftest import contents, fill
 
 
-def test_source_and_target_are_the_same(broker: testing.Running, urls: dict[str, str], mirror: Any) -> None:
+def test_source_and_target_are_the_same(broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any) -> None:
     with pytest.raises(SettingError, match="source and target are the same"):
         mirror(broker.url, broker.url, "flights", "flights")
     with pytest.raises(LocalError, match="the same topic of the same broker"):
         mirror(urls["file"], broker.url, "flights", "flights")
 
 
-def test_a_name_that_the_target_cannot_have(broker: testing.Running, urls: dict[str, str], mirror: Any) -> None:
+def test_a_name_that_the_target_cannot_have(broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any) -> None:
     open_transport(broker.url).create_topic("übersee", 1)
     with pytest.raises(LocalError, match=r"--rename übersee=NEW, or leave it out with --exclude"):
         mirror(broker.url, urls["kafka"], "übersee", "übersee")
 
 
-def test_fewer_partitions_at_the_target(broker: testing.Running, mirror: Any) -> None:
+def test_fewer_partitions_at_the_target(broker: testing.BrokerProcess, mirror: Any) -> None:
     open_transport(broker.url).create_topic("narrow", 1)
     with pytest.raises(LocalError, match="has 1 partitions of it, the source 2"):
         mirror(broker.url, broker.url, "flights", "narrow")
@@ -43,7 +43,7 @@ def test_a_directory_is_no_target(urls: dict[str, str], mirror: Any) -> None:
 
 
 def test_a_message_that_is_too_large_stops_or_is_counted(
-    broker: testing.Running, urls: dict[str, str], mirror: Any
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any
 ) -> None:
     open_transport(broker.url).create_topic("large", 1)
     with Producer(broker.url) as producer:
@@ -57,7 +57,7 @@ def test_a_message_that_is_too_large_stops_or_is_counted(
     assert read_arrow(broker.url, "large_nsq").column("payload").to_pylist() == [bytes(10), bytes(20)]
 
 
-def test_a_source_that_was_cut_back(broker: testing.Running, mirror: Any, tmp_path: Path) -> None:
+def test_a_source_that_was_cut_back(broker: testing.BrokerProcess, mirror: Any, tmp_path: Path) -> None:
     fill(broker.url, "short", 10)
     mirror(broker.url, broker.url, "short", "short_copy")
     state = MirrorState(tmp_path / "state")
@@ -67,7 +67,7 @@ def test_a_source_that_was_cut_back(broker: testing.Running, mirror: Any, tmp_pa
         mirror(broker.url, broker.url, "short", "short_copy")
 
 
-def test_a_source_that_was_made_again(broker: testing.Running, mirror: Any) -> None:
+def test_a_source_that_was_made_again(broker: testing.BrokerProcess, mirror: Any) -> None:
     fill(broker.url, "anew", 4)
     mirror(broker.url, broker.url, "anew", "anew_copy")
     transport = open_transport(broker.url)
@@ -79,7 +79,7 @@ def test_a_source_that_was_made_again(broker: testing.Running, mirror: Any) -> N
 
 
 def test_a_source_that_lost_messages_by_retention(
-    broker: testing.Running, urls: dict[str, str], mirror: Any, tmp_path: Path
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, tmp_path: Path
 ) -> None:
     fill(broker.url, "trimmed", 20, partitions=1)
     mirror(urls["kafka"], broker.url, "trimmed", "trimmed_copy")
@@ -93,12 +93,12 @@ def test_a_source_that_lost_messages_by_retention(
     assert len(contents(broker.url, "trimmed_copy")) == 35
 
 
-def test_patterns_that_choose_nothing(broker: testing.Running, mirror: Any) -> None:
+def test_patterns_that_choose_nothing(broker: testing.BrokerProcess, mirror: Any) -> None:
     with pytest.raises(LocalError, match="no topic is chosen by --topic and --exclude; there are flights"):
         mirror(broker.url, broker.url, "ship?", "x")
 
 
-def test_one_process_runs_a_mirror(tmp_path: Path, broker: testing.Running, mirror: Any) -> None:
+def test_one_process_runs_a_mirror(tmp_path: Path, broker: testing.BrokerProcess, mirror: Any) -> None:
     with lock_state(tmp_path / "state"), pytest.raises(LocalError, match="another process runs the mirror"):
         mirror(broker.url, broker.url, "flights", "copy")
 

@@ -20,7 +20,7 @@ TARGETS = ("lading", "kafka", "iggy", "nsq")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", ["lading", "kafka", "iggy", "file"])
 def test_a_log_arrives_as_it_was(
-    source: str, target: str, urls: dict[str, str], broker: testing.Running, mirror: Any
+    source: str, target: str, urls: dict[str, str], broker: testing.BrokerProcess, mirror: Any
 ) -> None:
     name = f"{source}_to_{target}"
     done = mirror(urls[source], urls[target], "flights", name, fidelity=True)
@@ -35,7 +35,9 @@ def test_a_log_arrives_as_it_was(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_queue_arrives_as_it_was(target: str, urls: dict[str, str], broker: testing.Running, mirror: Any) -> None:
+def test_a_queue_arrives_as_it_was(
+    target: str, urls: dict[str, str], broker: testing.BrokerProcess, mirror: Any
+) -> None:
     queue, name = f"queue_for_{target}", f"from_queue_{target}"
     # the first channel of a topic gets what is there already
     fill(broker.url, queue, 10, partitions=1)
@@ -56,7 +58,7 @@ def test_a_queue_arrives_as_it_was(target: str, urls: dict[str, str], broker: te
     ],
 )
 def test_what_is_lost_without_carriers_is_counted(
-    target: str, lost: set[str], urls: dict[str, str], broker: testing.Running, mirror: Any
+    target: str, lost: set[str], urls: dict[str, str], broker: testing.BrokerProcess, mirror: Any
 ) -> None:
     name = f"plain_{target}"
     done = mirror(broker.url, urls[target], "flights", name, carrier="off")
@@ -69,7 +71,9 @@ def test_what_is_lost_without_carriers_is_counted(
     assert not any(key.startswith("lading-") for key in keys)
 
 
-def test_offsets_are_translated(urls: dict[str, str], broker: testing.Running, mirror: Any, tmp_path: Any) -> None:
+def test_offsets_are_translated(
+    urls: dict[str, str], broker: testing.BrokerProcess, mirror: Any, tmp_path: Any
+) -> None:
     from lading.mirror.state import MirrorState
 
     name = "translated"
@@ -90,7 +94,7 @@ def test_offsets_are_translated(urls: dict[str, str], broker: testing.Running, m
         state.close()
 
 
-def test_two_mirrors_of_each_other_come_to_rest(broker: testing.Running, mirror: Any, tmp_path: Any) -> None:
+def test_two_mirrors_of_each_other_come_to_rest(broker: testing.BrokerProcess, mirror: Any, tmp_path: Any) -> None:
     fill(broker.url, "there", 10)
     fill(broker.url, "back", 4, first=10)
     for turn in range(3):
@@ -108,7 +112,7 @@ def test_two_mirrors_of_each_other_come_to_rest(broker: testing.Running, mirror:
 
 @pytest.mark.parametrize("source", ["lading", "nsq"])
 def test_a_mirror_that_follows(
-    source: str, urls: dict[str, str], broker: testing.Running, mirror: Any, tmp_path: Path
+    source: str, urls: dict[str, str], broker: testing.BrokerProcess, mirror: Any, tmp_path: Path
 ) -> None:
     topic, copy = f"followed_{source}", f"follower_{source}"
     fill(broker.url, topic, 5, partitions=1)

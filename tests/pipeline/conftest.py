@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     """A broker."""
     with testing.broker(data_dir=tmp_path_factory.mktemp("pipeline") / "data") as running:
         yield running
@@ -56,7 +56,7 @@ class Place:
 
 
 @pytest.fixture
-def place(served: testing.Running, tmp_path: Path) -> Iterator[Place]:
+def place(served: testing.BrokerProcess, tmp_path: Path) -> Iterator[Place]:
     """A topic of two partitions with 1,200 messages each."""
     transport = LadingTransport(served.url)
     topic = f"air.flights{next(_numbers)}"

@@ -78,7 +78,7 @@ class DeadLetterPlace:
 
 
 @pytest.fixture(params=["lading", "kafka"])
-def place(request: pytest.FixtureRequest, served: testing.Running, tmp_path: Path) -> DeadLetterPlace:
+def place(request: pytest.FixtureRequest, served: testing.BrokerProcess, tmp_path: Path) -> DeadLetterPlace:
     url = served.url if request.param == "lading" else f"kafka://{served.endpoints['kafka']}"
     made = DeadLetterPlace(url, f"orders{next(_numbers)}", tmp_path / "state")
     transport = LadingTransport(served.url)

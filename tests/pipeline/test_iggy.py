@@ -17,7 +17,7 @@ def _at(iggy: str) -> Callable[[str], str]:
     return lambda text: re.sub(r'lading://[^"]*', iggy, text)
 
 
-def test_an_iggy_source(place: Place, served: testing.Running) -> None:
+def test_an_iggy_source(place: Place, served: testing.BrokerProcess) -> None:
     iggy = f"iggy://{served.endpoints['iggy_tcp']}"
     counts = Driver(place.write(_at(iggy))).run()
     places = found(place.tables)
@@ -30,7 +30,7 @@ def test_an_iggy_source(place: Place, served: testing.Running) -> None:
     assert Driver(place.write(_at(iggy))).run() == {}
 
 
-def test_a_route_sets_states_over_iggy_as_well(place: Place, served: testing.Running) -> None:
+def test_a_route_sets_states_over_iggy_as_well(place: Place, served: testing.BrokerProcess) -> None:
     def poison(text: str) -> str:
         route = '[[route]]\nwhere = "delay = 7 OR offset BETWEEN 300 AND 399"\nset_state = "poisoned"\n\n[[route]]'
         return _at(f"iggy://{served.endpoints['iggy_tcp']}")(text.replace("[[route]]", route, 1))
@@ -46,7 +46,7 @@ def test_a_route_sets_states_over_iggy_as_well(place: Place, served: testing.Run
         assert {state.word for _, _, state in states} == {"poisoned"}
 
 
-def test_states_need_a_broker_that_has_them(place: Place, served: testing.Running) -> None:
+def test_states_need_a_broker_that_has_them(place: Place, served: testing.BrokerProcess) -> None:
     def poison(url: str) -> Callable[[str], str]:
         return lambda text: _at(url)(text).replace('to = "parquet:./tables/late"', 'set_state = "poisoned"')
 

@@ -58,7 +58,7 @@ def test_looks_of_bytes_and_kinds() -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[testing.Running, Path]]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[testing.BrokerProcess, Path]]:
     directory = tmp_path_factory.mktemp("profile") / "data"
     with testing.broker(data_dir=directory) as running:
         with Producer(running.url) as producer:
@@ -80,7 +80,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[testing.R
         yield running, directory
 
 
-def test_a_profile_is_the_same_however_the_topic_is_read(broker: tuple[testing.Running, Path]) -> None:
+def test_a_profile_is_the_same_however_the_topic_is_read(broker: tuple[testing.BrokerProcess, Path]) -> None:
     running, directory = broker
     found = read_profile(running.url, "flights")
     rows = {row["key"]: row for row in found.rows()}
@@ -111,7 +111,7 @@ def test_a_profile_is_the_same_however_the_topic_is_read(broker: tuple[testing.R
     assert read_profile(running.url, "flights", where="offset < 5").statistics.messages == 5
 
 
-def test_time_is_cut_into_few_intervals(broker: tuple[testing.Running, Path]) -> None:
+def test_time_is_cut_into_few_intervals(broker: tuple[testing.BrokerProcess, Path]) -> None:
     found = read_profile(broker[0].url, "flights")
     assert 1 < len(found.intervals) <= INTERVALS_MAX
     assert sum(found.intervals.values()) == COUNT
@@ -128,7 +128,7 @@ def test_time_is_cut_into_few_intervals(broker: tuple[testing.Running, Path]) ->
     assert sum(found.intervals.values()) == COUNT + 1
 
 
-def test_the_proposed_contract_holds(broker: tuple[testing.Running, Path], tmp_path: Path) -> None:
+def test_the_proposed_contract_holds(broker: tuple[testing.BrokerProcess, Path], tmp_path: Path) -> None:
     found = read_profile(broker[0].url, "flights")
     document = found.document("flights", broker[0].url)
     section = headers_section(found.statistics, "flights", document["headers"])
@@ -148,7 +148,7 @@ def test_the_proposed_contract_holds(broker: tuple[testing.Running, Path], tmp_p
     assert drift(profile_topic(broker[0].url, "flights", contract=contract), contract) == []
 
 
-def test_nothing_to_profile(broker: tuple[testing.Running, Path]) -> None:
+def test_nothing_to_profile(broker: tuple[testing.BrokerProcess, Path]) -> None:
     running = broker[0]
     with pytest.raises(LocalError, match="holds no messages that match offset > 1000, so there is nothing to profile"):
         read_profile(running.url, "flights", where="offset > 1000")

@@ -43,7 +43,7 @@ def cases(full: bool) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def broker(cases: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(cases: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     """A broker with the messages in one partition, at their offsets and in their states."""
     with testing.broker(data_dir=tmp_path_factory.mktemp("filters") / "data") as running:
         transport = LadingTransport(running.url)
@@ -99,7 +99,7 @@ def test_there_is_something_to_select(cases: Corpus) -> None:
     assert sum(0 < share < len(cases.rows) for share in shares) > len(shares) / 4
 
 
-def test_the_broker(cases: Corpus, broker: testing.Running) -> None:
+def test_the_broker(cases: Corpus, broker: testing.BrokerProcess) -> None:
     transport = LadingTransport(broker.url)
     try:
         for one in cases.filters:
@@ -126,14 +126,14 @@ def _asked(transport: LadingTransport, end: int, where: str, columns: str | None
 
 
 @pytest.mark.parametrize("place", ["broker", "directory"])
-def test_the_consumer(cases: Corpus, broker: testing.Running, place: str) -> None:
+def test_the_consumer(cases: Corpus, broker: testing.BrokerProcess, place: str) -> None:
     url = broker.url if place == "broker" else str(broker.data_dir)
     for one in cases.filters:
         with Consumer(url, TOPIC, where=one.text, states="all", timeout_s=0) as consumer:
             assert [message.offset for message in consumer] == cases.selected(one), one.text
 
 
-def test_message_poll(cases: Corpus, broker: testing.Running) -> None:
+def test_message_poll(cases: Corpus, broker: testing.BrokerProcess) -> None:
     runner = CliRunner()
     for one in cases.filters:
         arguments = ["message", "poll", TOPIC, "--from", broker.url, "--states", "all", "--output", "json"]
@@ -143,7 +143,7 @@ def test_message_poll(cases: Corpus, broker: testing.Running) -> None:
 
 
 @pytest.mark.parametrize("contracted", [False, True], ids=["undeclared", "contract"])
-def test_routes_of_a_pipeline(cases: Corpus, broker: testing.Running, tmp_path: Path, contracted: bool) -> None:
+def test_routes_of_a_pipeline(cases: Corpus, broker: testing.BrokerProcess, tmp_path: Path, contracted: bool) -> None:
     """The first route whose filter is true takes a message; what the contract cannot read is in quarantine before."""
     unreadable = cases.unreadable() if contracted else set()
     for number, filters in enumerate(groups(cases.contracted if contracted else cases.filters, ROUTES)):

@@ -38,7 +38,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     """A broker with the topic ``flights``: two partitions of native messages, one of Iggy classic messages."""
     with testing.broker(data_dir=tmp_path_factory.mktemp("log") / "data") as running:
         transport = open_transport(running.url)
@@ -85,6 +85,6 @@ def settle(transport: Transport, topic: str, data_dir: str) -> None:
 
 
 @pytest.fixture(params=["directory", "network"])
-def place(request: pytest.FixtureRequest, broker: testing.Running) -> str:
+def place(request: pytest.FixtureRequest, broker: testing.BrokerProcess) -> str:
     """Where to read from: the data directory, or the broker."""
     return str(broker.data_dir) if request.param == "directory" else broker.url

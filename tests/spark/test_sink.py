@@ -60,7 +60,9 @@ class FaultyWriter(StreamWriter):
         raise RuntimeError(f"injected: {phase}")
 
 
-def test_a_stream_into_the_broker_is_exactly_once(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_stream_into_the_broker_is_exactly_once(
+    spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
     transport = open_transport(broker.url)
     assert isinstance(transport, LadingTransport)
     transport.create_topic("copy", 2)
@@ -101,7 +103,7 @@ def test_a_stream_into_the_broker_is_exactly_once(spark: SparkSession, broker: t
     print(f"sink: failures in a task, before and after a commit: {ROWS:,} of {ROWS:,} rows, each once")
 
 
-def test_a_batch_write_keeps_headers_and_keys(spark: SparkSession, broker: testing.Running) -> None:
+def test_a_batch_write_keeps_headers_and_keys(spark: SparkSession, broker: testing.BrokerProcess) -> None:
     frame = (
         spark.read.format("lading").option("from", broker.url).option("topic", "air.flights")
         .option("endingOffsets", '{"0": 500, "1": 500, "2": 500}').load()

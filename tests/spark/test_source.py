@@ -108,7 +108,9 @@ def test_a_stream_takes_what_was_admitted(spark: SparkSession, place: str, tmp_p
     assert not [one for one in run().recentProgress if one["numInputRows"]]
 
 
-def test_the_time_of_the_sender_is_a_column_where_it_is_named(spark: SparkSession, broker: testing.Running) -> None:
+def test_the_time_of_the_sender_is_a_column_where_it_is_named(
+    spark: SparkSession, broker: testing.BrokerProcess
+) -> None:
     Client(broker.endpoints["iggy_tcp"], "0.9.0").create("sent")
     send_zero_copy(broker, "sent", "0.9.0", SENT_US)
     for from_ in (broker.url, f"kafka://{broker.endpoints['kafka']}"):
@@ -118,7 +120,7 @@ def test_the_time_of_the_sender_is_a_column_where_it_is_named(spark: SparkSessio
         assert found.selectExpr("carrier", "unix_micros(origin_timestamp)").collect() == [("UA", SENT_US)]
 
 
-def test_states_and_a_schema_of_odd_names(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+def test_states_and_a_schema_of_odd_names(spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     transport = open_transport(broker.url)
     assert isinstance(transport, LadingTransport)
     write_arrow(
@@ -174,7 +176,7 @@ def told(spark: SparkSession, run: Any) -> str:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_one_sentence(
-    spark: SparkSession, broker: testing.Running, schema: str, options: dict[str, str], sentence: str
+    spark: SparkSession, broker: testing.BrokerProcess, schema: str, options: dict[str, str], sentence: str
 ) -> None:
     settings = {"from": str(broker.data_dir), "topic": TOPIC} | options
     text = told(spark, lambda: spark.read.format("lading").schema(schema).options(**settings).load().count())
@@ -188,7 +190,7 @@ def schema(text: str) -> StructType:
 
 
 def test_a_header_that_no_message_has_is_told_once_by_the_driver(
-    broker: testing.Running, caplog: pytest.LogCaptureFixture
+    broker: testing.BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"from": broker.url, "topic": TOPIC}
     columns = schema("offset bigint, carier string, delay int")
@@ -223,7 +225,7 @@ def test_an_error_while_writing_is_told_alone(spark: SparkSession) -> None:
     assert "no broker is reachable at 127.0.0.1:1" in told(spark, send)
 
 
-def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     transport = open_transport(broker.url)
     assert isinstance(transport, LadingTransport)
     write_arrow(flights(0, 200), broker.url, "again", headers=HEADERS)

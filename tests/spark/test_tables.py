@@ -40,7 +40,7 @@ Ingest = Callable[..., IngestReport]
 
 
 @pytest.fixture
-def run(spark: SparkSession, broker: testing.Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ingest:
+def run(spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ingest:
     """Ingest the topic into ``tmp_path / "table"``, in three batches of about four files each."""
     monkeypatch.setattr(ingesting, "TableWriter", FaultyWriter)
 
@@ -71,7 +71,7 @@ def staged(directory: Path) -> list[str]:
 
 
 def test_a_topic_becomes_a_table_and_goes_on(
-    run: Ingest, spark: SparkSession, broker: testing.Running, tmp_path: Path
+    run: Ingest, spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:
     told: list[IngestProgress] = []
     report = run(on_progress=told.append)
@@ -134,7 +134,7 @@ def test_a_failure_and_a_restart(run: Ingest, tmp_path: Path, phase: str) -> Non
 
 
 def test_columns_and_ranges_changed_between_crash_and_restart(
-    run: Ingest, broker: testing.Running, tmp_path: Path
+    run: Ingest, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
     arm(table, "renames", "fail")
@@ -157,7 +157,7 @@ def test_columns_and_ranges_changed_between_crash_and_restart(
             run(columns=changed)
 
 
-def test_a_killed_driver(run: Ingest, broker: testing.Running, tmp_path: Path, full: bool) -> None:
+def test_a_killed_driver(run: Ingest, broker: testing.BrokerProcess, tmp_path: Path, full: bool) -> None:
     if not full:
         pytest.skip("whole with LADING_TEST_FULL=1: the sample is the killed driver of tests/pipeline, by the same way")
     for phase in PHASES:
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_is_too_old_doubles_nothing(run: Ingest, tmp_path: Pat
 
 
 def test_what_is_not_ours_is_not_touched(
-    run: Ingest, spark: SparkSession, broker: testing.Running, tmp_path: Path
+    run: Ingest, spark: SparkSession, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
     table.mkdir()
@@ -251,7 +251,7 @@ def test_a_file_that_was_changed_before_it_was_published_is_told(run: Ingest, tm
         run()
 
 
-def test_errors_in_workers_are_told_as_they_are(run: Ingest, broker: testing.Running, tmp_path: Path) -> None:
+def test_errors_in_workers_are_told_as_they_are(run: Ingest, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"topic 'air.flights', partition \d, offset \d+: header 'tail' has the value"):
         run(columns="offset, tail int", on_bad_value="fail")
     assert staged(tmp_path / "table") == []

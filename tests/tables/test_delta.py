@@ -36,7 +36,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     with testing.broker(tmp_path_factory.mktemp("delta") / "data") as running:
         yield running
 
@@ -46,14 +46,14 @@ def topic() -> str:
     return f"flights{next(_numbers)}"
 
 
-def send(broker: testing.Running, topic: str, rows: range) -> None:
+def send(broker: testing.BrokerProcess, topic: str, rows: range) -> None:
     with Producer(broker.url) as producer:
         for row in rows:
             producer.send(topic, b"{}", headers={"carrier": "UA", "delay": row})
 
 
 def run(
-    broker: testing.Running, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None
+    broker: testing.BrokerProcess, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None
 ) -> IngestReport:
     target = f"delta:{table}"
     return ingest(DirectExecutor(), broker.url, topic, target, columns=columns, max_rows=10, state_dir=state)
@@ -67,7 +67,7 @@ def delays(table: Path) -> list[int]:
     return sorted(by_polars)
 
 
-def test_a_topic_becomes_a_delta_table_and_goes_on(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_a_topic_becomes_a_delta_table_and_goes_on(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(25))
     report = run(broker, topic, table)
@@ -94,7 +94,7 @@ def _crash(*arguments: Any) -> Any:
     ids=["before the log knows", "before the state knows"],
 )  # fmt: skip
 def test_a_batch_that_is_committed_again_is_in_the_table_once(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -110,7 +110,9 @@ def test_a_batch_that_is_committed_again_is_in_the_table_once(
     assert DeltaTable(table).transaction_version(owner) == 2
 
 
-def test_a_state_that_is_older_than_its_table_is_refused(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_a_state_that_is_older_than_its_table_is_refused(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
     send(broker, topic, range(10))
     run(broker, topic, table, state=state)
@@ -123,7 +125,7 @@ def test_a_state_that_is_older_than_its_table_is_refused(broker: testing.Running
 
 
 def test_a_second_run_with_the_same_number_and_other_files_is_refused(
-    broker: testing.Running, topic: str, tmp_path: Path
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -136,7 +138,7 @@ def test_a_second_run_with_the_same_number_and_other_files_is_refused(
 
 
 def test_others_may_append_and_compact(
-    broker: testing.Running, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(20))
@@ -161,7 +163,7 @@ def test_others_may_append_and_compact(
 
 
 def test_a_commit_that_a_change_of_columns_overtakes_is_tried_again(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -183,7 +185,7 @@ def test_a_commit_that_a_change_of_columns_overtakes_is_tried_again(
 
 
 def test_two_runners_of_one_batch_show_it_once(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -205,7 +207,7 @@ def test_two_runners_of_one_batch_show_it_once(
 
 
 def test_log_and_files_are_on_disk_before_the_state_knows(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut after that finds them whole: each was synced at its full size, and their directories."""
     table = tmp_path / "table"
@@ -233,7 +235,7 @@ def test_log_and_files_are_on_disk_before_the_state_knows(
     assert looked == [1, 2, 3]
 
 
-def test_columns_are_added_and_keep_their_types(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_columns_are_added_and_keep_their_types(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(3))
     run(broker, topic, table, "offset, delay int")
@@ -276,7 +278,12 @@ def _log_damaged(table: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_table_of_this_run_is_refused(
-    broker: testing.Running, topic: str, tmp_path: Path, begun: bool, change: Callable[[Path], None], sentence: str
+    broker: testing.BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    begun: bool,
+    change: Callable[[Path], None],
+    sentence: str,
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(3))
@@ -288,7 +295,7 @@ def test_what_is_no_table_of_this_run_is_refused(
 
 
 def test_without_the_library_it_is_named(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(broker, topic, range(1))
     monkeypatch.setitem(sys.modules, "deltalake", None)
@@ -319,7 +326,7 @@ def test_statistics_are_those_that_deltalake_writes(tmp_path: Path) -> None:
     assert found == expected
 
 
-def test_readers_skip_files_and_no_rows(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_readers_skip_files_and_no_rows(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(30))
     run(broker, topic, table)

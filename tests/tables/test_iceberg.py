@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     with testing.broker(tmp_path_factory.mktemp("iceberg") / "data") as running:
         yield running
 
@@ -45,14 +45,14 @@ def topic() -> str:
     return f"flights{next(_numbers)}"
 
 
-def send(broker: testing.Running, topic: str, rows: range) -> None:
+def send(broker: testing.BrokerProcess, topic: str, rows: range) -> None:
     with Producer(broker.url) as producer:
         for row in rows:
             producer.send(topic, b"{}", headers={"carrier": "UA", "delay": row})
 
 
 def run(
-    broker: testing.Running, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None,
+    broker: testing.BrokerProcess, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None,
     catalog: str = "",
 ) -> IngestReport:  # fmt: skip
     target = f"iceberg:{catalog}{table}"
@@ -79,7 +79,7 @@ def delays(table: Path) -> list[int]:
 
 
 def test_a_topic_becomes_an_iceberg_table_and_goes_on(
-    broker: testing.Running, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(25))
@@ -115,7 +115,7 @@ def _crash(*arguments: Any) -> Any:
     ],
 )
 def test_a_batch_that_is_committed_again_is_in_the_table_once(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -133,7 +133,9 @@ def test_a_batch_that_is_committed_again_is_in_the_table_once(
     assert held.properties[f"lading.manifest.{owner}"] == "2"
 
 
-def test_a_state_that_is_older_than_its_table_is_refused(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_a_state_that_is_older_than_its_table_is_refused(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
     send(broker, topic, range(10))
     run(broker, topic, table, state=state)
@@ -146,7 +148,7 @@ def test_a_state_that_is_older_than_its_table_is_refused(broker: testing.Running
 
 
 def test_a_second_run_with_the_same_number_and_other_files_is_refused(
-    broker: testing.Running, topic: str, tmp_path: Path
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -176,7 +178,7 @@ def _overtake(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> 
 
 
 def test_two_runners_of_one_batch_show_it_once(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pyiceberg appends a second time to a table that was changed meanwhile; this manifest must not be."""
     table = tmp_path / "table"
@@ -196,7 +198,7 @@ def test_two_runners_of_one_batch_show_it_once(
 
 
 def test_others_may_append_and_add_columns_meanwhile(
-    broker: testing.Running,
+    broker: testing.BrokerProcess,
     topic: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -226,7 +228,7 @@ def test_others_may_append_and_add_columns_meanwhile(
 
 
 def test_a_commit_whose_answer_is_lost_is_known_again(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(10))
@@ -246,7 +248,7 @@ def test_a_commit_whose_answer_is_lost_is_known_again(
     assert lost and delays(table) == list(range(15))
 
 
-def test_columns_are_added_and_keep_their_types(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_columns_are_added_and_keep_their_types(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(3))
     run(broker, topic, table, "offset, delay int")
@@ -267,7 +269,7 @@ def test_columns_are_added_and_keep_their_types(broker: testing.Running, topic: 
 
 
 def test_a_catalog_by_name(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(5))
@@ -332,7 +334,12 @@ def _metadata_deleted(table: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_table_of_this_run_is_refused(
-    broker: testing.Running, topic: str, tmp_path: Path, begun: bool, change: Callable[[Path], None], sentence: str
+    broker: testing.BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    begun: bool,
+    change: Callable[[Path], None],
+    sentence: str,
 ) -> None:
     table = tmp_path / "table"
     send(broker, topic, range(3))
@@ -343,14 +350,14 @@ def test_what_is_no_table_of_this_run_is_refused(
         run(broker, topic, table)
 
 
-def test_a_directory_that_no_url_names_is_refused(broker: testing.Running, topic: str, tmp_path: Path) -> None:
+def test_a_directory_that_no_url_names_is_refused(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
     send(broker, topic, range(1))
     with pytest.raises(LocalError, match=r"a meaning of their own; name another directory"):
         run(broker, topic, tmp_path / "a#b")
 
 
 def test_without_the_library_it_is_named(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(broker, topic, range(1))
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
@@ -359,7 +366,7 @@ def test_without_the_library_it_is_named(
 
 
 def test_all_that_a_commit_names_is_on_disk_before_it(
-    broker: testing.Running, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut after the catalog's own commit finds whole files: each was synced, and its directory after it."""
     table = tmp_path / "table"

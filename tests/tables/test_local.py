@@ -32,13 +32,15 @@ def executor() -> Iterator[LocalExecutor]:
     workers.close()
 
 
-def run(executor: LocalExecutor, broker: testing.Running, table: Path, **changes: object) -> IngestReport:
+def run(executor: LocalExecutor, broker: testing.BrokerProcess, table: Path, **changes: object) -> IngestReport:
     """Ingest in three batches of about four ranges each."""
     options = {"columns": COLUMNS, "max_rows": 30_000, "max_rows_per_partition": 8_000} | changes
     return ingest(executor, str(broker.data_dir), TOPIC, table, **options)  # type: ignore[arg-type]
 
 
-def test_a_topic_becomes_a_table_and_goes_on(executor: LocalExecutor, broker: testing.Running, tmp_path: Path) -> None:
+def test_a_topic_becomes_a_table_and_goes_on(
+    executor: LocalExecutor, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
     told: list[IngestProgress] = []
     report = run(executor, broker, tmp_path / "t", on_progress=told.append)
     assert_every_message_once(table_of(tmp_path / "t"))
@@ -49,7 +51,7 @@ def test_a_topic_becomes_a_table_and_goes_on(executor: LocalExecutor, broker: te
 
 
 def test_what_a_task_raises_comes_as_it_was_raised_and_nothing_is_published(
-    executor: LocalExecutor, broker: testing.Running, tmp_path: Path
+    executor: LocalExecutor, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:
     with pytest.raises(LocalError, match=r"topic 'air\.flihgts' does not exist"):
         ingest(executor, str(broker.data_dir), "air.flihgts", tmp_path / "t")
@@ -77,7 +79,7 @@ class _Killing(LocalExecutor):
 
 
 def test_a_worker_that_is_killed_ends_the_run_and_the_next_one_goes_on(
-    executor: LocalExecutor, broker: testing.Running, tmp_path: Path
+    executor: LocalExecutor, broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:
     killing = _Killing(2)
     with pytest.raises(LocalError, match="worker process ended"):
@@ -101,7 +103,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_end_with_a_parent_that_is_killed(broker: testing.Running, tmp_path: Path) -> None:
+def test_workers_end_with_a_parent_that_is_killed(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     script = tmp_path / "follow.py"
     script.write_text(FOLLOW)
     arguments = [sys.executable, str(script), str(broker.data_dir), TOPIC, str(tmp_path / "t")]

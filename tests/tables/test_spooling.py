@@ -19,13 +19,13 @@ from lading.tables.spooling import resolve_spool
 DEADLINE_S = 60.0
 
 
-def planner_of(broker: testing.Running, topic: str, spool: Path) -> Planner:
+def planner_of(broker: testing.BrokerProcess, topic: str, spool: Path) -> Planner:
     """A stream's view of a queue."""
     options = {"from": f"nsq://{broker.endpoints['nsqd_tcp']}", "topic": topic, "spool": str(spool)}
     return Planner(resolve_spool(SourceOptions.parse(options)))
 
 
-def publish(broker: testing.Running, topic: str, count: int) -> None:
+def publish(broker: testing.BrokerProcess, topic: str, count: int) -> None:
     with Producer(f"nsq://{broker.endpoints['nsqd_tcp']}") as producer:
         for number in range(count):
             producer.send(topic, b"%d" % number)
@@ -43,7 +43,7 @@ def end_of(planner: Planner) -> int:
 
 
 def test_a_spool_process_that_ended_is_started_again(
-    broker: testing.Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: testing.BrokerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     planner = planner_of(broker, "spooled.again", tmp_path / "spool")
     publish(broker, "spooled.again", 10)
@@ -61,7 +61,7 @@ def test_a_spool_process_that_ended_is_started_again(
 
 
 def test_a_spool_that_another_process_filled_is_filled_when_that_has_ended(
-    broker: testing.Running, tmp_path: Path
+    broker: testing.BrokerProcess, tmp_path: Path
 ) -> None:
     first = planner_of(broker, "spooled.taken", tmp_path / "spool")
     second = planner_of(broker, "spooled.taken", tmp_path / "spool")

@@ -13,7 +13,7 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[testing.Running]:
+def broker() -> Iterator[testing.BrokerProcess]:
     """A broker on free ports."""
     with testing.broker() as running:
         yield running

@@ -27,7 +27,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[testing.Running]:
+def broker(authority: Authority) -> Iterator[testing.BrokerProcess]:
     """Whoever connects must show a certificate. One address is not in that of the broker."""
     certificate = authority.sign("server")
     settings: dict[str, Any] = {"durability": "os"}
@@ -45,7 +45,7 @@ def files(authority: Authority) -> dict[str, str]:
     return {"ca_file": str(authority.file), "certificate_file": str(authority.sign("client"))}
 
 
-def url(broker: testing.Running, name: str) -> str:
+def url(broker: testing.BrokerProcess, name: str) -> str:
     return f"{name.partition('-')[0]}://{broker.endpoints[SCHEMES[name]]}"
 
 
@@ -67,14 +67,14 @@ def exchange(url: str, payloads: list[bytes], **options: Any) -> list[bytes | No
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_messages_go_there_and_back(broker: testing.Running, files: dict[str, str], name: str) -> None:
+def test_messages_go_there_and_back(broker: testing.BrokerProcess, files: dict[str, str], name: str) -> None:
     # records of TLS have 16 KiB: less, and more
     payloads = [b"hidden", bytes(range(256)) * 400, b"last"] + [b"many"] * 20
     assert exchange(url(broker, name), payloads, **files) == payloads
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_what_fails_is_explained(broker: testing.Running, files: dict[str, str], name: str) -> None:
+def test_what_fails_is_explained(broker: testing.BrokerProcess, files: dict[str, str], name: str) -> None:
     address = url(broker, name)
     for options, told in (
         ({"tls": True}, r"certificate is refused: .*; give the certificate that signed it as ca_file"),
@@ -88,7 +88,7 @@ def test_what_fails_is_explained(broker: testing.Running, files: dict[str, str],
         assert isinstance(caught.value, Unreachable)
 
 
-def test_a_certificate_for_another_host_is_refused(broker: testing.Running, files: dict[str, str]) -> None:
+def test_a_certificate_for_another_host_is_refused(broker: testing.BrokerProcess, files: dict[str, str]) -> None:
     with pytest.raises(Unreachable, match=r"certificate is refused: .*127\.0\.0\.2"):
         open_transport(f"kafka://{broker.endpoints['kafka.other']}", **files, timeout_s=5, retries=0).topics()
 
@@ -103,7 +103,10 @@ def test_a_server_without_tls_is_told() -> None:
 
 
 def test_the_command_line_takes_them_from_the_environment(
-    broker: testing.Running, files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    broker: testing.BrokerProcess,
+    files: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     exchange(url(broker, "kafka"), [b"x"], **files)
     for name, value in files.items():

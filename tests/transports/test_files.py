@@ -16,7 +16,7 @@ from lading import Consumer, Producer, read_arrow
 from lading.client.outgoing import complete
 from lading.model.errors import DataLoss, LadingError, LocalError
 from lading.model.state import State
-from lading.testing import Running, broker
+from lading.testing import BrokerProcess, broker
 from lading.transports.files import FilesTransport
 from lading.transports.lading.transport import LadingTransport
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def fill(running: Running) -> None:
+def fill(running: BrokerProcess) -> None:
     transport = LadingTransport(running.url)
     transport.create_topic("ships.arrivals", 2)
     # without a linger time, batches end where batch_count says, however slow the machine

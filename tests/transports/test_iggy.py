@@ -13,7 +13,7 @@ import pytest
 from lading.dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, Reason, Refusal, SettingError, Unreachable
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.fetched import FetchResult
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.iggy.group import group_number
@@ -26,7 +26,7 @@ Header = tuple[str, int, bytes | None]
 
 
 @pytest.fixture
-def url(broker: Running) -> str:
+def url(broker: BrokerProcess) -> str:
     return f"iggy://{broker.endpoints['iggy_tcp']}"
 
 
@@ -211,7 +211,7 @@ def test_offset_at(transport: IggyTransport, topic: str) -> None:
     assert transport.offset_at(topic, 0, times_us[-1] + 1) == 5
 
 
-def test_a_send_whose_answer_is_lost_goes_on_behind_what_was_confirmed(broker: Running, topic: str) -> None:
+def test_a_send_whose_answer_is_lost_goes_on_behind_what_was_confirmed(broker: BrokerProcess, topic: str) -> None:
     rows = batch_of(*[(None, [("k", 1, b"v" * 200)], b"%d" % n) for n in range(1_500)])  # three requests
     with proxy(broker.endpoints["iggy_tcp"]) as network:
         sender = IggyTransport(f"iggy://127.0.0.1:{network.port}", timeout_s=5)
@@ -298,7 +298,7 @@ def test_polling_as_the_group_takes_turns(transport: IggyTransport, topic: str) 
     member.leave()
 
 
-def test_a_member_whose_connection_broke_joins_again(broker: Running, topic: str) -> None:
+def test_a_member_whose_connection_broke_joins_again(broker: BrokerProcess, topic: str) -> None:
     with proxy(broker.endpoints["iggy_tcp"]) as network:
         far = IggyTransport(f"iggy://127.0.0.1:{network.port}", timeout_s=5)
         name = far.create_topic(topic).name

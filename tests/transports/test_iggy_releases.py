@@ -33,7 +33,7 @@ from lading.model.errors import (
 )
 from lading.tables.ingest import ingest
 from lading.tables.local import LocalExecutor
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.iggy.polled import parse_poll_response
 from lading.transports.iggy.server_release import release_of_stats
@@ -125,7 +125,7 @@ LISTENERS = {"0.0.30": "old", "0.1": "first"}
 
 
 @pytest.fixture(scope="module")
-def lading_() -> Iterator[Running]:
+def lading_() -> Iterator[BrokerProcess]:
     settings: dict[str, str] = {}
     for release, name in LISTENERS.items():
         settings |= {
@@ -136,13 +136,13 @@ def lading_() -> Iterator[Running]:
         yield running
 
 
-def url_of(running: Running, release: str) -> str:
+def url_of(running: BrokerProcess, release: str) -> str:
     listener = f".{LISTENERS[release]}" if release in LISTENERS else ""
     return f"iggy://{running.endpoints['iggy_tcp' + listener]}?release={release}"
 
 
 @pytest.fixture
-def relay(lading_: Running, request: pytest.FixtureRequest) -> Iterator[Relay]:
+def relay(lading_: BrokerProcess, request: pytest.FixtureRequest) -> Iterator[Relay]:
     version = request.param
     made = Relay(lading_.endpoints["iggy_tcp"], version, f"{SERVERS[version]}.0" if version != "0.4.219" else "0.6.202")
     yield made
@@ -193,7 +193,7 @@ RELEASED = [*BY_NAME, "0.11"]
 
 
 @pytest.mark.parametrize("release", RELEASED)
-def test_a_release_that_is_named_is_spoken_at_once(lading_: Running, release: str) -> None:
+def test_a_release_that_is_named_is_spoken_at_once(lading_: BrokerProcess, release: str) -> None:
     transport = open_transport(url_of(lading_, release), timeout_s=20)
     assert isinstance(transport, IggyTransport)
     name = f"{next(_names)}.topic"
@@ -205,7 +205,7 @@ def test_a_release_that_is_named_is_spoken_at_once(lading_: Running, release: st
 
 
 @pytest.mark.parametrize("release", RELEASED)
-def test_who_is_not_told_states_gets_available_messages(lading_: Running, release: str) -> None:
+def test_who_is_not_told_states_gets_available_messages(lading_: BrokerProcess, release: str) -> None:
     transport = open_transport(url_of(lading_, release), timeout_s=20)
     assert isinstance(transport, IggyTransport)
     name = f"{next(_names)}.topic"
@@ -246,7 +246,7 @@ def check_group(transport: IggyTransport, name: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["0.0.30", "0.6.60", "0.10", "0.11"])
-def test_a_topic_becomes_a_table(lading_: Running, release: str, tmp_path: Path) -> None:
+def test_a_topic_becomes_a_table(lading_: BrokerProcess, release: str, tmp_path: Path) -> None:
     url, name = url_of(lading_, release), f"{next(_names)}.topic"
     producer = lading.Producer(url)
     producer.transport.create_topic(name)
@@ -328,7 +328,9 @@ class PatientRelay(Relay):
                 return
 
 
-def test_the_current_generation_is_found_by_its_silence(lading_: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_generation_is_found_by_its_silence(
+    lading_: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lading.transports.iggy.socket.PROBE_S", 0.2)
     relay = PatientRelay(lading_.endpoints["iggy_tcp"], "", "")
     transport = IggyTransport(f"iggy://127.0.0.1:{relay.port}", timeout_s=20)
@@ -361,7 +363,7 @@ def test_the_current_generation_is_found_by_its_silence(lading_: Running, monkey
     relay.close()
 
 
-def test_a_server_that_says_no_release_must_be_named(lading_: Running) -> None:
+def test_a_server_that_says_no_release_must_be_named(lading_: BrokerProcess) -> None:
     relay = Relay(lading_.endpoints["iggy_tcp"], "1.0.0", "0.10.0")
     transport = IggyTransport(f"iggy://127.0.0.1:{relay.port}", timeout_s=20)
     with pytest.raises(RemoteError, match="name it by the option release"):

@@ -14,14 +14,14 @@ from lading.dialects.iggy_classic.command_table import ok_frame
 from lading.dialects.iggy_classic.commands import parse_request
 from lading.dialects.iggy_classic.state_commands import OWN_CODES_FROM, RANGES_MAX, GetStates, SetStates, SetStatesWhere
 from lading.model.errors import FilterError, LocalError, MalformedMessage, Reason, Refusal, RemoteError
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.iggy.transport import IggyTransport
 
 from .recorded_server import recorded, server
 
 
 @pytest.fixture
-def url(broker: Running) -> str:
+def url(broker: BrokerProcess) -> str:
     return f"iggy://{broker.endpoints['iggy_tcp']}"
 
 

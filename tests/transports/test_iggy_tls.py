@@ -10,7 +10,7 @@ import pytest
 import lading
 from lading import testing
 from lading.model.errors import Unreachable
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.iggy.transport import IggyTransport
 
 OWN = {
@@ -21,13 +21,13 @@ _names = count(1)
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[Running]:
+def secure() -> Iterator[BrokerProcess]:
     with testing.broker(settings=OWN) as running:
         yield running
 
 
 @pytest.mark.parametrize("release", ["", "&release=0.6", "&release=0.11"])
-def test_messages_go_there_and_back(secure: Running, release: str) -> None:
+def test_messages_go_there_and_back(secure: BrokerProcess, release: str) -> None:
     url = f"iggy://{secure.endpoints['iggy_tcp.secure']}?ca_file={secure.data_dir / 'certificate.pem'}{release}"
     name = f"topic{next(_names)}"
     producer = lading.Producer(url)
@@ -38,7 +38,7 @@ def test_messages_go_there_and_back(secure: Running, release: str) -> None:
         assert [message.payload for message in consumer] == [b"hidden"]
 
 
-def test_what_fails_is_explained(secure: Running) -> None:
+def test_what_fails_is_explained(secure: BrokerProcess) -> None:
     url = f"iggy://{secure.endpoints['iggy_tcp.secure']}"
     with pytest.raises(Unreachable, match=r"TLS failed: .*self-signed certificate; .* as ca_file"):
         IggyTransport(url, tls="true").topics()

@@ -10,7 +10,7 @@ import pytest
 from lading.broker.core.rights import Right
 from lading.dialects.kafka.scram_client import ScramLogin
 from lading.model.errors import MalformedMessage, RemoteError, SettingError
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.kafka.transport import KafkaTransport
 from lading.transports.open import open_transport
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
@@ -51,7 +51,7 @@ def test_a_server_that_cheats_is_not_believed() -> None:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     path = tmp_path_factory.mktemp("logins")
     (path / "jwks.json").write_bytes(jwks("first"))
     settings = {"oauth.issuer": ISSUER, "oauth.audience": AUDIENCE, "oauth.jwks_file": str(path / "jwks.json")}
@@ -62,7 +62,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "scram-sha-512", None])
-def test_by_name_and_password(running: Running, mechanism: str | None) -> None:
+def test_by_name_and_password(running: BrokerProcess, mechanism: str | None) -> None:
     url = f"kafka://{running.endpoints['kafka']}"
     transport = open_transport(url, username="ann", password=PASSWORDS["ann"], sasl_mechanism=mechanism)
     assert [one.name for one in transport.topics()] == ["orders"]
@@ -71,7 +71,7 @@ def test_by_name_and_password(running: Running, mechanism: str | None) -> None:
     assert "wrong" not in str(error.value)
 
 
-def test_by_a_token_that_is_read_again(running: Running, tmp_path: Path) -> None:
+def test_by_a_token_that_is_read_again(running: BrokerProcess, tmp_path: Path) -> None:
     url, file = f"kafka://{running.endpoints['kafka']}", tmp_path / "token"
     file.write_text(current() + "\n")
     transport = KafkaTransport(url, oauth_token_file=str(file))

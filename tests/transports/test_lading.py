@@ -13,7 +13,7 @@ from lading.dialects.native.messages import blocks
 from lading.model.errors import LocalError, Reason, Refusal, RemoteError, Unreachable
 from lading.model.scan_request import ScanRequest
 from lading.model.state import State
-from lading.testing import Running
+from lading.testing import BrokerProcess
 from lading.transports.interface import Filtering, Position, SendResult
 from lading.transports.lading.blocks import BlockWriter, split_batch
 from lading.transports.lading.transport import LadingTransport
@@ -21,7 +21,7 @@ from tests.transports.proxy import proxy
 
 
 @pytest.fixture
-def transport(broker: Running) -> Iterator[LadingTransport]:
+def transport(broker: BrokerProcess) -> Iterator[LadingTransport]:
     made = LadingTransport(broker.url)
     yield made
     made.close()
@@ -31,7 +31,7 @@ def batch(*payloads: bytes) -> pa.RecordBatch:
     return complete(len(payloads), {"payload": pa.array(payloads, pa.binary())})
 
 
-def payloads(broker: Running, topic: str) -> list[bytes | None]:
+def payloads(broker: BrokerProcess, topic: str) -> list[bytes | None]:
     return [message.payload for message in Consumer(broker.url, topic, timeout_s=0)]
 
 
@@ -106,7 +106,7 @@ def test_states_hide_and_are_listed(transport: LadingTransport, topic: str) -> N
     assert everything == [[1, 20, 20, 1, 1]]
 
 
-def test_a_query_is_answered_by_the_broker(transport: LadingTransport, broker: Running, topic: str) -> None:
+def test_a_query_is_answered_by_the_broker(transport: LadingTransport, broker: BrokerProcess, topic: str) -> None:
     with Producer(broker.url) as producer:
         for number in range(100):
             producer.send(topic, b"%d" % number, headers={"n": number})
@@ -132,7 +132,9 @@ def test_offset_at(transport: LadingTransport, topic: str) -> None:
     assert [transport.offset_at(topic, 0, at) for at in (0, 1_000_001, 3_000_000, 3_000_001)] == [0, 1, 2, 3]
 
 
-def test_transactions_are_read_when_committed_once(transport: LadingTransport, broker: Running, topic: str) -> None:
+def test_transactions_are_read_when_committed_once(
+    transport: LadingTransport, broker: BrokerProcess, topic: str
+) -> None:
     transport.create_topic(topic)
     kept, dropped = transport.begin(), transport.begin()
     transport.writer(transaction_id=kept).send(topic, 0, batch(b"kept"))
@@ -172,7 +174,7 @@ def test_members_share_partitions_and_positions(transport: LadingTransport, topi
 # a network that fails
 
 
-def test_a_lost_answer_doubles_nothing(broker: Running, topic: str) -> None:
+def test_a_lost_answer_doubles_nothing(broker: BrokerProcess, topic: str) -> None:
     with proxy(broker.endpoints["admin"]) as between:
         producer = Producer(f"lading://127.0.0.1:{between.port}")
         for number in range(6):
@@ -185,7 +187,7 @@ def test_a_lost_answer_doubles_nothing(broker: Running, topic: str) -> None:
     assert payloads(broker, topic) == [b"%d" % number for number in range(6)]
 
 
-def test_a_batch_whose_outcome_is_unknown_is_sent_again_as_the_same(broker: Running, topic: str) -> None:
+def test_a_batch_whose_outcome_is_unknown_is_sent_again_as_the_same(broker: BrokerProcess, topic: str) -> None:
     with proxy(broker.endpoints["admin"]) as between:
         # only flush sends here, so that it is flush that loses the answer
         producer = Producer(f"lading://127.0.0.1:{between.port}", retries=0, linger_ms=None)
@@ -201,7 +203,7 @@ def test_a_batch_whose_outcome_is_unknown_is_sent_again_as_the_same(broker: Runn
     assert payloads(broker, topic) == [b"0", b"1", b"2"]
 
 
-def test_reads_survive_lost_answers(broker: Running, topic: str) -> None:
+def test_reads_survive_lost_answers(broker: BrokerProcess, topic: str) -> None:
     with Producer(broker.url) as producer:
         for number in range(1000):
             producer.send(topic, b"x" * 1000, headers={"n": number})

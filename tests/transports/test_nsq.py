@@ -136,14 +136,14 @@ def test_what_a_plain_server_cannot_take_is_said(real: RunningNsq) -> None:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
     """Our own broker."""
     with testing.broker(data_dir=tmp_path_factory.mktemp("ours") / "data") as broker:
         yield broker
 
 
 @pytest.mark.parametrize("face", ["nsqd_tcp", "nsqlookupd_http"])
-def test_headers_arrive_exactly_from_our_own_nsqd(ours: testing.Running, face: str) -> None:
+def test_headers_arrive_exactly_from_our_own_nsqd(ours: testing.BrokerProcess, face: str) -> None:
     url, topic = f"nsq://{ours.endpoints[face]}", f"exact-{face}"
     headers = Headers(
         [("carrier", "UA"), ("delay", u16(12)), ("via", None), ("via", b"\xff"), ("", ""), ("big", 1 << 62)]
@@ -159,7 +159,7 @@ def test_headers_arrive_exactly_from_our_own_nsqd(ours: testing.Running, face: s
         assert next(native).headers == headers
 
 
-def test_a_time_goes_along_since_the_server_stamps_its_own(ours: testing.Running) -> None:
+def test_a_time_goes_along_since_the_server_stamps_its_own(ours: testing.BrokerProcess) -> None:
     url = f"nsq://{ours.endpoints['nsqd_tcp']}"
     with Producer(url) as producer:
         producer.send("timed", b"x", timestamp=1_700_000_000_123_456)
@@ -171,7 +171,7 @@ def test_a_time_goes_along_since_the_server_stamps_its_own(ours: testing.Running
         strict.send("timed", b"x", timestamp=5)
 
 
-def test_no_ext_is_sent_that_the_server_of_the_fork_does_not_survive(ours: testing.Running) -> None:
+def test_no_ext_is_sent_that_the_server_of_the_fork_does_not_survive(ours: testing.BrokerProcess) -> None:
     """It ends at 65,506 bytes of JSON; 65,535 are what a length of two bytes can say."""
     with Producer(f"nsq://{ours.endpoints['nsqd_tcp']}") as producer:
         producer.send("long", b"x", headers=[("a", "x" * 65_500)])
@@ -179,7 +179,7 @@ def test_no_ext_is_sent_that_the_server_of_the_fork_does_not_survive(ours: testi
             producer.flush()
 
 
-def test_tags_choose_the_reader(ours: testing.Running) -> None:
+def test_tags_choose_the_reader(ours: testing.BrokerProcess) -> None:
     url = f"nsq://{ours.endpoints['nsqd_tcp']}"
     with (
         Producer(url) as producer,
@@ -196,7 +196,7 @@ def test_tags_choose_the_reader(ours: testing.Running) -> None:
     assert sorted(got[1]) == list(range(0, 40, 2))
 
 
-def test_the_trace_id_of_a_plain_topic_is_in_the_message_id(ours: testing.Running) -> None:
+def test_the_trace_id_of_a_plain_topic_is_in_the_message_id(ours: testing.BrokerProcess) -> None:
     made = {"topic": "traced", "extend": "false"}
     httpx.post(f"http://{ours.endpoints['nsqd_http']}/topic/create", params=made).raise_for_status()
     trace = {"topic": "traced", "trace_id": "123"}
@@ -220,7 +220,7 @@ def test_a_topic_is_made_where_servers_leave_that_to_others() -> None:
 )
 @pytest.mark.parametrize("face", ["nsqd_tcp", "nsqlookupd_http"])
 def test_a_name_that_nsq_cannot_say_is_told_with_one_that_works(
-    ours: testing.Running, face: str, name: str, nearest: str
+    ours: testing.BrokerProcess, face: str, name: str, nearest: str
 ) -> None:
     url = f"nsq://{ours.endpoints[face]}"
     use = re.escape(f"use {nearest!r}")

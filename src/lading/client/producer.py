@@ -320,7 +320,7 @@ class Producer:
             self._tell(messages, sent, None)
 
     def _tell(self, messages: Sequence[Outgoing], sent: SendResult | None, error: Exception | None) -> None:
-        calls = [each.on_acknowledged for each in self._interceptors]
+        calls = [each.on_acknowledgement for each in self._interceptors]
         base = None if sent is None else sent.base_offset
         for at, message in enumerate(messages):
             notify_interceptors(calls, message, None if base is None else base + at, error)
