@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lading.dialects.carrier import NAME, carry, restore
+from lading.dialects.carrier import NAME, carry, is_reserved, restore
 from lading.dialects.iggy_current import encode as current
 from lading.dialects.iggy_current.messages import decode_columns, find_batches
 from lading.dialects.registry import to_batch
@@ -34,8 +34,8 @@ def origins_of(batch: pa.RecordBatch) -> list[int | None]:
 
 
 def test_the_bytes_of_the_page() -> None:
-    body = b"\x01\x80" + struct.pack("<q", SENT_US)
-    batch = with_origins(batch_of([(None, None, [], b"x", 5)]), [SENT_US])
+    body = b"\x01\x81\x01k" + struct.pack("<q", SENT_US)
+    batch = with_origins(batch_of([(None, b"k", [], b"x", 5)]), [SENT_US])
     shown = carry(batch, TARGETS["iggy"]).batch
     (header,) = shown.column("headers")[0].as_py()
     assert header == {"key": NAME, "kind": 1, "value": body + struct.pack("<I", zlib.crc32(body))}
@@ -43,7 +43,7 @@ def test_the_bytes_of_the_page() -> None:
 
 
 @pytest.mark.parametrize("target", ["iggy", "kafka", "nsq"])
-def test_origin_times_come_back_from_every_target(target: str, half: str) -> None:
+def test_origin_times_come_back_from_every_carrier(target: str, half: str) -> None:
     rng = random.Random(15)
     rows = [random_row(rng) for _ in range(200)]
     origins = [rng.choice([None, 0, SENT_US + rng.randrange(1 << 40)]) for _ in rows]
@@ -52,8 +52,14 @@ def test_origin_times_come_back_from_every_target(target: str, half: str) -> Non
     assert not shown.unholdable
     assert ORIGIN_TIMESTAMP not in shown.batch.schema.names
     back = restore(with_origins(shown.batch, [None] * len(rows)))
-    assert origins_of(back) == origins
-    assert all(one[:4] == other[:4] for one, other, origin in zip(rows_of(back), rows, origins, strict=True))
+    without = rows_of(carry(batch_of(rows), TARGETS[target]).batch)
+    has_carrier = [any(is_reserved(header[0]) for header in row[2]) for row in without]
+    assert sum(has_carrier) > 100
+    assert origins_of(back) == [origin if kept else None for origin, kept in zip(origins, has_carrier, strict=True)]
+    # alone it is no reason for a carrier
+    shown_with = [any(is_reserved(header[0]) for header in row[2]) for row in rows_of(shown.batch)]
+    assert shown_with == has_carrier
+    assert all(one[:4] == other[:4] for one, other in zip(rows_of(back), rows, strict=True))
     # who does not ask for them gets the same messages without
     bare = restore(shown.batch)
     assert ORIGIN_TIMESTAMP not in bare.schema.names

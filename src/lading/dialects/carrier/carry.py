@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -184,7 +184,6 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
     kept_time = row.timestamp_us is None or (
         step_us is not None and row.timestamp_us >= target.time_us_min and row.timestamp_us % step_us == 0
     )
-    only_cut = step_us not in (None, 1)
     facts = Facts(
         None if target.key else row.key,
         payload_was,
@@ -194,7 +193,9 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
         None if target.id else row.id,
         None if target.origin_time else row.origin_us,
     )
-    if facts != Facts() and not (only_cut and facts == Facts(timestamp_us=row.timestamp_us)):
+    is_cut = step_us not in (None, 1)
+    if replace(facts, origin_us=None, timestamp_us=None if is_cut else facts.timestamp_us) != Facts():
+        # as in ``losses``: a time that is only cut, and the sender's, are no reasons
         shown += _carrier_headers(facts, target)
     values_bytes = size_bytes(shown, target)
     if values_bytes > target.values_sum_max:

@@ -152,10 +152,14 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
     was_lost = _payloads_lost(payload, sizes_bytes, target)
     id_ = _ids_lost(batch.column("id"), target)
     time = _times_lost(batch.column("timestamp"), target)
-    origin = _origins_lost(batch, target)
-    if target.time_step_us not in (None, 1):
-        # a time that would only be cut is no reason for a carrier, and goes into one that is there anyway
-        time &= headers | key | was_lost | id_ | origin
+    # neither the clock of who sent a message nor a time that would only be cut is a reason for a carrier: most messages
+    # of Iggy have the one, and plain readers would see a header more in each. Both go into one that is there anyway
+    reasons = headers | key | was_lost | id_
+    if target.time_step_us in (None, 1):
+        reasons = reasons | time
+    else:
+        time &= reasons
+    origin = _origins_lost(batch, target) & reasons
     return Losses(
         headers=headers,
         key=key,
