@@ -167,7 +167,7 @@ STAGED = {
     "SELECT count(*) FROM messages WHERE Carrier = 'payload'": "offset carrier",
     "SELECT * FROM messages": "topic partition offset timestamp key carrier delay payload",
     "SELECT m.* FROM messages_all m": "topic partition offset timestamp key carrier delay payload state id checksum "
-    "headers stream",
+    "headers stream origin_timestamp",
     "SELECT delay FROM messages NATURAL JOIN other": "topic partition offset timestamp key carrier delay payload",
     "SELECT id, headers FROM messages_all": "offset id headers",
 }

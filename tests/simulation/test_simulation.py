@@ -24,6 +24,7 @@ FOUND = {
     1_010_558: "blocks were written where a snapshot had others that a full disk refused: they were appended twice",
     1_010_823: "the same snapshot took a block that was refused for one that is there: its repetition was acknowledged",
     1_010_912: "an index told where a segment had ended before a power cut cut it: messages behind that were damage",
+    1_021_177: "a chunk that was open when a log turned read-only was written later, and what was refused was there",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

@@ -165,7 +165,7 @@ def told(spark: SparkSession, run: Any) -> str:
         ("offset bigint, value binary", {}, r"'value' is not a message field; did you mean 'payload'\? .*column.value"),
         ("ofset bigint", {}, r"'ofset' is not a message field; did you mean 'offset'\?"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
-        ("delay date", {}, r"header 'delay', and a header cannot become date; it can become string"),
+        ("delay array<int>", {}, r"header 'delay', and a header cannot become array<int>; it can become string"),
         ("delay int", {"encoding.dealy": "be"}, r"encoding.dealy names no column.*did you mean 'delay'"),
         ("delay int", {"maxRowsPerTriger": "5"}, r"unknown option 'maxRowsPerTriger'; did you mean maxRowsPerTrigger"),
         ("delay int", {"where": "dealy > 5"}, r"unknown header 'dealy'"),

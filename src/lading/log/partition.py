@@ -142,6 +142,10 @@ class DiskPartitionLog(LogSidecars):
         if not chunk.count:
             return
         base = chunk.base_offset
+        if self.refusal is not None and self._read_only:
+            # it was open when the log refused: who sent these messages is told that they have not happened
+            self.next_offset = base
+            self._require_writable()
         try:
             if self._segments.active.resting:
                 self._wake()
