@@ -26,7 +26,7 @@ def test_a_mirror_with_reports(broker: testing.BrokerProcess, lading: Run, tmp_p
     reports = [tmp_path / f"fidelity.{suffix}" for suffix in ("txt", "json", "html")]
     options = [part for path in reports for part in ("--report", str(path))]
     done = lading("mirror", broker.url, kafka, "--topic", "sent", "--rename", "sent=got", *options)
-    assert "sent: 6 messages, 1 partition(s), exactly once" in done.stderr
+    assert "sent: 6 messages, 1 partition, exactly once" in done.stderr
     text, document, page = (path.read_text() for path in reports)
     row = next(line.split() for line in text.splitlines() if line.startswith("kind"))
     assert row == ["kind", "6", "0", "6", "0"]

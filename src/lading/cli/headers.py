@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, From, States, TopicName, Where
-from .output import Output, meter, print_note, print_table
+from .output import Output, format_count, meter, print_note, print_table
 
 COLUMNS = {
     "key": "header", "kinds": "kinds", "share": "share %", "nulls": "null", "empty": "empty", "duplicates": "repeated",
@@ -39,7 +39,7 @@ def headers(
         statistics = header_statistics(from_, topic, where=where, states=states, limit=limit, on_rows=progress.advance)
     print_table(statistics.rows(), COLUMNS, output=output)
     if output is Output.TEXT:
-        print_note(f"{statistics.messages:,} messages of {topic!r} at {from_}")
+        print_note(f"{format_count(statistics.messages, 'message')} of {topic!r} at {from_}")
     if where is not None:
         for sentence in absent_headers(from_, topic, where, states, found=statistics.messages > 0):
             print_note(sentence)

@@ -9,7 +9,7 @@ import typer
 
 from ..model.errors import LocalError, SettingError
 from .options import AsOutput, Shown, States, local_path, word
-from .output import Output, json_line, line, meter, print_note, print_table
+from .output import Output, format_count, json_line, line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..mirror.run import MirrorProgress, MirrorReport
@@ -159,10 +159,11 @@ def _print(done: MirrorReport, output: Output) -> None:
         ] * bool(one.refused)
         rest = f"; left out: {', '.join(left_out)}" if left_out else ""
         print_note(
-            f"[bold]{one.topic}[/]: {one.messages:,} messages, {one.partitions} partition(s), {one.delivery}{rest}"
+            f"[bold]{one.topic}[/]: {format_count(one.messages, 'message')}, "
+            f"{format_count(one.partitions, 'partition')}, {one.delivery}{rest}"
         )
     rate = done.messages / max(done.seconds, 1e-9)
-    print_note(f"{done.messages:,} messages in {done.seconds:.1f} s, {rate:,.0f} messages/s")
+    print_note(f"{format_count(done.messages, 'message')} in {done.seconds:.1f} s, {rate:,.0f} messages/s")
     if done.settings.counts_fidelity:
         columns = {name: name for name in ("fact", "messages", "exact", "rebuilt", "lost")}
         print_table(done.fidelity.rows(), columns, output=output)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import AsOutput, States, TopicName, Where
-from .output import Output, json_line, meter, print_note, print_table
+from .output import Output, format_count, json_line, meter, print_note, print_table
 
 COLUMNS = {
     "key": "header", "looks": "looks like", "kinds": "kinds", "share": "share %", "change": "change", "nulls": "null",
@@ -77,6 +77,7 @@ def profile(
     print_table(document["heaviest"], HEAVIEST, output=output, title="heaviest messages")
     typer.echo(contract, nl=False)
     print_note(
-        f"{document['messages']:,} messages of {topic!r} at {source}: {format_size(found.header_bytes)} of headers, "
-        f"{format_size(found.key_bytes)} of keys, {format_size(found.payload_bytes)} of payloads"
+        f"{format_count(document['messages'], 'message')} of {topic!r} at {source}: "
+        f"{format_size(found.header_bytes)} of headers, {format_size(found.key_bytes)} of keys, "
+        f"{format_size(found.payload_bytes)} of payloads"
     )

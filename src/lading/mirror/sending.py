@@ -53,7 +53,7 @@ class TopicTarget:
         """How often a message arrives, in words."""
         if self.is_exact:
             return "exactly once"
-        return "at least once" if self._is_queue else "once, unless others write to the topic while a crash is mended"
+        return "at least once" if self._is_queue else "once (after a crash some twice, if others write there too)"
 
     def show(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return what a plain reader of the target sees of messages."""
