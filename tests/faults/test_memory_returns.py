@@ -34,7 +34,8 @@ Case = Callable[[testing.BrokerProcess, random.Random, int], None]
 
 
 def resident_bytes(running: testing.BrokerProcess) -> int:
-    return int(Path(f"/proc/{running.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    resident, of_files = map(int, Path(f"/proc/{running.pid}/statm").read_text().split()[1:3])
+    return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")
 
 
 def get(running: testing.BrokerProcess, path: str) -> bytes:
