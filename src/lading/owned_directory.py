@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from .model.errors import LocalError
+from .model.errors import LocalError, directory_error
 
 LOG: Final = logging.getLogger("lading")
 DIRECTORY_MODE: Final = 0o700
@@ -49,6 +49,23 @@ def _lock_around(handle: int) -> None:
     except OSError as error:
         # network file systems lock files only
         LOG.debug("the directory itself cannot be locked: %s", error)
+
+
+@contextmanager
+def own_directory(directory: Path, lock_file: str, *, what: str, busy: LocalError) -> Iterator[None]:
+    """Lock ``directory`` as long as the block runs, creating it if it is missing; ``what`` names it in errors.
+
+    Raises ``busy`` if another process has the lock, LocalError if the directory cannot be created or written to.
+    """
+    with ExitStack() as held:
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            held.enter_context(lock_directory(directory, lock_file))
+        except BlockingIOError:
+            raise busy from None
+        except OSError as error:
+            raise directory_error(what, directory, error) from None
+        yield
 
 
 def check_sharing(directory: Path) -> None:

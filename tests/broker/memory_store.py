@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from lading.log.interface import (
     SegmentInfo,
     Snapshot,
     Span,
-    Syncable,
     Write,
     WriteResult,
 )
@@ -32,68 +30,7 @@ from lading.log.open_chunk import OpenChunk
 from lading.model.errors import Refusal
 from lading.model.run import Run
 from lading.model.state import State
-
-Done = Callable[[OSError | None], None]
-
-
-class SlowCommit:
-    """Syncs that end one at a time, when ``complete`` is called."""
-
-    instant = False
-
-    def __init__(self) -> None:
-        self._running: deque[tuple[Syncable, Sequence[File], list[Done]]] = deque()
-        self._again: dict[Syncable, list[Done]] = {}
-
-    def submit(self, log: Syncable, done: Done | None = None) -> None:
-        """Begin a sync, or one more after that which is under way."""
-        wanted = [] if done is None else [done]
-        if any(one is log for one, _, _ in self._running):
-            self._again.setdefault(log, []).extend(wanted)
-        else:
-            self._begin(log, wanted)
-
-    def _begin(self, log: Syncable, done: list[Done]) -> None:
-        files = log.begin_sync()
-        if files:
-            self._running.append((log, files, done))
-        else:
-            for callback in done:
-                callback(None)
-
-    def fileno(self) -> int | None:
-        """Nothing to wait for."""
-        return None
-
-    def complete(self) -> None:
-        """End the oldest sync."""
-        if not self._running:
-            return
-        log, files, done = self._running.popleft()
-        failed: OSError | None = None
-        try:
-            for file in files:
-                file.sync()
-        except ValueError as error:
-            # the log was closed meanwhile
-            failed = OSError(str(error))
-            log.fail_sync(failed)
-        else:
-            log.complete_sync()
-        for callback in done:
-            callback(failed)
-        if log in self._again:
-            self._begin(log, self._again.pop(log))
-
-    def drain(self, timeout_s: float = 30.0) -> bool:
-        """End all syncs."""
-        while self._running:
-            self.complete()
-        return True
-
-    def close(self) -> None:
-        """End all syncs."""
-        self.drain()
+from tests.simulation.stepped_commit import SteppedCommit
 
 
 class NoFile:
@@ -330,7 +267,7 @@ class MemoryStore:
     """A store whose topics and catalog lie in ``data``, and whose logs are those of ``logs``."""
 
     def __init__(self, data: Path, logs: dict[Path, MemoryLog]) -> None:
-        self.commit = SlowCommit()
+        self.commit = SteppedCommit()
         self.dates = Dates()
         self.directory = DataDirectory(data, RealDisk())
         self.access_file = AccessFile(data)

@@ -17,8 +17,9 @@ from lading.log.store import LogStore
 from lading.model.errors import Reason
 from lading.model.state import State
 from tests.broker.channel_room import Reader
-from tests.broker.memory_store import MemoryLog, MemoryStore, SlowCommit
+from tests.broker.memory_store import MemoryLog, MemoryStore
 from tests.broker.room import GROUP, NOW, SECOND, append, block, payloads, read, topic_of
+from tests.simulation.stepped_commit import SteppedCommit
 
 OpenStore = Callable[[], LogStore]
 
@@ -28,7 +29,7 @@ def open_store(tmp_path: Path, request: pytest.FixtureRequest) -> OpenStore:
     """Opens the same store each time; both sync when they are told to."""
     logs: dict[Path, MemoryLog] = {}
     if request.param == "local":
-        return lambda: LocalLogStore(tmp_path, SlowCommit(), segment_bytes=1 << 20)
+        return lambda: LocalLogStore(tmp_path, SteppedCommit(), segment_bytes=1 << 20)
     return lambda: MemoryStore(tmp_path, logs)
 
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from lading.log.interface import NEVER_US
 
+DIRECTORY = 0
+"""The inode that stands for all directories: their changes last in order."""
 TEARS = (1, 512, 4096)
 """A torn write leaves this many of its first bytes."""
 
@@ -120,13 +122,17 @@ class MemoryDisk:
         name = str(path)
         if name in self.names_:
             return MemoryFile(self, path, self.names_[name])
-        if path.name == "p":
-            return MemoryFile(self, path, 0)
+        if self.is_directory(path):
+            return MemoryFile(self, path, DIRECTORY)
         if not write:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         inode = next(self.numbers)
         self.change(Op("create", inode, path=name))
         return MemoryFile(self, path, inode)
+
+    def is_directory(self, path: Path) -> bool:
+        """Return whether ``path`` is the one directory that a partition's tests have."""
+        return path.name == "p"
 
     def names(self, directory: Path) -> list[str]:
         prefix = f"{directory}/"

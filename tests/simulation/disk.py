@@ -1,21 +1,15 @@
-"""A simulated disk and its syncs: slow, full, failing, and cut off by a power loss, all as one generator decides."""
+"""A simulated disk: slow, full, failing, and cut off by a power loss, all as one generator decides."""
 
 from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from lading.log.disk import File, RealDisk
-from lading.log.interface import Syncable
-from tests.faults.power import MemoryDisk, MemoryFile, Op, PowerCuts
-
-Done = Callable[[OSError | None], None]
-DIRECTORY = 0
-"""The inode that stands for all directories: their changes last in order."""
+from lading.log.disk import RealDisk
+from tests.faults.power import DIRECTORY, MemoryDisk, Op, PowerCuts
 
 
 class SimulatedDisk(MemoryDisk):
@@ -74,20 +68,13 @@ class SimulatedDisk(MemoryDisk):
         name = str(path)
         if not name.startswith(self._root) or path.name == "topic.json":
             return RealDisk().open(path, write=write)
-        if name in self.names_:
-            return MemoryFile(self, path, self.names_[name])
-        if path.is_dir():
-            return MemoryFile(self, path, DIRECTORY)
-        if not write:
-            raise FileNotFoundError(errno.ENOENT, "no such file", name)
-        inode = next(self.numbers)
-        self.change(Op("create", inode, path=name))
-        return MemoryFile(self, path, inode)
+        return super().open(path, write=write)
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
 
     def names(self, directory: Path) -> list[str]:
-        prefix = f"{directory}/"
-        own = [name[len(prefix) :] for name in self.names_ if name.startswith(prefix)]
-        return [*RealDisk().names(directory), *(name for name in own if "/" not in name)]
+        return [*RealDisk().names(directory), *(name for name in super().names(directory) if "/" not in name)]
 
     def make_directory(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -97,63 +84,3 @@ class SimulatedDisk(MemoryDisk):
             super().rename(source, target)
         else:
             RealDisk().rename(source, target)
-
-
-class SimulatedCommit:
-    """Syncs that end when ``complete`` is called, any of those that are under way first."""
-
-    instant = False
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self._running: list[tuple[Syncable, Sequence[File], list[Done]]] = []
-        self._again: dict[Syncable, list[Done]] = {}
-
-    def submit(self, log: Syncable, done: Done | None = None) -> None:
-        """Begin a sync, or one more after that which is under way."""
-        wanted = [] if done is None else [done]
-        if any(one is log for one, _, _ in self._running):
-            self._again.setdefault(log, []).extend(wanted)
-        else:
-            self._begin(log, wanted)
-
-    def _begin(self, log: Syncable, done: list[Done]) -> None:
-        files = log.begin_sync()
-        if files:
-            self._running.append((log, files, done))
-        else:
-            for callback in done:
-                callback(None)
-
-    def fileno(self) -> int | None:
-        """There is nothing to wait for."""
-        return None
-
-    def complete(self) -> None:
-        """End one sync."""
-        if not self._running:
-            return
-        log, files, done = self._running.pop(self._random.randrange(len(self._running)))
-        failed: OSError | None = None
-        try:
-            for file in files:
-                file.sync()
-        except OSError as error:
-            failed = error
-            log.fail_sync(error)
-        else:
-            log.complete_sync()
-        for callback in done:
-            callback(failed)
-        if log in self._again:
-            self._begin(log, self._again.pop(log))
-
-    def drain(self, timeout_s: float = 30.0) -> bool:
-        """End all syncs."""
-        while self._running:
-            self.complete()
-        return True
-
-    def close(self) -> None:
-        """End all syncs."""
-        self.drain()

@@ -29,8 +29,9 @@ from lading.model.errors import Refusal
 from tests.broker.kafka_batches import produce
 from tests.broker.room import CONSUMER, NOW, append, block, read, rows
 from tests.faults.power import MemoryDisk
-from tests.simulation.disk import SimulatedCommit, SimulatedDisk
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
+from tests.simulation.stepped_commit import SteppedCommit
 
 STEPS = 70
 SEGMENT_BYTES = 2_000
@@ -94,7 +95,7 @@ class World:
     # -- the broker
 
     def _open(self) -> None:
-        self.commit = SimulatedCommit(self.random)
+        self.commit = SteppedCommit(self.random.randrange)
         store = LocalLogStore(self.data, self.commit, segment_bytes=SEGMENT_BYTES, disk=self.disk)
         self.broker = Broker(store, BrokerSettings(segment_bytes=SEGMENT_BYTES), now_us=self.now_us)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput
-from .output import Output, meter, print_document, print_note, print_table
+from .output import Output, meter, print_document, print_first_rows, print_note
 
 if TYPE_CHECKING:
     from ..pipeline.dead_letter_redrive import ForeignDeadLetters
@@ -49,9 +49,7 @@ def list_(
         lading dead-letters list kafka://127.0.0.1:9092 orders-dlq --where "origin_topic = 'orders'"
     """
     rows = list(_dead_letters(source, topic, None).rows(where, limit + 1))
-    print_table(rows[:limit], COLUMNS, output=output)
-    if len(rows) > limit and output is Output.TEXT:
-        print_note(f"the first {limit}; there are more (--limit, --where)")
+    print_first_rows(rows, COLUMNS, limit, output=output, remedy="get others with --limit or --where")
 
 
 @app.command()

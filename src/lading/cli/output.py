@@ -96,6 +96,15 @@ def print_table(
     console.print(drawn)
 
 
+def print_first_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], limit: int, *, output: Output, remedy: str
+) -> None:
+    """Print the first ``limit`` of ``rows`` as a table, and if there are more, how to get them."""
+    print_table(rows[:limit], columns, output=output)
+    if len(rows) > limit and output is Output.TEXT:
+        print_note(f"the first {limit:,} rows; {remedy}")
+
+
 def cell(value: Any) -> str:
     """Format a value for a table: thousands separated, null as a dash, markup taken literally."""
     match value:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput, Where
-from .output import Output, json_line, meter, print_note, print_table
+from .output import Output, json_line, meter, print_first_rows, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.quarantine import Quarantine
@@ -41,9 +41,7 @@ def list_(
         lading quarantine list flights.toml --where "carrier = 'UA'" --reason bad_value
     """
     rows = list(_quarantine(file).rows(where, reason or (), limit + 1))
-    print_table(rows[:limit], COLUMNS, output=output)
-    if len(rows) > limit and output is Output.TEXT:
-        print_note(f"the first {limit}; there are more (--limit, --where, --reason)")
+    print_first_rows(rows, COLUMNS, limit, output=output, remedy="get others with --limit, --where or --reason")
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from ..model.errors import SettingError
 from .options import DEFAULT_SERVER, AsOutput, From, States
-from .output import Output, json_line, print_note, print_table
+from .output import Output, json_line, print_first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,9 +66,8 @@ def _print(result: pa.RecordBatchReader) -> None:
         if len(rows) > SHOWN_ROWS:
             break
     names = {name: name for name in result.schema.names}
-    print_table([_plain(row) for row in rows[:SHOWN_ROWS]], names, output=Output.TEXT)
-    if len(rows) > SHOWN_ROWS:
-        print_note(f"the first {SHOWN_ROWS:,} rows; get all with --output json, or say limit in the query")
+    remedy = "get all with --output json, or set a limit in the query"
+    print_first_rows([_plain(row) for row in rows], names, SHOWN_ROWS, output=Output.TEXT, remedy=remedy)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model.errors import LocalError, directory_error
-from ..owned_directory import DIRECTORY_MODE, lock_directory
+from ..owned_directory import DIRECTORY_MODE, lock_directory, own_directory
 from ..transports.interface import Position
 
 LOCK_FILE: Final = "mirror.lock"
@@ -182,20 +182,10 @@ class MirrorState:
         self._db.close()
 
 
-@contextmanager
-def lock_state(directory: Path) -> Iterator[None]:
-    """Be the one process that runs this mirror. Raises LocalError if another one does."""
-    with ExitStack() as held:
-        try:
-            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            held.enter_context(lock_directory(directory, LOCK_FILE))
-        except BlockingIOError:
-            raise LocalError(
-                f"another process runs the mirror of {directory}; stop it, or name another --state"
-            ) from None
-        except OSError as error:
-            raise directory_error("the state directory", directory, error) from None
-        yield
+def lock_state(directory: Path) -> AbstractContextManager[None]:
+    """Lock the state directory of a mirror as long as the block runs. Raises LocalError if another process has it."""
+    busy = f"another process runs the mirror of {directory}; stop it, or name another --state"
+    return own_directory(directory, LOCK_FILE, what="the state directory", busy=LocalError(busy))
 
 
 def is_running(directory: Path) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +15,9 @@ from ..log.formats import GATE
 from ..log.group_commit import SyncNow
 from ..log.partition import open_partition
 from ..log.retention import find_expired_end
-from ..model.errors import LocalError, directory_error
+from ..model.errors import LocalError
 from ..model.names import DEFAULT_STREAM
-from ..owned_directory import DIRECTORY_MODE, lock_directory
+from ..owned_directory import DIRECTORY_MODE, own_directory
 
 LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20
@@ -90,23 +90,13 @@ class Spool:
         self._log.close()
 
 
-@contextmanager
-def lock_spool(directory: Path) -> Iterator[None]:
-    """Be the one process that writes the spool; SpoolLocked where another is. The lock ends with the process.
+def lock_spool(directory: Path) -> AbstractContextManager[None]:
+    """Lock the spool for writing as long as the block runs.
 
-    LocalError where the directory cannot be written to.
+    Raises SpoolLocked if another process has the lock, LocalError if the directory cannot be written to.
     """
-    with ExitStack() as held:
-        try:
-            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            held.enter_context(lock_directory(directory, LOCK_FILE))
-        except BlockingIOError:
-            raise SpoolLocked(
-                f"spool {directory} is locked by another process; stop it or use another directory"
-            ) from None
-        except OSError as error:
-            raise directory_error("the spool", directory, error) from None
-        yield
+    busy = f"spool {directory} is locked by another process; stop it or use another directory"
+    return own_directory(directory, LOCK_FILE, what="the spool", busy=SpoolLocked(busy))
 
 
 def _now_us() -> int:
