@@ -8,7 +8,7 @@ import pytest
 
 from lading import Consumer, Producer, testing
 from lading.cli.message_format import compile_format
-from lading.cli.message_json import parse_lines, to_json
+from lading.client.message_json import parse_lines, to_json
 from lading.model.errors import LocalError
 from lading.model.headers import Header, Headers
 from lading.model.kinds import Kind

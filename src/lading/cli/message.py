@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..client.message_json import MessageToSend, parse_lines, to_json
 from ..model.errors import LocalError
 from .message_format import MEANINGS, compile_format
-from .message_json import MessageToSend, parse_lines, to_json
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
 

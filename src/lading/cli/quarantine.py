@@ -56,12 +56,12 @@ def show(
 
         lading quarantine show flights.toml flights/0/4711
     """
+    from ..client.message_json import to_json
     from ..model.headers import Headers
     from ..model.message import Message
     from ..model.state import State
     from ..model.values import HeaderValue
     from .message import show as show_message
-    from .message_json import to_json
 
     for row in _quarantine(file).find(message):
         whole = Message(

@@ -12,7 +12,7 @@ from ..model.errors import CorruptError, LadingError, LocalError
 from ..model.headers import Header, Headers
 from ..model.kinds import KIND_BY_WORD, Kind, decode_value
 from ..model.message import Message
-from .headers_option import PARSERS
+from ..model.value_parsing import PARSERS
 
 SENT: Final = ("key", "headers", "payload")
 """Fields that make the message; the others of what is polled say where it was, and are not looked at."""
@@ -50,7 +50,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[MessageToSend]:
         if not line.strip():
             continue
         try:
-            yield _parse(json.loads(line))
+            yield parse_document(json.loads(line))
         except json.JSONDecodeError as error:
             raise LocalError(f"line {number}: not JSON, at column {error.colno}: {error.msg}") from None
         except UnicodeError:
@@ -59,7 +59,8 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[MessageToSend]:
             raise LocalError(f"line {number}: {error}") from None
 
 
-def _parse(document: Any) -> MessageToSend:
+def parse_document(document: Any) -> MessageToSend:
+    """Return the message that a JSON object describes. Raises LocalError, which names what is wrong in it."""
     if not isinstance(document, dict):
         raise LocalError("a message is an object, such as what message poll --output json writes")
     _require_known(document, (*SENT, *OF_PLACE))
