@@ -77,6 +77,8 @@ def test_by_a_token_that_is_read_again(running: BrokerProcess, tmp_path: Path) -
     transport = KafkaTransport(url, oauth_token_file=str(file))
     file.write_text(current())
     assert [one.name for one in transport.topics()] == ["orders"]
+    by_command = open_transport(url, oauth_token_command=f"cat {file}")
+    assert [one.name for one in by_command.topics()] == ["orders"]
     with pytest.raises(RemoteError, match="refused the token: SASL_AUTHENTICATION_FAILED"):
         KafkaTransport(url, oauth_token=current(exp=1), retries=0).topics()
 

@@ -164,7 +164,7 @@ def absent_contract(settings: PipelineSettings) -> Iterator[str]:
         try:
             if is_queue(url):
                 return
-            options = dict(source.transport)
+            options = settings.transport(source)
             seen.merge(header_statistics(url, source.topic, states=source.states, limit=LOOKED_AT, transport=options))
         except LadingError:
             return

@@ -98,12 +98,23 @@ def root(
             help="Server and login by name, from ~/.config/lading/profiles.toml.",
         ),
     ] = None,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transport", metavar="OPTION=VALUE",
+            help="How servers are reached, e.g. username=me or password_env=VARIABLE. May be repeated.",
+        ),
+    ] = None,
 ) -> None:  # fmt: skip
     """Options of ``lading`` itself."""
     if profile is not None:
         from .profiles import use_profile
 
         use_profile(profile)
+    if transport:
+        from .profiles import use_transport_options
+
+        use_transport_options(transport)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import LocalError
-from ..transports.secrets import FROM_ENVIRONMENT, SECRETS, forget_environment
+from ..transports.secrets import (
+    FROM_ENVIRONMENT,
+    REFERENCES,
+    SECRETS,
+    expand_variables,
+    forget_environment,
+    is_clear_secret,
+    secret_of,
+)
 
 OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in SECRETS))
-"""What a profile may say. Secrets stand in files of their own, as on every other way."""
+"""What a profile may say besides ``${VARIABLE}`` for a secret, which never stands there itself."""
 FILES: Final = tuple(name for name in OPTIONS if name.endswith("_file"))
 
 
@@ -52,12 +60,46 @@ def _read(file: Path, name: str) -> dict[str, Any]:
         listed = ", ".join(document) or "none"
         raise LocalError(f"profile {name!r} is not in {file}{_did_you_mean(name, document)}; there are: {listed}")
     for option in profile:
-        if option in SECRETS:
-            raise LocalError(f"profile {name!r} in {file}: put the {option} into a file and name it as {option}_file")
-        if option not in OPTIONS:
+        if is_clear_secret(option, profile[option]):
+            raise LocalError(
+                f"profile {name!r} in {file}: put the {option} into a file and name it as {option}_file, or write "
+                f'{option} = "${{VARIABLE}}"'
+            )
+        if option not in OPTIONS and option not in SECRETS:
             near = _did_you_mean(option, OPTIONS)
             raise LocalError(f"profile {name!r} in {file}: {option!r} is none of {', '.join(OPTIONS)}{near}")
-    return profile
+    return expand_variables(profile, f"profile {name!r} in {file}")
+
+
+def use_transport_options(texts: Iterable[str]) -> None:
+    """Set the environment as ``--transport`` says; it counts more than a profile, and options in a URL more than it.
+
+    Raises LocalError for a secret, which everybody on the machine could read among the arguments of a command.
+    """
+    for text in texts:
+        option, mark, value = text.partition("=")
+        option = option.strip()
+        if option in SECRETS:
+            raise LocalError(
+                f"--transport {option}=…: arguments of commands are seen by everybody on this machine; name a variable "
+                f"({option}_env=VARIABLE), a file ({option}_file=…) or a command ({option}_command=…)"
+            )
+        if not mark or option not in FROM_ENVIRONMENT:
+            near = _did_you_mean(option, FROM_ENVIRONMENT)
+            taken = ", ".join(name for name in FROM_ENVIRONMENT if name not in SECRETS)
+            raise LocalError(
+                f"--transport {option!r}: it takes OPTION=VALUE with one of {taken}{near}; other options are given in "
+                f"the URL: lading://host:7070?{option or 'timeout_s'}=…"
+            )
+        for other in _ways(option):
+            os.environ.pop(f"LADING_{other.upper()}", None)
+        os.environ[f"LADING_{option.upper()}"] = value
+
+
+def _ways(option: str) -> list[str]:
+    """Return the options that give the same as this one, in any way."""
+    secret = secret_of(option)
+    return [option] if secret is None else [secret, *(f"{secret}{ending}" for ending in REFERENCES)]
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -58,7 +58,7 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
         try:
             options = source_options(settings, source)
             from_ = options.queue if isinstance(options, Spooled) else options.from_
-            with open_server(from_, source.transport) as transport:
+            with open_server(from_, settings.transport(source)) as transport:
                 metas.append((source, transport.topic(source.topic)))
         except LadingError as error:
             yield Problem("source", str(error))

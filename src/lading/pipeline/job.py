@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,14 @@ class SourcePlace:
     server: str
     states: Any
     fail_on_data_loss: bool
-    transport: Mapping[str, Any]
+    transport: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class PipelineJob:
     """One run of a pipeline; ``sources`` by flat topic name, ``accepted`` are the ranges that the breaker lets pass."""
 
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] = field(repr=False)
     base: str
     name: str
     state: str

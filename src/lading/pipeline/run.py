@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SESSION", "PipelineProgress", "RunReport", "run"]
 
+LOG: Final = logging.getLogger("lading.pipeline")
 SESSION: Final[dict[str, Any]] = {"spark.executorEnv.LADING_TASKS": "lading.pipeline.sink"}
 """Settings of a session that is created to run a pipeline: workers start with all that its tasks need loaded."""
 
@@ -68,6 +70,8 @@ def run(
     """
     if executor is not None and settings.document.step:
         raise SettingError(f"{settings.name}: SQL steps are run by Spark; leave them out, or run this on Spark")
+    for sentence in settings.clear_secrets:
+        LOG.warning("%s", sentence)
     plan = Plan.of(settings)
     if settings.document.step:
         from .sql import resolve_step_schema
@@ -136,7 +140,7 @@ def source_options(settings: PipelineSettings, source: SourceSection) -> SourceO
 
 def _options(settings: PipelineSettings, source: SourceSection, topic: str, starting: str) -> dict[str, str]:
     place = {"from": settings.url(source.from_)}
-    reached = {f"transport.{name}": str(value) for name, value in source.transport.items()}
+    reached = {f"transport.{name}": str(value) for name, value in settings.transport(source).items()}
     if is_queue(place["from"]):
         place |= {"spool": settings.spool(source), "channel": source.channel or settings.id}
         if source.spool_keep_s is not None:

@@ -17,6 +17,7 @@ from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
 from ..tables.files import OWN
 from ..tables.formats.registry import FORMATS, split_target
+from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
 from .header_section import parse_headers
 from .reasons import SENTENCES
 
@@ -297,7 +298,22 @@ class PipelineSettings:
     def access(self, server: str) -> dict[str, Any]:
         """Return the transport options of a server, such as credentials: those of a source on it."""
         sources = self.document.source
-        return next((dict(one.transport) for one in sources if self.server(one) == server == one.from_), {})
+        return next((self.transport(one) for one in sources if self.server(one) == server == one.from_), {})
+
+    def transport(self, source: SourceSection) -> dict[str, Any]:
+        """Return how a source is reached, with variables of the environment in place.
+
+        Raises SettingError for a variable that is not set.
+        """
+        return expand_variables(source.transport, f"{self.name}: source.transport")
+
+    @property
+    def clear_secrets(self) -> Iterator[str]:
+        """A warning for each secret that stands in the file in clear text."""
+        for source in self.document.source:
+            for name, value in source.transport.items():
+                if is_clear_secret(name, value):
+                    yield clear_secret_sentence(f"{self.name}: source.transport", name)
 
     def _relative(self, text: str) -> str:
         return text if "://" in text else str((self.base / text).absolute())
@@ -316,7 +332,9 @@ def _sentence(error: ValidationError, single: Collection[str]) -> str:
     if first["type"] == "missing":
         return f"{key} is missing{_EXAMPLES.get(str(place[-1]), '')}"
     reason = str(first.get("ctx", {}).get("error") or first["msg"])
-    return f"{key} cannot be {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
+    hidden = any(secret_of(str(part)) is not None for part in place)
+    shown = "what it is" if hidden else repr(first["input"])
+    return f"{key} cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
 
 
 _EXAMPLES = {

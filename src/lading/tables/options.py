@@ -48,7 +48,7 @@ class SourceOptions:
     spool: str | None = None
     spool_keep_s: int | None = None
     channel: str = CHANNEL
-    transport: Mapping[str, Any] = field(default_factory=dict)
+    transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -91,7 +91,7 @@ class SinkOptions:
     transactional_id: str | None = None
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = DEDUPE_HEADER
-    transport: Mapping[str, Any] = field(default_factory=dict)
+    transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:

@@ -29,7 +29,7 @@ class ScanSpec:
     form: ColumnBuilders = PLAIN
     rows_max: int = BATCH_ROWS
     bytes_max: int = BATCH_BYTES
-    transport: Mapping[str, Any] = field(default_factory=dict)
+    transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def condition(self) -> Filter | None:
         """Return the parsed ``where``, typed by the header columns, if any. Raises FilterError if it is invalid."""

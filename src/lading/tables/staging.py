@@ -58,7 +58,7 @@ class TableJob:
     fail_on_data_loss: bool = True
     file_bytes: int = FILE_BYTES
     compression: str = COMPRESSION
-    transport: Mapping[str, Any] = field(default_factory=dict)
+    transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def text(self) -> str:
         """Return the job as JSON, to be read by ``parse``."""

@@ -15,7 +15,7 @@ from ..model.errors import SettingError
 from ..model.protocol import Scheme
 from .interface import Transport
 from .option_values import parse_option
-from .secrets import PREFIX, SECRETS, add_environment
+from .secrets import PREFIX, SECRETS, add_environment, read_references, reference_names
 
 _IMPORTING: Final = Lock()
 
@@ -39,13 +39,18 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
         there = f"there are {', '.join(known)}" if known else "it takes none"
         hint = f"did you mean {near[0]}?" if near else there
         raise SettingError(f"{text} has no transport option {unknown!r}; {hint}")
-    transport: Transport = made(text, **add_environment(options, known))
+    taken = list(signature(made).parameters)[1:]
+    transport: Transport = made(text, **read_references(add_environment(options, known), taken))
     return transport
 
 
 def option_names(url: str | Path) -> list[str]:
-    """Return the options that the transport of a URL takes. Raises SettingError for an unknown scheme."""
-    return list(signature(_transport_class(str(url))).parameters)[1:]
+    """Return the options that the transport of a URL takes, those that say where a secret is among them.
+
+    Raises SettingError for an unknown scheme.
+    """
+    taken = list(signature(_transport_class(str(url))).parameters)[1:]
+    return [*taken, *reference_names(taken)]
 
 
 def _split_options(url: str) -> tuple[str, dict[str, Any]]:
@@ -62,7 +67,7 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
         if name in SECRETS:
             raise SettingError(
                 f"{text}: a URL is no place for {name}; put it into a file ({name}_file=…) or the environment "
-                f"({PREFIX}{name.upper()})"
+                f"({PREFIX}{name.upper()}, or {name}_env=VARIABLE)"
             )
         options[name] = parse_option(name, unquote(value))
     return text, options

@@ -16,7 +16,7 @@ from ...model.errors import SettingError
 from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..interface import Membership, SendResult, TopicMeta, TransactionDecision
-from ..secrets import read_secret
+from ..secrets import read_secret, run_secret_command
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
@@ -40,14 +40,18 @@ def parse_mechanism(text: str | None, *, has_user: bool, has_token: bool) -> str
     if found not in (PLAIN, *HASHES, OAUTHBEARER):
         raise SettingError(f"sasl_mechanism {text!r}: not supported; use {', '.join((PLAIN, *HASHES, OAUTHBEARER))}")
     if text is not None and not (has_token if found == OAUTHBEARER else has_user):
-        needed = "oauth_token or oauth_token_file" if found == OAUTHBEARER else "username and password"
+        needed = (
+            "oauth_token, oauth_token_file or oauth_token_command" if found == OAUTHBEARER else "username and password"
+        )
         raise SettingError(f"sasl_mechanism {found}: needs {needed}")
     return found
 
 
-def _read_token(token: str | None, file: str | None) -> str:
+def _read_token(token: str | None, file: str | None, command: str | None) -> str:
+    if command is not None:
+        return run_secret_command("oauth_token_command", command)
     found = read_secret("oauth_token", token, file)
-    assert found is not None, "one of both is given"
+    assert found is not None, "one of them is given"
     return found
 
 
@@ -57,9 +61,9 @@ class KafkaTransport:
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls``, with ``ca_file`` (a file
     of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what brokers are shown);
     ``username`` with ``password`` or ``password_file``, and ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512);
-    ``oauth_token``, or ``oauth_token_file``, which is read for each connection, for OAUTHBEARER. In a group,
-    ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a member that does not read for
-    ``reading_timeout_s`` gives its partitions back.
+    ``oauth_token``, or ``oauth_token_file`` or ``oauth_token_command``, which are read or run for each connection, for
+    OAUTHBEARER. In a group, ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a
+    member that does not read for ``reading_timeout_s`` gives its partitions back.
     """
 
     capabilities = RECORDS
@@ -80,6 +84,7 @@ class KafkaTransport:
         sasl_mechanism: str | None = None,
         oauth_token: str | None = None,
         oauth_token_file: str | None = None,
+        oauth_token_command: str | None = None,
         session_timeout_s: float = 45.0,
         reading_timeout_s: float = 300.0,
     ) -> None:
@@ -90,9 +95,9 @@ class KafkaTransport:
         if password is not None and username is None:
             raise SettingError("a password was given without a username")
         token: Callable[[], str] | None = None
-        if read_secret("oauth_token", oauth_token, oauth_token_file) is not None:
+        if oauth_token_command is not None or read_secret("oauth_token", oauth_token, oauth_token_file) is not None:
             # a file is read for each connection: whoever writes it puts a new token there before the old one ends
-            token = partial(_read_token, oauth_token, oauth_token_file)
+            token = partial(_read_token, oauth_token, oauth_token_file, oauth_token_command)
         mechanism = parse_mechanism(sasl_mechanism, has_user=username is not None, has_token=token is not None)
         access = KafkaSecurity(
             parse_tls(tls, ca_file, certificate_file, key_file), username, password, mechanism, token
