@@ -19,7 +19,7 @@ from lading.cli.main import app, main
 from .conftest import Run, documents
 
 READING = (
-    "headers", "topic list", "topic show", "message poll", "message tail", "contract infer", "ingest", "sql",
+    "console", "headers", "topic list", "topic show", "message poll", "message tail", "contract infer", "ingest", "sql",
 )  # fmt: skip
 
 

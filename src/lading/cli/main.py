@@ -19,6 +19,7 @@ from . import (
     backup,
     cert,
     config,
+    console,
     contract,
     dead_letters,
     demo,
@@ -54,6 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve", rich_help_panel="Broker")(serve.serve)
+app.command("console", rich_help_panel="Broker")(console.console)
 app.command("demo", rich_help_panel="First steps")(demo.demo)
 app.command("doctor", rich_help_panel="First steps")(doctor.doctor)
 app.add_typer(stream.app, cls=NearestGroup, name="stream", rich_help_panel="Broker")

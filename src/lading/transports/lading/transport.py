@@ -273,6 +273,11 @@ class LadingTransport:
         """Become a member of the native group."""
         return LadingMembership(self._http, self._position_path, group, [self.topic(name).name for name in topics])
 
+    def health(self) -> dict[str, Any]:
+        """Return the ``status``, and what is ``refusing``, ``damaged`` or a problem, where the caller may see that."""
+        document: dict[str, Any] = self._http.get("health").json()
+        return document
+
     # users and rights
 
     def log_in(self, name: str, password: str) -> None:

@@ -1,0 +1,74 @@
+"""``lading console``: a web page of a broker or cluster on this machine."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_SERVER, AsOutput, local_path
+from .output import Output, print_note
+
+
+def console(
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", "-f", "--server", "-s", envvar="LADING_SERVER", metavar="URL|DIR",
+            help="What to show: a lading://, iggy:// or kafka:// URL, or a data directory.",
+        ),
+    ] = DEFAULT_SERVER,
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen on this machine; 0 is a free port.")
+    ] = "127.0.0.1:7071",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Turn everything off that changes something.")] = False,
+    pipeline: Annotated[
+        list[Path] | None,
+        typer.Option("--pipeline", "-p", metavar="FILE", help="Show this pipeline too; repeat for several."),
+    ] = None,
+    mirror: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--mirror", metavar="PATH",
+            help="Show this mirror: its state directory or its report as JSON. Default: the mirrors of this user.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path, typer.Option("--state", metavar="DIR", parser=local_path, help="Where redrives remember what they sent.")
+    ] = Path(),
+    output: AsOutput = Output.TEXT,
+    listener: Annotated[
+        int | None, typer.Option("--listener", hidden=True, help="A bound socket that is handed over.")
+    ] = None,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Show topics, messages, groups and failures in a browser, until Ctrl-C.
+
+    Listens on this machine only and works without a network. What changes something asks first.
+
+    Examples:
+
+        lading console
+
+        lading console --from kafka://127.0.0.1:9092 --read-only
+
+        lading console --from lading://127.0.0.1:7070 --pipeline flights.toml
+    """
+    from ..console.server import run
+    from ..console.settings import ConsoleSettings
+    from ..model.address import parse_address
+    from ..parent_pipe import end_with_parent
+
+    try:
+        where = parse_address(address)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--address") from None
+    if with_parent:
+        end_with_parent()
+    settings = ConsoleSettings(from_, where, read_only, tuple(pipeline or ()), tuple(mirror or ()), state)
+    given = None if listener is None else socket.socket(fileno=listener)
+    raise typer.Exit(run(settings, output=output.value, listener=given, print_note=print_note))

@@ -1,0 +1,114 @@
+"""Messages as the page shows them: in a list shortened, alone whole, with every byte."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection
+from typing import Any, Final
+from zlib import crc32
+
+from ..client.message_json import to_json
+from ..model.errors import CorruptError
+from ..model.kinds import Kind, decode_value
+from ..model.message import Message
+
+LIST_HEADERS_MAX: Final = 60
+"""A list shows so many headers of a message, and those that are columns."""
+LIST_TEXT_MAX: Final = 400
+"""And so many characters of a value, key or payload."""
+
+
+def summarize(message: Message, columns: Collection[str] = ()) -> dict[str, Any]:
+    """Return a message for a list. Headers are [key, kind, text, size in bytes, what the text is]."""
+    headers = message.headers
+    shown = [one for at, one in enumerate(headers) if at < LIST_HEADERS_MAX or one.key in columns]
+    return _place(message) | {
+        "key": _text(message.key),
+        "payload": _text(message.payload),
+        "payload_bytes": None if message.payload is None else len(message.payload),
+        "headers": [[_cut(key), _kind_word(kind), *_value(kind, data)] for key, kind, data in shown],
+        "headers_count": len(headers),
+    }
+
+
+def show_whole(message: Message) -> dict[str, Any]:
+    """Return one message with all bytes: of key, payload and header values in base64, and as the command line does."""
+    return _place(message) | {
+        "id": message.id.hex() if message.id is not None else None,
+        "checksum": message.checksum,
+        "checksum_holds": _checksum_holds(message),
+        "key": _base64(message.key),
+        "payload": _base64(message.payload),
+        "headers": [
+            {"key": key, "kind": _kind_word(kind), "kind_number": int(kind), "text": _whole_text(kind, data),
+             "value": _base64(data)}
+            for key, kind, data in message.headers
+        ],
+        "json": to_json(message),
+    }  # fmt: skip
+
+
+def _place(message: Message) -> dict[str, Any]:
+    # JavaScript has no whole numbers beyond 2**53: offsets and times are texts there
+    return {
+        "partition": message.partition,
+        "offset": str(message.offset),
+        "timestamp_us": str(message.timestamp_us),
+        "state": message.state.word,
+    }
+
+
+def _checksum_holds(message: Message) -> bool | None:
+    if message.checksum is None or message.payload is None:
+        return None
+    return crc32(message.payload) == message.checksum
+
+
+def _kind_word(kind: int) -> str:
+    return Kind(kind).word if kind in Kind._value2member_map_ else f"kind {kind}"
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _whole_text(kind: int, data: bytes | None) -> str | None:
+    """Return a number or a truth value as text; None for what the page decodes itself, and for wrong lengths."""
+    if data is None or kind in (Kind.RAW, Kind.STRING) or kind not in Kind._value2member_map_:
+        return None
+    try:
+        value = decode_value(kind, data)
+    except CorruptError:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(kind: int, data: bytes | None) -> tuple[str | None, int | None, str]:
+    """Return text, size, and what the text is: text, hex, or null."""
+    if data is None:
+        return None, None, "null"
+    whole = _whole_text(kind, data)
+    if whole is not None:
+        return whole, len(data), "text"
+    text = _text(data)
+    assert text is not None
+    return text["text"], len(data), text["form"]
+
+
+def _text(data: bytes | None) -> dict[str, Any] | None:
+    """Return the beginning of some bytes as text, or as hex digits if they are not UTF-8."""
+    if data is None:
+        return None
+    part = data[: 4 * LIST_TEXT_MAX]
+    try:
+        # a character that the cut went through is no fault
+        text, form = part.decode(errors="strict" if len(part) == len(data) else "ignore"), "text"
+        if len(part) < len(data):
+            data.decode()
+    except UnicodeDecodeError:
+        text, form = part.hex(), "hex"
+    return {"text": _cut(text), "form": form, "bytes": len(data), "cut": len(text) > LIST_TEXT_MAX or part != data}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LIST_TEXT_MAX else text[:LIST_TEXT_MAX]

@@ -1,0 +1,192 @@
+"""Messages for the page: a page of them, all that match counted, those that arrive, and one whole."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..client.consumer import Consumer
+from ..client.read_bounds import Bound
+from ..client.reading import PartitionReader, Selection
+from ..client.received import to_messages
+from ..model.errors import LocalError
+from ..transports.fetched import States
+from ..transports.interface import TopicMeta, Transport
+from .documents import show_whole, summarize
+from .reading import PageRequest, cursor_of, find_spans, parse_cursor, read_spans
+from .responses import Document, json_answer, number_of, stream_answer, text_of
+from .source import ConsoleSource
+
+PAGE_MAX: Final = 500
+PROGRESS_S: Final = 0.2
+"""So often a search tells how far it is."""
+TAIL_WAIT_S: Final = 0.5
+TAIL_A_SECOND_MAX: Final = 200
+"""A tail shows at most so many messages a second, and counts the others: nobody reads faster."""
+COUNT_BYTES: Final = 8 << 20
+"""What one request of a search for a count reads."""
+
+
+class MessagePages:
+    """Handlers."""
+
+    def __init__(self, source: ConsoleSource) -> None:
+        self._source = source
+
+    def routes(self) -> list[Route]:
+        """Return the table for the router."""
+        return [
+            Route("/api/messages", self._messages),
+            Route("/api/count", self._count),
+            Route("/api/tail", self._tail),
+            Route("/api/message", self._message),
+        ]
+
+    def _messages(self, request: Request) -> Response:
+        wanted = _page_request(request)
+        topic, columns = text_of(request, "topic"), _columns(request)
+
+        def page() -> Iterator[Document]:
+            began_s = told_s = time.monotonic()
+            with self._source.lend() as transport:
+                meta = transport.topic(topic)
+                spans = find_spans(transport, meta, wanted)
+                looked_at, total = 0, sum(span.left for span in spans)
+                for some in read_spans(transport, meta, wanted, spans):
+                    if isinstance(some, list):
+                        yield {"messages": [summarize(one, columns) for one in some]}
+                        continue
+                    looked_at += some
+                    if time.monotonic() - told_s > PROGRESS_S:
+                        told_s = time.monotonic()
+                        yield {"looked_at": looked_at, "total": total}
+                cursor = cursor_of(spans, newest_first=wanted.newest_first)
+                seconds = time.monotonic() - began_s
+                yield {"end": True, "next": cursor, "looked_at": looked_at, "total": total, "seconds": seconds}
+
+        return stream_answer(page)
+
+    def _count(self, request: Request) -> Response:
+        topic, partition = text_of(request, "topic"), _partition(request)
+        selection = _selection(request, columns="offset")
+
+        def count() -> Iterator[Document]:
+            began_s = told_s = time.monotonic()
+            found = looked_at = 0
+            with self._source.lend() as transport:
+                meta = transport.topic(topic)
+                readers = [
+                    PartitionReader(transport, meta, part.number, part.first_offset, end=part.end_offset, sure=False,
+                                    max_bytes=COUNT_BYTES)
+                    for part in meta.partitions if partition in (None, part.number)
+                ]  # fmt: skip
+                total = sum(max(0, reader.end - reader.position) for reader in readers)
+                for reader in readers:
+                    while not reader.done:
+                        before = reader.position
+                        found += sum(batch.num_rows for batch in reader.read(selection))
+                        looked_at += reader.position - before
+                        if reader.position == before:
+                            break
+                        if time.monotonic() - told_s > PROGRESS_S:
+                            told_s = time.monotonic()
+                            yield {"found": found, "looked_at": looked_at, "total": total}
+            seconds = time.monotonic() - began_s
+            yield {"end": True, "found": found, "looked_at": total, "total": total, "seconds": seconds}
+
+        return stream_answer(count)
+
+    def _tail(self, request: Request) -> Response:
+        topic, partition, columns = text_of(request, "topic"), _partition(request), _columns(request)
+        where, states = _where(request), _states(request)
+        cursor = parse_cursor(request.query_params.get("at", ""))
+        start: Bound = "latest" if cursor is None else cursor
+        if cursor is None and partition is not None:
+            start = {partition: "latest"}
+
+        def arriving() -> Iterator[Document]:
+            options: dict[str, Any] = {"where": where, "states": states, "start": start, "on_loss": "skip"}
+            with Consumer(self._source.url, topic, verify_checksum=False, **options) as consumer:
+                yield {"at": _positions(consumer)}
+                budget, refill_s = TAIL_A_SECOND_MAX, time.monotonic()
+                while True:
+                    messages = consumer.poll(PAGE_MAX, TAIL_WAIT_S)
+                    if (now_s := time.monotonic()) - refill_s >= 1:
+                        budget, refill_s = TAIL_A_SECOND_MAX, now_s
+                    shown = messages[:budget]
+                    budget -= len(shown)
+                    yield {
+                        "messages": [summarize(one, columns) for one in shown],
+                        "skipped": len(messages) - len(shown),
+                        "at": _positions(consumer),
+                    }
+
+        return stream_answer(arriving)
+
+    def _message(self, request: Request) -> Response:
+        partition, offset = _partition(request), request.query_params.get("offset", "")
+        if partition is None or not offset.isdecimal() or len(offset) > 20:
+            raise LocalError("a message is named by topic, partition and offset")
+        with self._source.lend() as transport:
+            meta = transport.topic(text_of(request, "topic"))
+            return json_answer(read_one(transport, meta, partition, int(offset)))
+
+
+def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int) -> Document:
+    """Return the message at an offset, whole, in any state. Raises LocalError if there is none."""
+    if partition >= len(meta.partitions):
+        raise LocalError(f"topic {meta.name!r} has no partition {partition}")
+    reader = PartitionReader(transport, meta, partition, offset, end=offset + 1, sure=False)
+    selection = Selection.parse(None, None, "all", verify=False, on_loss="skip")
+    for batch in reader.read(selection):
+        for message in to_messages(batch, meta.stream, meta.topic, partition):
+            if message.offset == offset:
+                return {"topic": meta.name} | show_whole(message)
+    raise LocalError(
+        f"topic {meta.name!r}, partition {partition}: there is no message at offset {offset} any more, or not yet"
+    )
+
+
+def _positions(consumer: Consumer) -> str:
+    return ",".join(f"{partition}:{offset}" for (_, partition), offset in consumer.positions().items())
+
+
+def _page_request(request: Request) -> PageRequest:
+    return PageRequest(
+        request.query_params.get("at", ""),
+        request.query_params.get("order", "new") != "old",
+        number_of(request, "count", 50, PAGE_MAX),
+        _partition(request),
+        _selection(request),
+    )
+
+
+def _selection(request: Request, columns: str | None = None) -> Selection:
+    return Selection.parse(columns, _where(request), _states(request), verify=False, on_loss="skip")
+
+
+def _where(request: Request) -> str | None:
+    return request.query_params.get("where", "").strip() or None
+
+
+def _states(request: Request) -> States:
+    return "all" if request.query_params.get("states") == "all" else "available"
+
+
+def _columns(request: Request) -> frozenset[str]:
+    return frozenset(request.query_params.getlist("column"))
+
+
+def _partition(request: Request) -> int | None:
+    text = request.query_params.get("partition", "")
+    if not text:
+        return None
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise LocalError(f"partition {text[:40]!r}: a number from 0")
+    return int(text)

@@ -1,0 +1,219 @@
+"""Pages of messages: from an offset or a time on, forwards or backwards, with a filter or without.
+
+A page is read in windows of offsets, so that a search tells how far it is and ends when the page is closed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from ..client.read_bounds import resolve_offset
+from ..client.reading import PartitionReader, Selection
+from ..client.received import to_messages
+from ..model.errors import LocalError
+from ..model.message import Message
+from ..transports.interface import PartitionMeta, TopicMeta, Transport
+
+WINDOW_MIN: Final = 4_096
+"""A filter looks at so many offsets first, and at more with each window that holds too little."""
+WINDOW_MAX: Final = 262_144
+_FORMS: Final = (
+    "write earliest, latest, an offset, -N for the last N, a time like 2026-01-31T12:00, or PARTITION:OFFSET,…"
+)
+
+
+@dataclass(slots=True)
+class PageSpan:
+    """What is left to look at of one partition: offsets from ``first`` up to, not including, ``end``."""
+
+    partition: int
+    first: int
+    end: int
+    window: int
+
+    @property
+    def left(self) -> int:
+        """How many offsets that are."""
+        return max(0, self.end - self.first)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The messages of one window, in the order of the page, and where the span goes on behind each."""
+
+    span: PageSpan
+    window: tuple[int, int]
+    messages: list[Message] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which messages a page shows: ``at`` is where it begins, backwards if ``newest_first``, at most ``count``."""
+
+    at: str
+    newest_first: bool
+    count: int
+    partition: int | None
+    selection: Selection
+
+
+def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> list[PageSpan]:
+    """Return what each partition has to be looked at for. Raises LocalError for a place that is none."""
+    cursor = parse_cursor(request.at)
+    bound = None if cursor is not None else _parse_place(request.at, "latest" if request.newest_first else "earliest")
+    spans = []
+    for part in meta.partitions:
+        if request.partition not in (None, part.number) or (cursor is not None and part.number not in cursor):
+            continue
+        first, end = part.first_offset, part.end_offset
+        if cursor is not None:
+            at = cursor[part.number]
+        else:
+            assert bound is not None
+            at = _find_place(transport, meta, part, bound, newest_first=request.newest_first)
+        if request.newest_first:
+            end = min(end, at)
+        else:
+            first = max(first, at)
+        window = WINDOW_MIN if request.selection.where is not None else request.count
+        spans.append(PageSpan(part.number, first, end, window))
+    if request.partition is not None and not spans:
+        raise LocalError(f"topic {meta.name!r} has no partition {request.partition}")
+    return spans
+
+
+def read_page(transport: Transport, meta: TopicMeta, request: PageRequest) -> Iterator[list[Message] | int]:
+    """Yield lists of messages in order, and in between how many offsets were looked at since; ends with the page."""
+    spans = find_spans(transport, meta, request)
+    yield from read_spans(transport, meta, request, spans)
+
+
+def read_spans(
+    transport: Transport, meta: TopicMeta, request: PageRequest, spans: Sequence[PageSpan]
+) -> Iterator[list[Message] | int]:
+    """Do what ``read_page`` does with spans, which afterwards say where the next page begins."""
+    missing = request.count
+    while missing and any(span.left for span in spans):
+        round_: list[_Found] = []
+        for span in spans:
+            if span.left:
+                found = _read_window(transport, meta, span, request)
+                round_.append(found)
+                yield found.window[1] - found.window[0]
+        merged = list(_merge(round_, newest_first=request.newest_first))
+        page = merged[:missing]
+        missing -= len(page)
+        _go_on(round_, merged[len(page) :], newest_first=request.newest_first)
+        if page:
+            yield [message for _, message in page]
+
+
+def cursor_of(spans: Sequence[PageSpan], *, newest_first: bool) -> str | None:
+    """Return where the next page begins, as a text for the URL; None if there is nothing left."""
+    if not any(span.left for span in spans):
+        return None
+    return ",".join(f"{span.partition}:{span.end if newest_first else span.first}" for span in spans if span.left)
+
+
+def parse_cursor(at: str) -> dict[int, int] | None:
+    """Return offsets by partition from ``0:120,1:80``; None for another text. Raises LocalError for half of one."""
+    if ":" not in at or "T" in at or "-" in at:
+        return None
+    found = {}
+    for part in at.split(","):
+        partition, _, offset = part.partition(":")
+        if not (partition.isdecimal() and offset.isdecimal() and len(part) < 40):
+            raise LocalError(f"{at[:80]!r}: {_FORMS}")
+        found[int(partition)] = int(offset)
+    return found
+
+
+def _parse_place(at: str, default: str) -> str | int | datetime:
+    text = at.strip() or default
+    if text in ("earliest", "latest"):
+        return text
+    if text.removeprefix("-").isdecimal() and len(text) <= 20:
+        return int(text)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise LocalError(f"{text[:80]!r}: {_FORMS}") from None
+
+
+def _find_place(
+    transport: Transport, meta: TopicMeta, part: PartitionMeta, bound: str | int | datetime, *, newest_first: bool
+) -> int:
+    if newest_first and isinstance(bound, int):
+        # an offset that somebody typed is on the page, whichever way that reads; the last N begin at the end
+        return bound + 1 if bound >= 0 else part.end_offset
+    return resolve_offset(transport, meta, part, bound)
+
+
+def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request: PageRequest) -> _Found:
+    """Read the next window of a partition; forwards only as far as the page needs."""
+    newest_first = request.newest_first
+    low = max(span.first, span.end - span.window) if newest_first else span.first
+    high = span.end if newest_first else min(span.end, span.first + span.window)
+    reader = PartitionReader(transport, meta, span.partition, low, end=high, sure=False)
+    batches: list[Any] = []
+    rows = 0
+    is_cut = False
+    while not reader.done:
+        before = reader.position
+        for batch in reader.read(request.selection):
+            batches.append(batch)
+            rows += batch.num_rows
+        if reader.position == before:
+            # nothing more is there, such as behind the last message of a transaction
+            break
+        # backwards only the last ones of a window can be on the page
+        while newest_first and batches and rows - batches[0].num_rows >= request.count:
+            rows -= batches.pop(0).num_rows
+            is_cut = True
+        if not newest_first and rows >= request.count:
+            high = reader.position
+            break
+    if newest_first and batches:
+        is_cut |= rows > request.count
+        batches[0] = batches[0].slice(max(0, rows - request.count))
+    messages = [one for batch in batches for one in to_messages(batch, meta.stream, meta.topic, span.partition)]
+    if newest_first:
+        messages.reverse()
+        low = messages[-1].offset if is_cut else low
+    if not messages:
+        span.window = min(4 * span.window, WINDOW_MAX)
+    return _Found(span, (low, high), messages)
+
+
+def _merge(round_: Sequence[_Found], *, newest_first: bool) -> Iterator[tuple[_Found, Message]]:
+    """Yield the messages of all partitions by their time; those of one partition stay in its order."""
+
+    def keyed(found: _Found) -> Iterator[tuple[int, int, int, tuple[_Found, Message]]]:
+        sign = -1 if newest_first else 1
+        latest: int | None = None
+        for number, message in enumerate(found.messages):
+            at = sign * message.timestamp_us
+            # times that run back within a partition count as the latest before them
+            latest = at if latest is None or at > latest else latest
+            yield latest, found.span.partition, number, (found, message)
+
+    for *_, one in heapq.merge(*map(keyed, round_), key=lambda item: item[:3]):
+        yield one
+
+
+def _go_on(round_: Sequence[_Found], unsent: Sequence[tuple[_Found, Message]], *, newest_first: bool) -> None:
+    """Move each span behind its window, or to the first message of it that was not sent."""
+    first_unsent: dict[int, int] = {}
+    for found, message in unsent:
+        first_unsent.setdefault(found.span.partition, message.offset)
+    for found in round_:
+        low, high = found.window
+        offset = first_unsent.get(found.span.partition)
+        if newest_first:
+            found.span.end = low if offset is None else offset + 1
+        else:
+            found.span.first = high if offset is None else offset

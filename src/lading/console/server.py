@@ -1,0 +1,198 @@
+"""The process of the console: an HTTP server on the loopback, which other sites' pages cannot use."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Final
+from urllib.parse import parse_qs
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
+from ..metrics import Metrics
+from ..model.address import Address
+from ..model.errors import LadingError, LocalError
+from ..model.version import __version__
+from ..settings import HttpSettings
+from .messages import MessagePages
+from .responses import error_answer, json_answer
+from .settings import ConsoleSettings
+from .source import ConsoleSource
+from .topics import TopicPages
+
+NAME: Final = "console"
+PAGES: Final = ("/", "/topic", "/messages", "/headers", "/send", "/failures", "/pipelines", "/mirrors")
+"""All are the same document: the address says what it shows."""
+STATIC: Final = files("lading.console") / "static"
+BACKLOG: Final = 128
+END_S: Final = 1
+"""What is open when the console ends has so long to finish: a tail never does."""
+COOKIE: Final = "lading-console-key"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing of another site, and nothing that stands in the document itself: what a message holds is never a program."""
+
+
+def run(
+    settings: ConsoleSettings,
+    *,
+    output: str = "text",
+    listener: socket.socket | None = None,
+    print_note: Callable[[str], None] = lambda text: None,
+) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+
+    ``listener`` is a bound socket that was handed over; without one, the address of the settings is bound and announced
+    by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach.
+    """
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    is_announced = listener is None
+    source = ConsoleSource(settings.url)
+    bound = listener if listener is not None else listen(settings.address)
+    key = secrets.token_urlsafe(16) if source.holds_secret else None
+    host, port = bound.getsockname()[:2]
+    if is_announced:
+        print_ready(Address(host, port), output)
+    print_note(f"the console of {source.shown}: http://{Address(host, port)}/{f'?key={key}' if key else ''}")
+    config = uvicorn.Config(
+        make_app(settings, source, bound, key), ws="none", lifespan="off", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=END_S,
+    )  # fmt: skip
+    try:
+        asyncio.run(uvicorn.Server(config).serve([bound]))
+    finally:
+        source.close()
+        bound.close()
+    return 0
+
+
+def listen(address: Address) -> socket.socket:
+    """Return a socket bound to an address of the loopback. Raises LocalError for another, or one in use."""
+    if not address.loopback:
+        raise LocalError(
+            f"--address {address}: the console has no logins and listens on this machine only; to reach it from "
+            f"another one: ssh -L {address.port}:127.0.0.1:{address.port} HOST"
+        )
+    try:
+        return socket.create_server(
+            (address.host, address.port), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET,
+            backlog=BACKLOG,
+        )  # fmt: skip
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise LocalError(f"{address} is in use by another program; choose another with --address") from None
+        raise LocalError(f"cannot listen on {address}: {error.strerror}") from None
+
+
+def print_ready(address: Address, output: str) -> None:
+    """Print the ready line to standard output, in the form of that of ``lading serve``."""
+    document = {"event": "ready", "pid": os.getpid(), "endpoints": {NAME: str(address)}, "version": __version__}
+    sys.stdout.write((json.dumps(document) if output == "json" else f"ready {NAME}={address}") + "\n")
+    sys.stdout.flush()
+
+
+def make_app(
+    settings: ConsoleSettings, source: ConsoleSource, listener: socket.socket, key: str | None = None
+) -> ASGIApp:
+    """Return the application for a listener; with a ``key``, for those who opened it with ``?key=``."""
+
+    def about(request: Request) -> Response:
+        return json_answer(
+            {
+                "version": __version__,
+                "source": source.shown,
+                "is_broker": source.is_broker,
+                "can_mark": source.can_mark and not settings.is_read_only,
+                "can_send": source.is_writable and not settings.is_read_only,
+                "is_read_only": settings.is_read_only,
+            }
+        )
+
+    document = (STATIC / "index.html").read_bytes()
+
+    def page(request: Request) -> Response:
+        return Response(document, media_type="text/html; charset=utf-8")
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return error_answer(error)
+
+    routes = [Route(path, page) for path in PAGES]
+    routes += [Route("/api/about", about), *TopicPages(source).routes(), *MessagePages(source).routes()]
+    mounted = [*routes, Mount("/static", StaticFiles(directory=str(STATIC)))]
+    app: ASGIApp = Starlette(routes=mounted, exception_handlers={LadingError: refuse, OSError: refuse})
+    app = ConsolePolicy(app)
+    if key is not None:
+        app = ConsoleKey(app, key)
+    hosts = HostNames(HttpSettings())
+    hosts.bind(listener)
+    return CrossSiteGuard(app, hosts, NAME, Metrics())
+
+
+class ConsolePolicy:
+    """An application around another one, which tells browsers what its pages may do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-security-policy"] = POLICY
+                headers["x-content-type-options"] = "nosniff"
+                headers["referrer-policy"] = "no-referrer"
+                headers["cross-origin-opener-policy"] = "same-origin"
+                headers["cross-origin-resource-policy"] = "same-origin"
+                headers.setdefault("cache-control", "no-cache")
+            await send(message)
+
+        await self._app(scope, receive, send_with_policy)
+
+
+class ConsoleKey:
+    """An application around another one, for those who know the key: the address with it sets a cookie."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._key = key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope)
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("key", [""])[0]
+        answer: ASGIApp = self._app
+        if given and _is_same(given, self._key):
+            opened = RedirectResponse(scope["path"], 303)
+            opened.set_cookie(COOKIE, self._key, httponly=True, samesite="strict")
+            answer = opened
+        elif not _is_same(request.cookies.get(COOKIE, ""), self._key):
+            answer = PlainTextResponse(
+                "This console logs in with a secret and is for whoever started it: open the address with ?key= that it "
+                "printed.\n",
+                403,
+            )
+        await answer(scope, receive, send)
+
+
+def _is_same(given: str, key: str) -> bool:
+    return secrets.compare_digest(given.encode("latin-1", "replace"), key.encode())

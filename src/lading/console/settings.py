@@ -1,0 +1,27 @@
+"""What the console is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..model.address import Address
+
+DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7071)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Where the console reads, where it listens, whether it may change anything, and the files it shows as well.
+
+    ``pipelines`` are TOML files, ``mirrors`` state directories of mirrors or their reports as JSON; ``state`` is the
+    directory in which redrives remember what they sent.
+    """
+
+    url: str
+    address: Address = DEFAULT_ADDRESS
+    is_read_only: bool = False
+    pipelines: tuple[Path, ...] = ()
+    mirrors: tuple[Path, ...] = ()
+    state: Path = Path()

@@ -1,0 +1,72 @@
+// Requests to the console's server. An error has the server's sentence, and `at` where it has a place in a filter.
+
+export class ServerError extends Error {
+  constructor(document) {
+    super(document.error);
+    this.at = document.at ?? null;
+    this.unreachable = document.unreachable ?? false;
+  }
+}
+
+const GONE = { error: "the console does not answer: its process has ended, or this machine cannot reach it", unreachable: true };
+
+export function query(values) {
+  const made = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "" && one !== false) made.append(name, one);
+    }
+  }
+  return made.toString();
+}
+
+async function request(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ServerError(GONE);
+  }
+}
+
+async function refuse(answer) {
+  const text = await answer.text();
+  let document;
+  try { document = JSON.parse(text); } catch { document = { error: text.slice(0, 500) || `status ${answer.status}` }; }
+  throw new ServerError(document);
+}
+
+export async function get(path, values = {}, signal = undefined) {
+  const answer = await request(`${path}?${query(values)}`, { signal });
+  return answer.ok ? answer.json() : refuse(answer);
+}
+
+export async function post(path, document) {
+  const answer = await request(path, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(document),
+  });
+  return answer.ok ? answer.json() : refuse(answer);
+}
+
+export async function* stream(path, values, signal) {
+  // yields the documents of an answer that comes one a line
+  const answer = await request(`${path}?${query(values)}`, { signal });
+  if (!answer.ok) await refuse(answer);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  while (true) {
+    let part;
+    try { part = await reader.read(); } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ServerError(GONE);
+    }
+    if (part.done) return;
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      const document = JSON.parse(line);
+      if (document.error) throw new ServerError(document);
+      yield document;
+    }
+  }
+}

@@ -1,0 +1,151 @@
+// The shell: which page the address means, the theme, the keyboard, and whether the server behind it answers.
+import { get } from "./api.js";
+import { errorBox, fill, h, visible } from "./dom.js";
+import * as failures from "./views/failures.js";
+import * as headers from "./views/headers.js";
+import * as messages from "./views/messages.js";
+import * as mirrors from "./views/mirrors.js";
+import * as pipelines from "./views/pipelines.js";
+import * as send from "./views/send.js";
+import * as topic from "./views/topic.js";
+import * as topics from "./views/topics.js";
+
+const PAGES = { "/": topics, "/topic": topic, "/messages": messages, "/headers": headers, "/send": send,
+  "/failures": failures, "/pipelines": pipelines, "/mirrors": mirrors };
+const NAV = [["/", "Topics"], ["/failures", "Failures"], ["/pipelines", "Pipelines"], ["/mirrors", "Mirrors"]];
+const BELOW = { "/topic": "/", "/messages": "/", "/headers": "/", "/send": "/" };
+const main = document.getElementById("main");
+const banner = document.getElementById("banner");
+let leaving = new AbortController();
+let about = null;
+let keys = {};
+
+function go(path, replace = false) {
+  history[replace ? "replaceState" : "pushState"](null, "", path);
+  show();
+}
+
+async function show() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const path = location.pathname;
+  const page = PAGES[path] ?? topics;
+  keys = {};
+  for (const link of document.querySelectorAll("#nav a")) {
+    const current = link.getAttribute("href") === (BELOW[path] ?? path);
+    if (current) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  const params = new URLSearchParams(location.search);
+  const context = {
+    about, signal, go, params,
+    // what the page shows stands in the address, so that it can be sent to somebody and come back to
+    keep(values) {
+      for (const [name, value] of Object.entries(values)) {
+        params.delete(name);
+        for (const one of Array.isArray(value) ? value : [value]) if (one !== null && one !== "" && one !== false) params.append(name, one);
+      }
+      const text = params.toString();
+      history.replaceState(null, "", text ? `${path}?${text}` : path);
+    },
+    onKeys(more) { keys = more; },
+    tell: tellConnection,
+    // every few seconds, and sooner again after the server was away
+    async every(seconds, work) {
+      while (!signal.aborted) {
+        try {
+          if (!document.hidden) await work();
+          tellConnection(null);
+        } catch (error) {
+          if (signal.aborted) return;
+          if (!error.unreachable) throw error;
+          tellConnection(error);
+        }
+        await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+      }
+    },
+  };
+  document.title = `${page.title(params)} · Lading`;
+  fill(main);
+  try {
+    await page.render(main, context);
+  } catch (error) {
+    if (signal.aborted || error.name === "AbortError") return;
+    if (error.unreachable) tellConnection(error);
+    main.append(errorBox(error));
+  }
+}
+
+function tellConnection(error) {
+  banner.hidden = !error;
+  if (error) fill(banner, h("b", {}, "No answer. "), visible(error.message), " – trying again");
+}
+
+function themeButton() {
+  const button = document.getElementById("theme");
+  const order = ["", "light", "dark"];
+  const names = { "": "Auto", light: "Light", dark: "Dark" };
+  const draw = () => { button.textContent = names[document.documentElement.dataset.theme ?? ""]; };
+  button.addEventListener("click", () => {
+    const next = order[(order.indexOf(document.documentElement.dataset.theme ?? "") + 1) % order.length];
+    if (next) document.documentElement.dataset.theme = next; else delete document.documentElement.dataset.theme;
+    try { localStorage.setItem("lading-theme", next); } catch { /* a browser that stores nothing */ }
+    draw();
+  });
+  draw();
+}
+
+function showKeys() {
+  const rows = [["g", "topics"], ["/", "search, or filter what is shown"], ["j  k", "next, previous row"],
+    ["Enter", "open a row"], ["t", "live tail on and off"], ["n  o", "newest or oldest first"], ["Esc", "close, or cancel a search"], ["?", "this list"]];
+  const dialog = h("dialog", { class: "ask", onclick: () => dialog.close(), "aria-label": "Keyboard" },
+    h("h2", {}, "Keyboard"), h("dl", { class: "keys" }, rows.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+    h("div", { class: "buttons" }, h("button", { class: "primary" }, "Close")));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function moveRow(step) {
+  const rows = [...document.querySelectorAll("tr[tabindex]")];
+  const at = rows.indexOf(document.activeElement.closest?.("tr[tabindex]"));
+  rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches("input, textarea, select") || document.querySelector("dialog[open]");
+  if (event.key === "Escape" && event.target.matches("input")) event.target.blur();
+  if (event.ctrlKey || event.metaKey || event.altKey || (typing && event.key !== "Escape")) return;
+  const search = document.querySelector("[data-search]");
+  if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
+  else if (event.key === "?") showKeys();
+  else if (event.key === "g") go("/");
+  else if (event.key === "j") moveRow(1);
+  else if (event.key === "k") moveRow(-1);
+  else if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+});
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href^='/']");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target) return;
+  event.preventDefault();
+  go(link.getAttribute("href"));
+});
+window.addEventListener("popstate", show);
+document.getElementById("help").addEventListener("click", showKeys);
+themeButton();
+fill(document.getElementById("nav"), NAV.map(([path, label]) => h("a", { href: path }, label)));
+
+async function start() {
+  while (!about) {
+    try { about = await get("/api/about"); } catch (error) {
+      tellConnection(error);
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
+  tellConnection(null);
+  fill(document.getElementById("source"), about.is_read_only ? h("b", { class: "badge" }, "read only") : null, visible(about.source));
+  document.getElementById("source").title = `Lading ${about.version}, ${about.source}`;
+  await show();
+}
+
+start();

@@ -1,0 +1,116 @@
+// Elements, and text that nothing is hidden in. All that a message holds reaches the page as text nodes, never as markup.
+
+export function h(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "class") made.className = value;
+    else if (name === "dataset") Object.assign(made.dataset, value);
+    else if (name === "value" || name === "checked" || name === "disabled" || name === "open") made[name] = value;
+    else made.setAttribute(name, value === true ? "" : String(value));
+  }
+  made.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  return made;
+}
+
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  return element;
+}
+
+// what moves, hides or reorders text: the same characters as model/printable.py
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\u{110bd}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]/gu;
+
+function escapeOf(character) {
+  const code = character.codePointAt(0);
+  if (code < 0x100) return "\\x" + code.toString(16).padStart(2, "0");
+  return code < 0x10000 ? "\\u" + code.toString(16).padStart(4, "0") : "\\U" + code.toString(16).padStart(8, "0");
+}
+
+export function visible(text, lines = false) {
+  // returns nodes; in one line, ends of lines and tabs are escapes as well
+  const nodes = [];
+  let at = 0;
+  const shown = lines ? text : text.replace(/[\t\n]/g, (one) => (one === "\n" ? "⏎" : "⇥"));
+  for (const found of shown.matchAll(UNSEEN)) {
+    if (found.index > at) nodes.push(shown.slice(at, found.index));
+    nodes.push(h("span", { class: "unseen" }, escapeOf(found[0])));
+    at = found.index + found[0].length;
+  }
+  if (at < shown.length) nodes.push(shown.slice(at));
+  return nodes;
+}
+
+export const count = (number) => (number === null || number === undefined ? "–" : Number(number).toLocaleString("en-US"));
+export const plural = (number, noun, many = noun + "s") => `${count(number)} ${Number(number) === 1 ? noun : many}`;
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  let left = Number(bytes);
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (left < 1000) return unit === "B" ? `${left} B` : `${left.toFixed(1)} ${unit}`;
+    left /= 1000;
+  }
+  return `${left.toFixed(1)} TB`;
+}
+
+export function moment(us) {
+  // microseconds since 1970 as a text; JavaScript's own dates end at milliseconds
+  const whole = BigInt(us);
+  const date = new Date(Number(whole / 1000n));
+  if (Number.isNaN(date.getTime())) return `${us} µs`;
+  const micros = String(((whole % 1000n) + 1000n) % 1000n).padStart(3, "0");
+  return date.toISOString().replace("T", " ").replace("Z", micros === "000" ? "" : micros);
+}
+
+export function rate(perSecond) {
+  if (perSecond === null || perSecond === undefined) return "–";
+  return `${perSecond >= 100 ? count(Math.round(perSecond)) : perSecond.toFixed(perSecond ? 1 : 0)}/s`;
+}
+
+export function toast(text, kind = "") {
+  const shown = h("div", { class: `toast ${kind}` }, text);
+  document.getElementById("toasts").append(shown);
+  setTimeout(() => shown.remove(), kind === "bad" ? 8000 : 3000);
+}
+
+export async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(`copied ${what}`);
+  } catch {
+    toast(`the browser does not let this page copy; select the text instead`, "bad");
+  }
+}
+
+export function ask(title, body, action, { danger = false } = {}) {
+  // resolves to true if the person agreed
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { class: "ask", "aria-label": title });
+    const agree = h("button", { type: "button", class: danger ? "danger" : "primary", onclick: () => dialog.close("yes") }, action);
+    fill(dialog, h("h2", {}, title), h("div", { class: "ask-body" }, body),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close("no") }, "Cancel"), agree));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+    document.body.append(dialog);
+    dialog.showModal();
+    agree.focus();
+  });
+}
+
+export function errorBox(error, filter = null) {
+  const parts = [h("p", {}, visible(error.message, true))];
+  if (filter && error.at !== null && error.at !== undefined && !error.message.includes("\n")) {
+    parts.push(h("pre", {}, visible(filter), "\n", " ".repeat(error.at), "^"));
+  }
+  return h("div", { class: "error", role: "alert" }, parts);
+}
+
+export function table(heads, rows, attributes = {}) {
+  // heads: [label, "n" for numbers]; rows: arrays of cells (nodes or texts)
+  const labels = heads.map((one) => (Array.isArray(one) ? one : [one, ""]));
+  return h("div", { class: "scroll" }, h("table", attributes,
+    h("thead", {}, h("tr", {}, labels.map(([label, kind]) => h("th", { class: kind, scope: "col" }, label)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((one, at) =>
+      h("td", { class: labels[at][1], "data-label": typeof labels[at][0] === "string" ? labels[at][0] : null }, one)))))));
+}

@@ -1,0 +1,129 @@
+// One message, whole: each header with its kind and bytes, the payload as text, JSON and hex; copies are exact.
+import { post } from "../api.js";
+import { ask, copy, count, errorBox, fill, h, moment, size, toast, visible } from "../dom.js";
+
+const SHOWN_MAX = 200_000; // characters; all of it can be copied and saved
+const STATES = ["available", "unavailable", "poisoned", "marked_for_deletion"];
+
+export function bytesOf(base64) {
+  return base64 === null ? null : Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+}
+
+export function textOf(bytes) {
+  // null if they are not UTF-8
+  try { return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes); } catch { return null; }
+}
+
+export const hexOf = (bytes) => Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
+
+export function hexDump(bytes) {
+  const lines = [];
+  for (let at = 0; at < Math.min(bytes.length, 32_768); at += 16) {
+    const part = bytes.subarray(at, at + 16);
+    const digits = Array.from(part, (one) => one.toString(16).padStart(2, "0"));
+    const left = `${digits.slice(0, 8).join(" ").padEnd(23)}  ${digits.slice(8).join(" ").padEnd(23)}`;
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${left}  ${Array.from(part, (one) => (one > 31 && one < 127 ? String.fromCharCode(one) : ".")).join("")}`);
+  }
+  if (bytes.length > 32_768) lines.push(`… ${count(bytes.length - 32_768)} more bytes; copy or save to have them`);
+  return lines.join("\n");
+}
+
+const short = (text) => (text.length <= SHOWN_MAX ? text : `${text.slice(0, SHOWN_MAX)}\n… ${count(text.length - SHOWN_MAX)} more characters; copy or save to have them`);
+
+function headerRow(one) {
+  const bytes = bytesOf(one.value);
+  const text = bytes === null ? null : one.text ?? textOf(bytes);
+  const button = (label, what, value) => h("button", { type: "button", class: "mini", title: `Copy ${what}`, onclick: () => copy(value, what) }, label);
+  const shown = bytes === null ? h("span", { class: "null" }, "null") : text === null ? [h("span", { class: "soft" }, "0x"), hexOf(bytes.subarray(0, 4096)), bytes.length > 4096 ? "…" : ""]
+    : text === "" ? h("span", { class: "soft" }, "empty") : visible(text.length > 4096 ? `${text.slice(0, 4096)}…` : text, true);
+  return h("tr", {}, h("td", { class: "key" }, visible(one.key)), h("td", { class: `kind kind-${one.kind.startsWith("kind ") ? "raw" : one.kind}` }, one.kind),
+    h("td", { class: "value" }, h("div", { class: "clip" }, shown)), h("td", { class: "n soft" }, bytes === null ? "" : size(bytes.length)),
+    h("td", { class: "actions" }, bytes === null ? null : [text === null ? null : button("text", "the value as text", text), button("hex", "the bytes as hex", hexOf(bytes)), button("b64", "the bytes in base64", one.value)]));
+}
+
+function payloadView(whole) {
+  const bytes = bytesOf(whole.payload);
+  if (bytes === null) return [h("h3", {}, "Payload"), h("p", { class: "null" }, "null: there is none")];
+  const text = textOf(bytes);
+  let json = null;
+  // numbers are shown as they are written: parsing would round those that JavaScript does not have
+  if (text !== null && text.length <= 2_000_000 && /^\s*[[{]/.test(text)) { try { JSON.parse(text); json = indent(text); } catch { json = null; } }
+  const forms = [];
+  if (json !== null) forms.push(["JSON", () => visible(short(json), true)]);
+  if (text !== null) forms.push(["Text", () => visible(short(text), true)]);
+  forms.push(["Hex", () => [hexDump(bytes)]]);
+  const shown = h("pre", { class: "payload" });
+  const buttons = forms.map(([label, make]) => h("button", { type: "button", class: "tab", onclick: () => choose(label, make) }, label));
+  function choose(label, make) {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === label));
+    fill(shown, make());
+  }
+  choose(...forms[0]);
+  const save = () => {
+    const link = h("a", { href: URL.createObjectURL(new Blob([bytes])), download: `${whole.topic}-${whole.partition}-${whole.offset}.bin` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  return [h("div", { class: "bar small" }, h("h3", {}, "Payload"), h("span", { class: "soft" }, bytes.length ? size(bytes.length) : "empty"), buttons, h("span", { class: "grow" }),
+    text === null ? null : h("button", { type: "button", class: "mini", onclick: () => copy(text, "the payload as text") }, "copy text"),
+    h("button", { type: "button", class: "mini", onclick: () => copy(hexOf(bytes), "the payload as hex") }, "copy hex"),
+    h("button", { type: "button", class: "mini", onclick: save }, "save")), shown];
+}
+
+export function indent(text) {
+  // JSON with its own tokens, only the white space is ours
+  let made = "";
+  let depth = 0;
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/gs)) {
+    if (token === "}" || token === "]") { depth -= 1; made = made.endsWith("{") || made.endsWith("[") ? made : `${made}\n${"  ".repeat(depth)}`; made += token; }
+    else {
+      if (made.endsWith("{") || made.endsWith("[") || made.endsWith(",")) made += `\n${"  ".repeat(depth)}`;
+      made += token === ":" ? ": " : token;
+      if (token === "{" || token === "[") depth += 1;
+    }
+  }
+  return made;
+}
+
+export function detail(whole, context, changed) {
+  const link = new URL(`/messages?topic=${encodeURIComponent(whole.topic)}&open=${whole.partition}:${whole.offset}`, location.href).href;
+  const key = bytesOf(whole.key);
+  const keyText = key === null ? null : textOf(key);
+  const sum = whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
+  const facts = [["place", `partition ${whole.partition}, offset ${whole.offset}`], ["time", `${moment(whole.timestamp_us)} UTC`], ["state", whole.state.replaceAll("_", " ")],
+    ["key", key === null ? h("span", { class: "null" }, "null") : keyText === null ? `0x${hexOf(key)}` : visible(keyText)], ["id", whole.id ?? "none"], ["CRC-32", sum]];
+  const shownHeaders = whole.headers.slice(0, 500);
+  const rows = h("tbody", {}, shownHeaders.map(headerRow));
+  const rest = whole.headers.length - shownHeaders.length;
+  const all = rest > 0 ? h("button", { type: "button", onclick: () => { fill(rows, whole.headers.map(headerRow)); all.remove(); } }, `Show ${count(rest)} more headers`) : null;
+  return h("div", { class: "whole" },
+    h("dl", { class: "facts" }, facts.map(([name, shown]) => [h("dt", {}, name), h("dd", {}, shown)])),
+    h("div", { class: "bar small" }, h("h3", {}, "Headers"), h("span", { class: "soft" }, count(whole.headers.length)), h("span", { class: "grow" }),
+      h("button", { type: "button", class: "mini", onclick: () => copy(JSON.stringify(whole.json), "the message as a line of JSON") }, "copy as JSON"),
+      h("button", { type: "button", class: "mini", onclick: () => copy(link, "the address of this message") }, "copy link"),
+      context.about.can_send ? h("a", { class: "button mini", href: `/send?topic=${encodeURIComponent(whole.topic)}&like=${whole.partition}:${whole.offset}` }, "send one like it") : null,
+      context.about.can_mark ? stateMenu(whole, changed) : null),
+    whole.headers.length ? h("div", { class: "scroll" }, h("table", { class: "headers-table" }, h("thead", {}, h("tr", {}, ["header", "kind", "value", "size", "copy"].map((one) => h("th", { scope: "col" }, one)))), rows)) : h("p", { class: "soft" }, "none"), all,
+    payloadView(whole));
+}
+
+function stateMenu(whole, changed) {
+  const menu = h("select", { class: "mini", "aria-label": "Set the state", onchange: () => set(menu.value) },
+    h("option", { value: "" }, "set state…"), STATES.filter((one) => one !== whole.state).map((one) => h("option", { value: one }, one.replaceAll("_", " "))));
+  async function set(state) {
+    menu.value = "";
+    if (!state) return;
+    const reason = h("input", { type: "text", placeholder: "optional; goes with the dead letter", maxlength: 1000 });
+    const isSure = await ask("Set the state of a message", [h("p", {}, "Message ", h("b", {}, `${whole.topic} ${whole.partition}:${whole.offset}`), ` is ${whole.state.replaceAll("_", " ")} and becomes `, h("b", {}, state.replaceAll("_", " ")), "."),
+      h("p", {}, state === "available" ? "Consumers see it again." : "Consumers do not see it any more."), h("label", { class: "wide" }, "reason", reason)], "Set state", { danger: state !== "available" });
+    if (!isSure) return;
+    try {
+      await post("/api/states", { topic: whole.topic, partition: whole.partition, offset: whole.offset, state, reason: reason.value || null });
+      toast(`message ${whole.partition}:${whole.offset} is ${state.replaceAll("_", " ")}`);
+      changed();
+    } catch (error) {
+      await ask("The state was not set", [errorBox(error)], "Close");
+    }
+  }
+  return menu;
+}

@@ -1,0 +1,252 @@
+// Messages: browse by offset and time, search with a filter, follow what arrives, headers as columns that one picks.
+import { get, stream } from "../api.js";
+import { count, errorBox, fill, h, moment, plural, visible } from "../dom.js";
+import { detail } from "./message.js";
+import { tabs } from "./topic.js";
+
+export const title = (params) => `${params.get("topic") ?? ""} messages`;
+const PAGE = 50;
+const TAIL_ROWS_MAX = 500;
+const EXAMPLE = "carrier = 'UA' AND delay > 15";
+
+export async function render(main, context) {
+  const { params } = context;
+  const topic = params.get("topic") ?? "";
+  const seen = new Map(); // header key -> how many of the shown messages have it
+  let rows = [];
+  let next = null;
+  let work = new AbortController();
+  let counting = null;
+  context.signal.addEventListener("abort", () => { work.abort(); counting?.abort(); });
+
+  const picked = () => params.getAll("column");
+  const newest = () => params.get("order") !== "old";
+  const tailing = () => params.has("tail");
+  const values = (more = {}) => ({ topic, where: params.get("where"), at: params.get("at"), order: newest() ? "new" : "old",
+    partition: params.get("partition"), states: params.get("states"), column: picked(), count: PAGE, ...more });
+
+  const search = h("input", { class: "search", type: "text", "data-search": true, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
+    "aria-label": "Filter", placeholder: `Filter: ${EXAMPLE}`, value: params.get("where") ?? "" });
+  const at = h("input", { type: "text", size: 20, spellcheck: "false", "aria-label": "From", placeholder: "offset, time, earliest, latest", value: params.get("at") ?? "", title: "An offset, -100 for the last 100, a time such as 2026-01-31T12:00, earliest or latest" });
+  const partition = h("input", { type: "number", min: 0, "aria-label": "Partition", placeholder: "all", value: params.get("partition") ?? "" });
+  const states = h("input", { type: "checkbox", checked: params.get("states") === "all" });
+  const order = h("button", { type: "button", title: "n: newest first, o: oldest first" });
+  const tail = h("button", { type: "button", title: "t", "aria-pressed": "false" }, "Live tail");
+  const submit = h("button", { type: "submit", class: "primary" }, "Search");
+  const facts = h("p", { class: "soft facts", role: "status" });
+  const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress" });
+  const chips = h("div", { class: "chips", role: "group", "aria-label": "Headers as columns" });
+  const place = h("div");
+  const problem = h("div");
+  const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "Show more");
+  const form = h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); restart(); } },
+    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, tail);
+  main.append(tabs(topic, "/messages", context), form, problem, chips, h("div", { class: "factbar" }, facts, bar), place, h("div", { class: "center" }, more));
+
+  order.addEventListener("click", () => setOrder(!newest()));
+  tail.addEventListener("click", () => setTail(!tailing()));
+  states.addEventListener("change", () => restart());
+  context.onKeys({ t: () => setTail(!tailing()), n: () => setOrder(true), o: () => setOrder(false), Escape: cancel });
+
+  function setOrder(isNewest) {
+    context.keep({ order: isNewest ? null : "old" });
+    restart();
+  }
+
+  function setTail(on) {
+    context.keep({ tail: on ? "1" : null });
+    restart();
+  }
+
+  function cancel() {
+    work.abort();
+    counting?.abort();
+    bar.hidden = true;
+    if (tailing()) { context.keep({ tail: null }); drawControls(); }
+  }
+
+  function drawControls() {
+    order.textContent = newest() ? "Newest first" : "Oldest first";
+    order.disabled = tailing();
+    tail.setAttribute("aria-pressed", String(tailing()));
+    tail.classList.toggle("live", tailing());
+  }
+
+  function restart() {
+    const where = search.value.trim();
+    context.keep({ where, at: at.value.trim(), partition: partition.value, states: states.checked ? "all" : null });
+    drawControls();
+    work.abort();
+    counting?.abort();
+    rows = [];
+    next = null;
+    seen.clear();
+    fill(problem);
+    more.hidden = true;
+    return tailing() ? follow() : load(false);
+  }
+
+  async function load(isMore) {
+    work.abort();
+    work = new AbortController();
+    const { signal } = work;
+    more.hidden = true;
+    submit.textContent = "Cancel";
+    submit.type = "button";
+    submit.onclick = cancel;
+    let ended = false;
+    try {
+      for await (const found of stream("/api/messages", values(isMore && next ? { at: next } : {}), signal)) {
+        if (found.messages) add(found.messages);
+        if (found.total) { bar.hidden = false; bar.value = found.looked_at / found.total; }
+        if (found.end) { next = found.next; ended = true; tellEnd(found); } else if (found.looked_at) fill(facts, `${plural(rows.length, "message")}, looked at ${count(found.looked_at)} of ${count(found.total)}`);
+      }
+      context.tell(null);
+    } catch (error) {
+      if (!signal.aborted) showProblem(error);
+      else if (!context.signal.aborted && rows.length) fill(facts, `${plural(rows.length, "message")}; cancelled`);
+    } finally {
+      if (work.signal === signal) {
+        bar.hidden = true;
+        submit.textContent = "Search";
+        submit.type = "submit";
+        submit.onclick = null;
+      }
+    }
+    if (ended) { more.hidden = next === null; draw(); }
+  }
+
+  function tellEnd(found) {
+    const where = params.get("where");
+    const all = where && (next === null ? null : h("button", { type: "button", class: "link", onclick: countAll }, "count all that match"));
+    fill(facts, rows.length ? plural(rows.length, "message") : where ? "No message matches" : "No messages here",
+      where ? `; looked at ${count(found.looked_at)} in ${found.seconds.toFixed(2)} s` : null, all ? [" · ", all] : null);
+  }
+
+  async function countAll() {
+    counting = new AbortController();
+    const { signal } = counting;
+    const stop = h("button", { type: "button", class: "link", onclick: () => counting.abort() }, "cancel");
+    try {
+      for await (const found of stream("/api/count", values({ at: null }), signal)) {
+        bar.hidden = Boolean(found.end);
+        bar.value = found.looked_at / Math.max(1, found.total);
+        fill(facts, found.end ? `${plural(found.found, "message matches", "messages match")} of ${count(found.total)}, counted in ${found.seconds.toFixed(2)} s` : [`${count(found.found)} of ${count(found.looked_at)} so far · `, stop]);
+      }
+    } catch (error) {
+      bar.hidden = true;
+      if (!signal.aborted) showProblem(error);
+      else fill(facts, facts.textContent.replace(" · cancel", "; cancelled"));
+    }
+  }
+
+  async function follow() {
+    work = new AbortController();
+    const { signal } = work;
+    let skipped = 0;
+    let from = null;
+    draw();
+    while (!signal.aborted) {
+      try {
+        for await (const found of stream("/api/tail", values({ at: from }), signal)) {
+          context.tell(null);
+          from = found.at;
+          skipped += found.skipped ?? 0;
+          if (found.messages?.length) { add(found.messages.reverse(), true); draw(); }
+          fill(facts, h("span", { class: "pulse" }), ` following · ${plural(rows.length, "message")} shown`, skipped ? `, ${count(skipped)} more came faster than one can read` : "");
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!error.unreachable) { showProblem(error); return; }
+        context.tell(error);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
+
+  function showProblem(error) {
+    if (error.unreachable) context.tell(error);
+    fill(facts);
+    fill(problem, errorBox(error, search.value.trim()));
+    if (error.at !== null && error.at !== undefined) {
+      search.focus();
+      search.setSelectionRange(error.at, search.value.length);
+    }
+  }
+
+  function add(messages, isFront = false) {
+    for (const one of messages) for (const key of new Set(one.headers.map((header) => header[0]))) seen.set(key, (seen.get(key) ?? 0) + 1);
+    rows = isFront ? [...messages, ...rows].slice(0, TAIL_ROWS_MAX) : [...rows, ...messages];
+    if (!isFront) draw();
+  }
+
+  function draw() {
+    const columns = picked();
+    const keys = [...new Set([...columns, ...[...seen].sort((a, b) => b[1] - a[1]).map(([key]) => key)])].slice(0, 40);
+    fill(chips, keys.length ? h("span", { class: "soft" }, "Columns") : null, keys.map((key) => {
+      const on = columns.includes(key);
+      return h("button", { type: "button", class: "chip", "aria-pressed": String(on), onclick: () => {
+        context.keep({ column: on ? columns.filter((one) => one !== key) : [...columns, key] });
+        draw();
+      } }, visible(key));
+    }));
+    const heads = ["offset", "time (UTC)", "key", ...(columns.length ? columns : ["headers"]), "payload"];
+    const open = params.get("open");
+    const body = h("tbody");
+    for (const one of rows) {
+      const name = `${one.partition}:${one.offset}`;
+      const row = h("tr", { tabindex: 0, class: "message", "aria-expanded": String(open === name), dataset: { name }, onclick: (event) => { if (!event.target.closest("a") && !String(getSelection())) toggle(row, one); },
+        onkeydown: (event) => { if (event.key === "Enter" && event.target === row) toggle(row, one); } }, cells(one, columns, heads));
+      body.append(row);
+      if (open === name) expand(row, one);
+    }
+    const focused = document.activeElement?.closest?.("tr.message")?.dataset.name;
+    fill(place, rows.length ? h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, heads.map((one) => h("th", { scope: "col" }, visible(one))))), body)) : null);
+    if (focused) body.querySelector(`tr[data-name="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  function toggle(row, one) {
+    const isOpen = row.nextElementSibling?.classList.contains("detail");
+    for (const other of document.querySelectorAll("tr.detail")) { other.previousElementSibling?.setAttribute("aria-expanded", "false"); other.remove(); }
+    context.keep({ open: isOpen ? null : `${one.partition}:${one.offset}` });
+    if (!isOpen) expand(row, one);
+  }
+
+  function expand(row, one) {
+    row.setAttribute("aria-expanded", "true");
+    const cell = h("td", { colspan: row.children.length }, h("p", { class: "soft" }, "…"));
+    row.after(h("tr", { class: "detail" }, cell));
+    get("/api/message", { topic, partition: one.partition, offset: one.offset }, context.signal)
+      .then((whole) => fill(cell, detail(whole, context, () => restart())))
+      .catch((error) => { if (!context.signal.aborted) fill(cell, errorBox(error)); });
+  }
+
+  drawControls();
+  const open = params.get("open");
+  await restart();
+  if (open && !place.querySelector(`tr[data-name="${CSS.escape(open)}"]`)) {
+    // an address that names one message shows it, wherever the page begins
+    const [number, offset] = open.split(":");
+    const whole = await get("/api/message", { topic, partition: number, offset }, context.signal);
+    place.before(h("section", { class: "single" }, h("h2", {}, `Message ${open}`), detail(whole, context, () => restart())));
+  }
+}
+
+function cells(one, columns, labels) {
+  const text = (value, label) => h("td", { class: "text", "data-label": label }, value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visible(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);
+  const made = [h("td", { class: "n place", "data-label": labels[0] }, h("span", { class: "soft" }, `${one.partition}:`), one.offset, one.state === "available" ? null : h("span", { class: "badge bad" }, one.state.replaceAll("_", " "))),
+    h("td", { class: "time", "data-label": labels[1] }, moment(one.timestamp_us)), text(one.key, "key")];
+  if (columns.length) {
+    for (const key of columns) made.push(h("td", { class: "text", "data-label": key }, one.headers.filter((header) => header[0] === key).map(value)));
+  } else {
+    const left = one.headers_count - Math.min(12, one.headers.length);
+    made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, 12).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visible(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
+  }
+  made.push(text(one.payload, "payload"));
+  return made;
+}
+
+function value([, kind, text, , form]) {
+  if (form === "null") return h("span", { class: "value null", title: `${kind}, null` }, "null");
+  return h("span", { class: `value kind-${kind.startsWith("kind ") ? "raw" : kind}`, title: kind }, form === "hex" ? "0x" : "", text === "" ? h("span", { class: "soft" }, "empty") : visible(text.length > 80 ? `${text.slice(0, 80)}…` : text));
+}

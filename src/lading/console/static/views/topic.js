@@ -1,0 +1,57 @@
+// One topic: its partitions, the groups and channels that read it, its settings.
+import { get } from "../api.js";
+import { count, fill, h, rate, size, table, visible } from "../dom.js";
+
+export const title = (params) => params.get("topic") ?? "Topic";
+
+export function tabs(topic, current, context) {
+  const name = encodeURIComponent(topic);
+  const pages = [["/topic", "Overview"], ["/messages", "Messages"], ["/headers", "Headers"]];
+  if (context.about.can_send) pages.push(["/send", "Send"]);
+  return h("div", { class: "bar" }, h("h1", {}, h("a", { href: "/", class: "soft", title: "All topics" }, "Topics"), h("span", { class: "soft" }, " / "), visible(topic)),
+    h("span", { class: "grow" }),
+    h("nav", { class: "tabs", "aria-label": "Topic" }, pages.map(([path, label]) => h("a", { href: `${path}?topic=${name}`, "aria-current": path === current ? "page" : null }, label))));
+}
+
+export async function render(main, context) {
+  const topic = context.params.get("topic") ?? "";
+  const place = h("div");
+  main.append(tabs(topic, "/topic", context), place);
+  let last = null;
+  await context.every(2, async () => {
+    const found = await get("/api/topic", { topic }, context.signal);
+    const speed = last ? Math.max(0, (found.end_sum - last.end_sum) / (found.at_s - last.at_s)) : null;
+    last = found;
+    const cards = [["messages", count(found.messages)], ["size", size(found.size_bytes)], ["rate", rate(speed)], ["partitions", count(found.partitions_count)], ["groups", found.groups.length ? count(found.groups.length) : "–"]];
+    fill(place,
+      h("div", { class: "cards-row" }, cards.map(([label, value]) => h("div", { class: "card" }, label, h("b", {}, value)))),
+      found.damage.length ? h("div", { class: "warning", role: "alert" }, found.damage.map((one) => h("p", {}, visible(one)))) : null,
+      h("h2", {}, "Groups and channels"), groups(found, context),
+      h("h2", {}, "Partitions"), partitions(found, topic),
+      Object.keys(found.settings).length ? [h("h2", {}, "Settings"), table(["setting", "value"], Object.entries(found.settings).map(([key, value]) => [key, visible(String(value))]))] : null);
+  });
+}
+
+function groups(found, context) {
+  if (!context.about.is_broker) return h("p", { class: "empty" }, "Groups are shown for a broker of Lading, through its admin endpoint.");
+  if (!found.groups.length) return h("p", { class: "empty" }, "No group has read this topic yet.");
+  return table(["group", "protocol", "state", ["members", "n"], ["lag", "n"], "by partition"], found.groups.map((one) => [
+    visible(one.group), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), lagBars(one.partitions)]));
+}
+
+function lagBars(partitions) {
+  const most = Math.max(1, ...partitions.map((one) => one.lag));
+  return h("span", { class: "lags" }, partitions.slice(0, 64).map((one) => {
+    const bar = h("i", { title: `partition ${one.partition}: at ${count(one.position)} of ${count(one.end)}, lag ${count(one.lag)}` });
+    bar.style.height = `${2 + (14 * one.lag) / most}px`;
+    if (one.lag) bar.className = "behind";
+    return bar;
+  }));
+}
+
+function partitions(found, topic) {
+  const states = [...new Set(found.partitions.flatMap((one) => Object.keys(one.states)))].filter((one) => one !== "available");
+  return table([["partition", "n"], ["first offset", "n"], ["end offset", "n"], ["messages", "n"], ["size", "n"], ["epoch", "n"], ...states.map((one) => [one.replaceAll("_", " "), "n"])],
+    found.partitions.map((one) => [h("a", { href: `/messages?topic=${encodeURIComponent(topic)}&partition=${one.partition}` }, one.partition),
+      count(one.first_offset), count(one.end_offset), count(one.messages), size(one.size_bytes), count(one.epoch), ...states.map((state) => count(one.states[state] ?? 0))]));
+}

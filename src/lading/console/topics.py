@@ -1,0 +1,144 @@
+"""Topics for the page: all of them, one with its partitions, and the groups that read them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..model.errors import LadingError
+from ..transports.interface import Marking, TopicMeta, Transport
+from ..transports.lading.transport import LadingTransport
+from .responses import Document, json_answer, text_of
+from .source import ConsoleSource
+
+GROUPS_MAX: Final = 300
+"""The lag of so many groups is asked for; each is a request."""
+GROUPS_FRESH_S: Final = 3.0
+"""Groups are asked for at most so often, however many pages are open."""
+
+
+class TopicPages:
+    """Handlers."""
+
+    def __init__(self, source: ConsoleSource) -> None:
+        self._source = source
+        self._groups: list[Document] = []
+        self._groups_at_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def routes(self) -> list[Route]:
+        """Return the table for the router."""
+        return [Route("/api/topics", self._topics), Route("/api/topic", self._topic)]
+
+    def _topics(self, request: Request) -> Response:
+        with self._source.lend() as transport:
+            metas = transport.topics()
+            groups, health = self._groups_of(transport), _health_of(transport)
+        lags = _lags(groups)
+        damaged = health.get("damaged", {})
+        rows = [
+            _summary(meta) | {"lag": lags.get(meta.name), "damage": _damage_of(meta, damaged)} for meta in metas
+        ]  # fmt: skip
+        problems = {**health.get("refusing", {}), **health.get("problems", {})}
+        return json_answer({"topics": rows, "at_s": time.time(), "problems": problems})
+
+    def _topic(self, request: Request) -> Response:
+        name = text_of(request, "topic")
+        with self._source.lend() as transport:
+            meta = transport.topic(name)
+            groups, health = self._groups_of(transport), _health_of(transport)
+            states = _states_of(transport, meta)
+        partitions = [
+            {
+                "partition": part.number, "first_offset": str(part.first_offset), "end_offset": str(part.end_offset),
+                "messages": part.end_offset - part.first_offset, "size_bytes": part.size_bytes, "epoch": part.epoch,
+                "states": states.get(part.number, {}),
+            }
+            for part in meta.partitions
+        ]  # fmt: skip
+        reading = [
+            group | {"partitions": mine}
+            for group in groups
+            if (mine := [one for one in group["partitions"] if one["topic"] == meta.name])
+        ]
+        return json_answer(
+            _summary(meta)
+            | {
+                "partitions": partitions,
+                "settings": dict(meta.settings),
+                "groups": [one | {"lag": sum(part["lag"] for part in one["partitions"])} for one in reading],
+                "damage": _damage_of(meta, health.get("damaged", {})),
+                "at_s": time.time(),
+            }
+        )
+
+    def _groups_of(self, transport: Transport) -> list[Document]:
+        """Return groups with their positions; of other systems none, their protocols do not tell them to a reader."""
+        if not isinstance(transport, LadingTransport):
+            return []
+        with self._lock:
+            if time.monotonic() - self._groups_at_s > GROUPS_FRESH_S:
+                self._groups = [found for row in transport.groups()[:GROUPS_MAX] for found in _group(transport, row)]
+                self._groups_at_s = time.monotonic()
+            return self._groups
+
+
+def _group(transport: LadingTransport, row: Document) -> Iterable[Document]:
+    try:
+        yield transport.group(row["protocol"], row["group"])
+    except LadingError:
+        # it went away since the list was made
+        return
+
+
+def _summary(meta: TopicMeta) -> Document:
+    sizes = [part.size_bytes for part in meta.partitions if part.size_bytes is not None]
+    return {
+        "name": meta.name,
+        "stream": meta.stream,
+        "topic": meta.topic,
+        "partitions_count": len(meta.partitions),
+        "messages": sum(part.end_offset - part.first_offset for part in meta.partitions),
+        "end_sum": sum(part.end_offset for part in meta.partitions),
+        "size_bytes": sum(sizes) if sizes else None,
+        "dead_letter_topic": meta.settings.get("dead_letter_topic"),
+    }
+
+
+def _lags(groups: Iterable[Document]) -> dict[str, int]:
+    """Return for each topic the lag of the group that is furthest behind."""
+    found: dict[str, int] = {}
+    for group in groups:
+        mine: dict[str, int] = {}
+        for part in group["partitions"]:
+            mine[part["topic"]] = mine.get(part["topic"], 0) + part["lag"]
+        for topic, lag in mine.items():
+            found[topic] = max(found.get(topic, 0), lag)
+    return found
+
+
+def _health_of(transport: Transport) -> dict[str, Any]:
+    return transport.health() if isinstance(transport, LadingTransport) else {}
+
+
+def _damage_of(meta: TopicMeta, damaged: dict[str, str]) -> list[str]:
+    """Return the sentences about partitions of a topic; their keys are TOPIC/PARTITION."""
+    start = f"{meta.name}/"
+    return [f"partition {place.removeprefix(start)}: {words}" for place, words in damaged.items()
+            if place.startswith(start) and place.removeprefix(start).isdecimal()]  # fmt: skip
+
+
+def _states_of(transport: Transport, meta: TopicMeta) -> dict[int, dict[str, int]]:
+    if not isinstance(transport, Marking):
+        return {}
+    try:
+        return {row["partition"]: row["states"] for row in transport.state_counts(meta.name)}
+    except LadingError:
+        # a server of another make has no states
+        return {}

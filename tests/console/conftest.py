@@ -1,0 +1,71 @@
+"""A broker with topics that are hard to show, and the console's application over it."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+import lading
+from lading import testing
+from lading.client.producer import Producer
+from lading.console.server import listen, make_app
+from lading.console.settings import ConsoleSettings
+from lading.console.source import ConsoleSource
+from lading.model.address import Address
+
+with warnings.catch_warnings():
+    # it prefers another HTTP client by now
+    warnings.simplefilter("ignore", UserWarning)
+    from starlette.testclient import TestClient as TestClient
+
+SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
+"""Markup in a name and in values: shown as it is, and never run."""
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[testing.BrokerProcess]:
+    with testing.broker() as running:
+        fill(running.url)
+        yield running
+
+
+def fill(url: str) -> None:
+    with Producer(url) as producer:
+        for number in range(300):
+            producer.send(
+                "flights", f'{{"n": {number}, "big": 12345678901234567890}}', key=b"k%d" % (number % 7), partition=0,
+                headers=[("carrier", "UA" if number % 3 else "AA"), ("delay", lading.i16(number - 20))],
+                timestamp=1_356_998_400_000_000 + number * 60_000_000,
+            )  # fmt: skip
+        producer.send(
+            "hostile",
+            f"{SCRIPT}\x1b[2J",
+            headers=[(SCRIPT, f"{SCRIPT}\x07\u202e"), ("raw", b"\xff\x00"), ("nul", None)],
+        )
+        producer.send(
+            "hostile", b"\x00\xff", headers=[("big", "x" * 1_000_000), ("a", "1"), ("a", lading.u8(2)), ("a", "")]
+        )
+        producer.send("hostile", None, headers=[(f"h{number}", lading.u16(number)) for number in range(10_000)])
+
+
+@pytest.fixture(scope="session")
+def listener() -> Iterator[socket.socket]:
+    with listen(Address("127.0.0.1", 0)) as bound:
+        yield bound
+
+
+@pytest.fixture(scope="session")
+def page(
+    broker: testing.BrokerProcess, listener: socket.socket, tmp_path_factory: pytest.TempPathFactory
+) -> TestClient:
+    """What the console answers, without a process."""
+    settings = ConsoleSettings(broker.url, state=tmp_path_factory.mktemp("state"))
+    return client(settings, listener)
+
+
+def client(settings: ConsoleSettings, listener: socket.socket, key: str | None = None) -> TestClient:
+    app = make_app(settings, ConsoleSource(settings.url), listener, key)
+    return TestClient(app, base_url="http://127.0.0.1:7071", follow_redirects=False)
