@@ -86,7 +86,7 @@ def scanned(
     """All that scan and fill say of stored messages."""
     chunks = np.array([[0, region.size // 2, 0, 9, 3, 0, 0, 0], [region.size // 2, region.size, 2, 9, 99, 0, 0, 0]])
     chunks = chunks if wants & 4 else np.array([[0, region.size, 0, 9, 99, 0, 0, 0]])
-    cursor, totals = np.array([0, -1]), np.zeros(layout.TOTALS, np.int64)
+    cursor, totals = np.array([0, -1, -1]), np.zeros(layout.TOTALS, np.int64)
     rows = np.full(3, -7)
     places = np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int8)
     keys = np.frombuffer(b"".join(sought) + bytes(8), np.uint8), np.cumsum([len(key) for key in sought])

@@ -1,4 +1,4 @@
-"""Readable twins of the chunk kernels: same names, same arguments, same results."""
+"""Readable fallbacks of the chunk kernels: same names, same arguments, same results."""
 
 from __future__ import annotations
 

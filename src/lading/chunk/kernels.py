@@ -1,4 +1,4 @@
-"""Kernels of the chunk: seal, check, walk. The twins in ``fallback.py`` say what they do."""
+"""Kernels of the chunk: seal, check, walk. The fallbacks in ``fallback.py`` say what they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the fields of a chunk's envelope lie, and why an envelope may be refused (docs/reference/chunk-format.md)."""
+"""Positions of the fields of a chunk's envelope, and reasons to refuse one (docs/reference/chunk-format.md)."""
 
 from __future__ import annotations
 

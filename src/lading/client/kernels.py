@@ -1,4 +1,4 @@
-"""Kernels of the client; the twins in ``fallback.py`` say what they do."""
+"""Kernels of the client; the fallbacks in ``fallback.py`` say what they do."""
 
 from __future__ import annotations
 

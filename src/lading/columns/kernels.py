@@ -249,11 +249,14 @@ def take_places(
             continue
         if text and _FIXED_FIRST <= int64(kind[row]) <= _FIXED_LAST:
             return good, int64(-1)
+        # the same value as in the row before
         if size == before_size and _equal(data, at, data, before_at, size):
             places[row] = before
             status[row] = OK
             good += 1
             continue
+        # look the value up in the table
+        # in bounds: slots are taken by mask, and an entry that is found is one of ``distinct``
         code = _hash(data, at, size)
         slot = int64(code) & mask
         found = int64(-1)
@@ -270,6 +273,7 @@ def take_places(
             if steps == _STEPS_MAX:
                 return good, int64(-1)
             slot = (slot + 1) & mask
+        # a new value: add it to the dictionary
         if found < 0:
             if text and not _is_text(source, at, size):
                 status[row] = BAD

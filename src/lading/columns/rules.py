@@ -16,7 +16,7 @@ from ..model.kinds import FIXED_SIZE_BYTES, Kind, decode_value
 
 
 class Text(IntEnum):
-    """What a text is read as on its way to a whole number."""
+    """The form that a text is read as on its way to a whole number."""
 
     NUMBER = 0
     BOOLEAN = 1
@@ -24,7 +24,7 @@ class Text(IntEnum):
 
 
 class Raw(IntEnum):
-    """How the bytes of a value that declares no type are read."""
+    """Readings of the bytes of a value that declares no type."""
 
     TEXT = 0
     LE = 1

@@ -39,7 +39,7 @@ KERNEL_MODULE = "lading.columns.kernels"
 """Kernels of this room: bulk readers call ``engine.compiled(HOME)`` once, a broker never waits for them."""
 
 _ROW_BYTES = 64
-"""What one row of typing weighs when the engine chooses between kernel and twin."""
+"""What one row of typing weighs when the engine chooses between kernel and fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def kernels(rows: int) -> Any:
-    """Return the kernels of this room, or their twin, as ``engine.select`` chooses for ``rows`` rows."""
+    """Return the kernels of this room, or their fallback, as ``engine.select`` chooses for ``rows`` rows."""
     return engine.select(KERNEL_MODULE, fallback, rows * _ROW_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Memory for the columns of one batch, and for other large pieces, used again when nobody looks at it any more.
+"""Memory for the columns of one batch, and for other large pieces, used again once no array refers to it.
 
 Fresh memory costs a page fault for every 4 KiB, as much as decoding into it, and giving it back costs about the same
 again. Each batch takes one arena for all its columns; an arena goes back to a small pool when Arrow lets go of the last
@@ -27,7 +27,7 @@ _pool: deque[NDArray[np.uint8]] = deque(maxlen=3)
 
 
 class Arena:
-    """Memory with room for buffers of the given sizes; a size of -1 is a buffer that nobody wants.
+    """Memory with room for buffers of the given sizes; a size of -1 is a buffer that is not wanted.
 
     ``memory`` is all of it, ``places`` where each buffer begins in it (-1: nowhere), 64-byte aligned.
     """

@@ -1,4 +1,4 @@
-"""The arrays that kernels and their twins take, named by what they hold; importing this imports no Numba."""
+"""The arrays that kernels and their fallbacks take, named by what they hold; importing this imports no Numba."""
 
 from __future__ import annotations
 

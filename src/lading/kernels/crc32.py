@@ -1,6 +1,6 @@
 """CRC-32 (IEEE, as zlib's) inside kernels: by carry-less multiplication where the CPU has it, else slice-by-16.
 
-``crc32(array, start, size)`` is the one to call; the twin that needs no Numba is ``zlib.crc32``. In bounds: words are
+``crc32(array, start, size)`` is the one to call; the fallback without Numba is ``zlib.crc32``. In bounds: words are
 read up to ``start + size`` only, which callers keep inside their array.
 """
 

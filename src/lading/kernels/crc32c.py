@@ -1,6 +1,6 @@
 """CRC-32C (Castagnoli) inside kernels: three lanes of SSE4.2's instruction where the CPU has it, else slice-by-16.
 
-``crc32c(array, start, end)`` is the one to call; the twin that needs no Numba is ``google_crc32c.value``. In bounds:
+``crc32c(array, start, end)`` is the one to call; the fallback without Numba is ``google_crc32c.value``. In bounds:
 words are read up to ``end`` only, which callers keep inside their array.
 """
 

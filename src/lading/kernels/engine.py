@@ -1,13 +1,13 @@
-"""Who compiles kernels, when and into which directory; importing this imports no Numba.
+"""Compilation of kernels: by which process, when, and into which directory; importing this imports no Numba.
 
 A home is the dotted name of a module of kernels, such as ``lading.dialects.iggy_classic.kernels``. Its functions
 have explicit signatures, so importing the module is compiling it (seconds the first time, a quarter of a
-second from the cache) and nothing compiles at first use. Beside each home stands a twin: plain Python functions
+second from the cache) and nothing compiles at first use. Beside each home stands a fallback: plain Python functions
 of the same names and signatures.
 
 Two ways of working, a policy of the process:
-* readers (the default): small work runs on the twin, bulk work waits for the kernels once;
-* a broker (after ``load_in_background``): nobody ever waits, the twin serves until the kernels are here.
+* readers (the default): small work runs on the fallback, bulk work waits for the kernels once;
+* a broker (after ``load_in_background``): nobody ever waits, the fallback serves until the kernels are here.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BULK_BYTES = 256 << 10
-"""The first so many bytes of work of a process are done by twins: that costs less than loading the kernels."""
+"""The first so many bytes of work of a process are done by fallbacks: that costs less than loading the kernels."""
 
 _IMPORT: Final = re.compile(r"^from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 _loaded: dict[str, ModuleType] = {}
 _loading = threading.RLock()
 _background: threading.Thread | None = None
-_twin_bytes = 0
+_fallback_bytes = 0
 
 
 def list_kernel_modules() -> list[str]:
@@ -55,21 +55,21 @@ def list_kernel_modules() -> list[str]:
 
 
 def get_loaded(home: str) -> ModuleType | None:
-    """The kernels of ``home`` if this process has them; never blocks."""
+    """Return the kernels of ``home`` if this process has them; never blocks."""
     return _loaded.get(home)
 
 
-def select(home: str, twin: ModuleType, size_bytes: int) -> Any:
-    """The kernels of ``home`` or their ``twin``, by the policy of this process (see above) for work of that size."""
-    global _twin_bytes
+def select(home: str, fallback: ModuleType, size_bytes: int) -> Any:
+    """Return the kernels of ``home`` or their ``fallback``, as the policy of this process (see above) has it."""
+    global _fallback_bytes
     kernels = _loaded.get(home)
     if kernels is not None:
         return kernels
     if _background is not None:
-        return twin
+        return fallback
     # many small pieces are bulk work too
-    _twin_bytes += size_bytes
-    return twin if _twin_bytes < BULK_BYTES else load(home)
+    _fallback_bytes += size_bytes
+    return fallback if _fallback_bytes < BULK_BYTES else load(home)
 
 
 def load(home: str) -> ModuleType:
@@ -87,10 +87,10 @@ def load(home: str) -> ModuleType:
 
 
 def load_in_background() -> None:
-    """Load all kernels without anybody waiting; from now on ``select`` never blocks in this process.
+    """Load all kernels in the background; from now on ``select`` never blocks in this process.
 
     A cold cache is filled by a child process, so that the compiler does not hold this interpreter's lock.
-    Without a compiler (or disk) the twins go on serving, and the log says why.
+    Without a compiler (or disk) the fallbacks go on serving, and the log says why.
     """
     global _background
     if _background is None:
@@ -99,7 +99,7 @@ def load_in_background() -> None:
 
 
 def cache_dir() -> Path:
-    """Where compiled kernels are kept: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
+    """Return the directory of compiled kernels: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
 
     The name holds a hash of all kernel sources and what they import of ours, where they lie, the versions of Python and
     Numba and the CPU, because Numba notices none of: a change in an inline function or in a constant of a layout, a
@@ -142,8 +142,8 @@ def _cache_dir(xdg_cache_home: str) -> Path:
 def unsafe_path(directory: Path) -> Path | None:
     """Return what other users may change of ``directory``, its files and all that is above it; None for nothing.
 
-    As ssh asks of keys: owned by this user or root, and writable by nobody else. A parent with the sticky bit, as /tmp
-    has it, is good enough, and so is a group that has no other member.
+    As ssh asks of keys: owned by this user or root, and writable by no other user. A parent with the sticky bit, as
+    /tmp has it, is good enough, and so is a group that has no other member.
     """
     directory = directory.resolve()
     with os.scandir(directory) as entries:

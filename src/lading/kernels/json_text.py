@@ -23,7 +23,10 @@ _A, _B, _E, _F, _L, _N, _R, _S, _T, _U = b"abeflnrstu"
 _LOWER = 32
 """The bit that makes a capital letter small."""
 NO_VALUE, PLAIN, ESCAPED, SCALAR, TRUE, FALSE, NULL, NESTED, WIDE = range(9)
-"""What ``value_end`` finds. PLAIN strings are ASCII without escapes, WIDE ones have other bytes and no escapes."""
+"""Kinds of values that ``value_end`` finds.
+
+PLAIN strings are ASCII without escapes, WIDE ones have other bytes and no escapes.
+"""
 
 _LOW, _HIGH = uint64(0x0101010101010101), uint64(0x8080808080808080)
 _QUOTES, _SLASHES = uint64(0x2222222222222222), uint64(0x5C5C5C5C5C5C5C5C)
@@ -51,7 +54,7 @@ def _neither(word: int) -> bool:
 
 @routine
 def string_end(data: Data, at: int, end: int) -> tuple[int, int]:
-    """Where the closing quote is of the string whose text begins here (-1: nowhere), and PLAIN, WIDE or ESCAPED."""
+    """Return where the string whose text begins here closes (-1: nowhere), and PLAIN, WIDE or ESCAPED."""
     escaped = False
     high = _ZERO
     while at < end:
@@ -327,7 +330,7 @@ _TENS = 10.0 ** np.arange(23)
 
 @routine
 def decimal(data: Data, at: int, end: int) -> tuple[float, bool]:
-    """The float64 of a proper JSON number with a fraction or exponent, and whether it could be told exactly.
+    """Return the float64 of a proper JSON number with a fraction or exponent, and whether it is exact.
 
     Up to 15 digits and powers of ten up to 22 are exact in float64: one multiplication or division rounds right.
     """

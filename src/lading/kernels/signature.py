@@ -1,4 +1,4 @@
-"""How functions of kernels are compiled, and the types they are compiled for, each named once.
+"""Decorators that compile functions of kernels, and the types they are compiled for, each named once.
 
 A kernel is what the rest of the package calls: it has a signature of Numba types, in capitals here, so that it is
 compiled when its module is imported and kept in the cache. Routines and inlined functions are called by kernels
@@ -21,9 +21,9 @@ _types: Any = numba.types
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Address = int
-"""Where an array begins, as ``memory.base`` tells it; the caller holds the array."""
+"""The address of an array, from ``memory.base``; the caller holds the array."""
 Data = Bytes | Address
-"""What unchecked loads and stores take: an array of any type, or its address."""
+"""The argument of unchecked loads and stores: an array of any type, or its address."""
 
 LONG, BOOLEAN, NOTHING = _types.int64, _types.boolean, _types.void
 INT, UINT32 = _types.int32, _types.uint32
@@ -43,7 +43,7 @@ CHUNKS = _readable(LONG, 2, "A")
 OUT_BYTES, OUT_KINDS, OUT_INTS, OUT_LONGS = _types.uint8[::1], _types.int8[::1], _types.int32[::1], LONG[::1]
 OUT_SHORTS, OUT_WORDS, OUT_FLOATS = _types.uint16[::1], _types.uint64[::1], _types.float64[::1]
 OUT_TABLE, OUT_KIND_TABLE = LONG[:, ::1], _types.int8[:, ::1]
-"""What a kernel writes, or writes and reads."""
+"""Arrays that a kernel writes, or writes and reads."""
 
 int64 = cast("Callable[[Any], int]", np.int64)
 uint32 = cast("Callable[[Any], int]", np.uint32)

@@ -1,6 +1,6 @@
 """The loop of the sync thread: file numbers in, one answer byte for each out, never taking the interpreter's lock.
 
-The Python twin is ``sync_fallback.py``.
+The Python fallback is ``sync_fallback.py``.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def varint64(array: Data, at: int, end: int) -> tuple[int, int]:
 
 @inline
 def varint_size(value: int) -> int:
-    """How many bytes ``store_varint`` writes, 1 to 10."""
+    """Return how many bytes ``store_varint`` writes, 1 to 10."""
     rest = uint64((value << 1) ^ (value >> 63))
     size = 1
     while rest >= _80:

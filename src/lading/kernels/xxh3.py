@@ -34,7 +34,7 @@ _MIX_1, _MIX_2 = uint64(0x165667919E3779F9), uint64(0x9FB21C651E98DF25)
 _LOW = uint64(0xFFFFFFFF)
 _STRIPE, _STRIPES_IN_BLOCK, _BLOCK = 64, 16, 1024
 _SCRAMBLE_AT, _LAST_AT, _MERGE_AT, _MIDDLE_LAST_AT = 128, 121, 11, 119
-"""Where the secret begins that scrambling, the last stripe, merging, and the last part of a middle input take."""
+"""Positions in the secret that scrambling, the last stripe, merging, and the last part of a middle input begin at."""
 
 
 @intrinsic

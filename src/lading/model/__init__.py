@@ -1,1 +1,1 @@
-"""What a message is: headers, kinds, state, batch, names, limits and errors. No I/O, no protocol."""
+"""The message: headers, kinds, state, batch, names, limits and errors. No I/O, no protocol."""

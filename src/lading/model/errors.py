@@ -10,7 +10,7 @@ class LadingError(Exception):
 
 
 class LocalError(LadingError):
-    """What the caller asked for cannot be done as asked; the caller can change it."""
+    """The request cannot be done as asked; the caller can change it."""
 
 
 class SettingError(LocalError):

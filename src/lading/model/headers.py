@@ -35,7 +35,7 @@ class Header(_Header, TypedGetters):
 
 
 HeadersLike = Mapping[str, Any] | Iterable["Header | tuple[str, Scalar | HeaderValue]"] | None
-"""What callers may pass as headers: a mapping, pairs, existing headers, or nothing."""
+"""Headers as callers may pass them: a mapping, pairs, existing headers, or nothing."""
 
 
 class Headers:

@@ -12,7 +12,7 @@ from .getters import TypedGetters
 from .kinds import FLOATS, INTEGERS, KIND_BY_WORD, Kind, decode_value
 
 Scalar = str | bytes | bool | int | float | None | UUID | datetime
-"""What callers may pass as a header value without a kind."""
+"""A header value without a kind, as callers may pass it."""
 
 PLAIN_INTEGER_ORDER = (Kind.INT64, Kind.UINT64, Kind.INT128, Kind.UINT128)
 

@@ -1,4 +1,4 @@
-"""Readable twins of the kernels of a channel's window: same names, same arguments, same results."""
+"""Readable fallbacks of the kernels of a channel's window: same names, same arguments, same results."""
 
 from __future__ import annotations
 

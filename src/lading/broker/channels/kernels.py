@@ -1,4 +1,4 @@
-"""Kernels of a channel's window. The twins in ``fallback.py`` say what they do."""
+"""Kernels of a channel's window. The fallbacks in ``fallback.py`` say what they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the arrays of a channel's window hold, for its kernels, their twins and those who read them.
+"""The arrays of a channel's window, for its kernels, their fallbacks and their readers.
 
 A window is a ring of arrays: the slot of an offset is its low bits. ``owners`` holds the number of the subscriber a
 message is with, or ``DONE`` or ``WAITING``.

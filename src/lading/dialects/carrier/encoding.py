@@ -45,7 +45,7 @@ _FAMILY: Final = re.compile(re.escape(NAME) + r"(\.[1-9][0-9]{0,3})?")
 
 
 class PayloadWas(IntEnum):
-    """What stands behind the payload that the target shows."""
+    """The payload that the one shown by the target stands for."""
 
     SHOWN = 0
     NULL = NULL_PAYLOAD_FLAG
@@ -74,7 +74,7 @@ no form for, or with kind and value, or one that only the carrier holds."""
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a carrier says: ``entries`` are all headers in order, None where the target shows all of them."""
+    """The contents of a carrier: ``entries`` are all headers in order, None where the target shows all of them."""
 
     key: bytes | None = None
     payload: PayloadWas = PayloadWas.SHOWN

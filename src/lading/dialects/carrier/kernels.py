@@ -59,7 +59,7 @@ def put_varint(out: Data, at: int, value: int) -> int:
 
 @inline
 def _end(ends: Data, entry: int) -> int:
-    """Where the bytes of the entry before ``entry`` end; ``ends`` is an address."""
+    """Return where the bytes of the entry before ``entry`` end; ``ends`` is an address."""
     return int64(load32(ends, 4 * entry))
 
 
@@ -261,6 +261,7 @@ def _undone(
     """
     carrier = shown[3]
     # in bounds: Arrow's ends lie inside the values; of the carrier each part is read only if it lies before its end
+    # open the carrier, as bytes or as text
     if is_text(carrier, start, end - start):
         end = read_text(carrier, start, end, plain)
         if end < 0:
@@ -271,6 +272,8 @@ def _undone(
         return False
     origin_at = at - TIME_BYTES
     at += 1
+    # compare each header with its entry
+    # in bounds: an entry is read only if all of it is before body_end
     for header in range(first, last):
         if body_end - at < ENTRY_BYTES:
             return False
@@ -288,6 +291,8 @@ def _undone(
             return False
     if at != body_end:
         return False
+    # what the target has no field for
+    # in bounds: ``open_carrier`` found these fields before ``at``, and the columns have a place for each row
     if flags & TIME_FLAG:
         times_us[row] = loadi64(carrier, time_at)
         changed[row] |= TIME_FLAG

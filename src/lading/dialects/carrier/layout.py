@@ -11,14 +11,14 @@ KEY_FLAG, NULL_PAYLOAD_FLAG, EMPTY_PAYLOAD_FLAG, ZERO_ID_FLAG = 1, 2, 4, 8
 ENTRIES_FLAG, TIME_FLAG, ID_FLAG, ORIGIN_FLAG = 16, 32, 64, 128
 KNOWN_FLAGS: Final = 255
 SHOWN_TAG, CARRIED_TAG, TYPED_TAG, REPLACED_TAG = range(4)
-"""What an entry of a header says: see ``encoding.Entry``."""
+"""Flags of a header's entry: see ``encoding.Entry``."""
 HEAD_BYTES: Final = 2
 """Version and flags."""
 ENTRY_BYTES: Final = 5
 """Tag and fingerprint; a typed one has its kind behind them."""
 CRC_BYTES: Final = 4
 TEXT_PREFIX: Final = b"v1:"
-"""How the printable form begins; base64url of the bytes follows, without padding."""
+"""The beginning of the printable form; base64url of the bytes follows, without padding."""
 TEXT_PREFIX_BYTES: Final = len(TEXT_PREFIX)
 TIME_BYTES: Final = 8
 ID_BYTES: Final = 16

@@ -1,4 +1,4 @@
-"""Readable twins of the kernels that make columns: same names, same arguments, same bytes."""
+"""Readable fallbacks of the kernels that make columns: same names, same arguments, same bytes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Longs
 
 from ..iggy_messages.layout import BAD_POSITION, BAD_STATE, FINE, POSITION_MAX, UNTYPED
-from ..iggy_messages.scanning_fallback import list_messages, scan_messages, write_buffers
+from ..iggy_messages.scanning_fallback import list_messages, open_body, scan_messages, write_buffers
 from .layout import LIST_ENDS, PAYLOADS
 from .stored_fallback import KNOWN_STATES, StoredMessage, read_stored
+
+_OPEN = open_body(read_stored)
 
 
 def scan(
@@ -33,7 +35,7 @@ def scan(
     """See ``scanning_fallback.scan_messages``."""
     span = (cursor, first, end, max_rows, max_bytes, wants)
     tables = (rows, starts, lengths, kinds, totals)
-    return scan_messages(read_stored, _judge, UNTYPED, region, chunks, *span, keys, key_ends, *tables)
+    return scan_messages(_OPEN, _judge, UNTYPED, region, chunks, *span, keys, key_ends, *tables)
 
 
 def _judge(message: StoredMessage) -> int:
@@ -50,7 +52,7 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
     without a leading backslash.
     """
     headers, payloads = places[LIST_ENDS] >= 0, places[PAYLOADS] >= 0
-    listed = list_messages(read_stored, UNTYPED, region, rows, headers=headers, payloads=payloads)
+    listed = list_messages(_OPEN, UNTYPED, region, rows, headers=headers, payloads=payloads)
     messages: list[StoredMessage] = list(listed.messages)
     # in the order of layout.OFFSETS and what follows
     buffers = (

@@ -63,7 +63,7 @@ def _locate(run: Run) -> NDArray[np.int64]:
     rows, totals = np.empty(room, np.int64), np.zeros(TOTALS, np.int64)
     no_keys = np.zeros(SPARE_BYTES, np.uint8), np.empty(0, np.int64)
     no_places = np.empty((0, room), np.int64), np.empty((0, room), np.int64), np.empty((0, room), np.int8)
-    span = (np.array([0, -1], np.int64), 0, MAX_OFFSET, room, ARROW_BYTES_MAX, 0)
+    span = (np.array([0, -1, -1], np.int64), 0, MAX_OFFSET, room, ARROW_BYTES_MAX, 0)
     kernels = engine.select(KERNEL_MODULE, fallback, run.region.size)
     reason = kernels.scan(run.region, run.chunks, *span, *no_keys, rows, *no_places, totals)
     if reason:

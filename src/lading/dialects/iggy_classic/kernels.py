@@ -21,7 +21,7 @@ from lading.kernels.signature import (
 )
 
 from ..iggy_messages.layout import BAD_POSITION, BAD_STATE, FINE, UNTYPED
-from ..iggy_messages.scanning import fill_messages, scan_messages
+from ..iggy_messages.scanning import fill_messages, find_body, scan_messages
 from .layout import (
     CHECKSUM,
     CHECKSUMS,
@@ -49,7 +49,7 @@ FixedPlaces = tuple[int, int, int, int, int]
 
 
 @step
-def _judge(data: Data, at: int) -> int:
+def _judge(data: Data, batch_at: int, at: int) -> int:
     # in bounds: callers have found the whole message
     if loadi64(data, at + TIMESTAMP) < 0:
         return BAD_POSITION
@@ -64,7 +64,7 @@ def _place(data: Data, at: int) -> tuple[int, int, int, int]:
 
 
 @step
-def _copy_fixed(out: Data, places: FixedPlaces, row: int, data: Data, at: int) -> None:
+def _copy_fixed(out: Data, places: FixedPlaces, row: int, data: Data, batch_at: int, at: int) -> None:
     """Write what stands in front of a message's headers, each to the column that was asked for."""
     # in bounds: ``scan`` found the message whole, and the columns have a place for each row
     offsets, states, timestamps, ids, checksums = places
@@ -104,9 +104,11 @@ def scan(
 ) -> int:
     # written out: Numba makes first-class functions, which it cannot inline, of those in a call with a star
     return scan_messages(
+        find_body,
         find_message,
         _judge,
         UNTYPED,
+        1,
         region,
         chunks,
         cursor,
@@ -131,6 +133,7 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
         _place,
         _copy_fixed,
         UNTYPED,
+        1,
         region,
         rows,
         odd,

@@ -1,4 +1,4 @@
-"""Where the fields of Iggy classic messages lie, and why stored bytes may be refused (iggy.md A4)."""
+"""Positions of the fields of Iggy classic messages, and reasons to refuse stored bytes (iggy.md A4)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LENGTH_BYTES: Final = 4
 SENT_BYTES_MIN: Final = SENT_HEADERS + LENGTH_BYTES
 STORED_BYTES_MIN: Final = HEADERS + LENGTH_BYTES
 STORED_EXTRA_BYTES: Final = STORED_BYTES_MIN - SENT_BYTES_MIN
-"""What a stored message takes more than a sent one: 21."""
+"""Bytes that a stored message has more than a sent one: 21."""
 
 POLLED_HEAD_BYTES: Final = 4
 """The body of a poll's answer begins with the number of messages, u32."""
 
 OFFSETS, STATES, TIMESTAMPS, IDS, CHECKSUMS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES = range(11)
 PAYLOAD_ENDS, PAYLOADS, PLACES = range(11, 14)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 where nobody asked."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""

@@ -1,4 +1,4 @@
-"""What Iggy classic takes, with the codes its server answers otherwise (iggy.md A6; measured exact at the edge).
+"""Limits of Iggy classic, with the codes its server answers beyond them (iggy.md A6; measured exact at the edge).
 
 All hold at arrival and are checked before memory is taken. Stored and polled bytes are read more generously: the
 real server itself stores over HTTP what no sender over TCP could send (iggy.md M4, M5).

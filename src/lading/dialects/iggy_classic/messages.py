@@ -1,6 +1,6 @@
 """Messages of Iggy classic in bulk: stored and polled bytes -> columns, sent bytes -> stored bytes, and back.
 
-The work is done by kernels or, while they are not loaded, by their readable twins; this page chooses, takes memory
+The work is done by kernels or, while they are not loaded, by their readable fallbacks; this page chooses, takes memory
 and gives names to what comes out. Ids are the 16 bytes of the wire (a little-endian u128).
 """
 

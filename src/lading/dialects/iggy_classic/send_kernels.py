@@ -82,7 +82,10 @@ def _same_key(source: Data, one: int, other: int) -> bool:
 
 @routine
 def _repeats(source: Data, at: int, end: int, count: int, seed: int) -> bool:
-    """Whether a checked block of ``count`` headers has a key twice: by a hash table that nobody outside can aim at."""
+    """Return whether a checked block of ``count`` headers has a key twice.
+
+    The hash table has a seed that clients do not know.
+    """
     slots = 4
     while slots < 2 * count:
         slots *= 2

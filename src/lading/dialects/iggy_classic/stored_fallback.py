@@ -1,4 +1,4 @@
-"""Readable twins of ``stored_kernels.py``: same names, same arguments, same bytes; and where a message has what."""
+"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and where a message has what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the fields of batches and their frames lie, and why stored bytes may be refused (iggy-current.md B4)."""
+"""Positions of the fields of batches and their frames, and reasons to refuse stored bytes (iggy-current.md B4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTITION, BASE_OFFSET, BASE_TIME, ORIGIN_TIME, BATCH_LENGTH, BATCH_CHECKSUM, ME
 BATCH_HEAD_BYTES: Final = 256
 """A batch: partition, base offset and times u64, its length with this head u64, checksum u64, count u32, reserved."""
 BATCH_HEAD_HASHED_BYTES: Final = 52 - 8
-"""What the batch checksum covers of the head: all that is used but the checksum itself; then those of the frames."""
+"""Bytes of the head under the batch checksum: all that is used but the checksum itself; then those of the frames."""
 
 CHECKSUM, ID, OFFSET_DELTA, TIME_DELTA, HEADERS_LENGTH, PAYLOAD_LENGTH, RESERVED = 0, 8, 24, 28, 32, 36, 40
 FRAME_HEAD_BYTES: Final = 48
@@ -25,7 +25,7 @@ DELTA_MAX: Final = (1 << 32) - 1
 
 OFFSETS, TIMESTAMPS, IDS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES = range(9)
 PAYLOAD_ENDS, PAYLOADS, PLACES = range(9, 12)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 where nobody asked."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
 
 PAYLOAD_SIZE, HEADERS_SIZE = range(TYPED_KEY + 1, TYPED_KEY + 3)
 """Why ``write`` refuses a message, beside the reasons of all generations."""

@@ -1,22 +1,19 @@
 """Messages of the current Iggy in bulk: stored and polled bytes -> columns, a sent batch -> a stored one, and back.
 
-The work is done by kernels or, while they are not loaded, by their readable twins; this page chooses, takes memory
+The work is done by kernels or, while they are not loaded, by their readable fallbacks; this page chooses, takes memory
 and gives names to what comes out. Ids are the 16 bytes of the wire (a little-endian u128).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
-from lading.model.batch import ORIGIN_TIMESTAMP
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COLUMNS, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
@@ -25,9 +22,9 @@ from lading.model.scan_request import ScanRequest
 
 from ..codes import IGGY_CURRENT
 from ..iggy_messages import layout as shared
-from ..iggy_messages.layout import COUNT, TYPED, WHERE
-from ..iggy_messages.stored import assemble_messages, encode_key, gather, origin_column
-from ..requested_keys import RequestedKeys
+from ..iggy_messages import stored
+from ..iggy_messages.layout import TYPED
+from ..iggy_messages.stored import StoredForm
 from . import fallback, layout, send_fallback, stored_fallback
 from .layout import BATCH_HEAD_BYTES
 
@@ -35,46 +32,35 @@ KERNEL_MODULE: Final = "lading.dialects.iggy_current.kernels"
 STORED_KERNEL_MODULE: Final = "lading.dialects.iggy_current.stored_kernels"
 SEND_KERNEL_MODULE: Final = "lading.dialects.iggy_current.send_kernels"
 
-_FIXED_BYTES: Final = {"offset": 8, "timestamp": 8, "id": 16}
 _PARTS_AT_ONCE: Final = 1024
+
+
+def _read_origins(region: Bytes, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return when the messages were sent: the time of their batch, and how much later each was added to it."""
+    late = stored.gather(region, rows[:, 0] + layout.TIME_DELTA, np.uint32)
+    return stored.gather(region, rows[:, 1] + layout.ORIGIN_TIME, np.uint64) + late
+
+
+STORED: Final = StoredForm(
+    IGGY_CURRENT,
+    layout.STORED_BYTES_MIN,
+    TYPED,
+    {"offset": 8, "timestamp": 8, "id": 16},
+    KERNEL_MODULE,
+    fallback,
+    STORED_KERNEL_MODULE,
+    stored_fallback,
+    row_words=2,
+    read_origins=_read_origins,
+)
 
 
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
     """Decode the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, if the bytes
-    there are not a message.
+    See ``stored.decode_columns``.
     """
-    size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
-    kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = RequestedKeys(request.keys, partial(encode_key, TYPED))
-    wants = shared.WANT_HEADERS * ("headers" in request.fields) | shared.WANT_PAYLOAD * ("payload" in request.fields)
-    cursor = np.array([0, -1, -1], np.int64)
-    totals = np.zeros(shared.TOTALS, np.int64)
-    room = max(1, min(request.max_rows, size_bytes // layout.STORED_BYTES_MIN + 1))
-    rows = np.empty((room, 2), np.int64)
-    limit_bytes = min(request.max_bytes, shared.ARROW_BYTES_MAX)
-    while cursor[0] < len(run.chunks):
-        shape = (len(asked), room)
-        places = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
-        span = (cursor, request.first, request.end, room, limit_bytes, wants)
-        reason = kernels.scan(run.region, run.chunks, *span, asked.bytes, asked.ends, rows, *places, totals)
-        if reason:
-            raise MalformedMessage(f"the message {shared.REASONS[reason]}", at=int(totals[WHERE]))
-        count = int(totals[COUNT])
-        if count:
-            columns = assemble_messages(
-                _FIXED_BYTES, kernels, run.region, rows[:count], totals.tolist(), request.fields
-            )
-            if ORIGIN_TIMESTAMP in request.fields:
-                columns[ORIGIN_TIMESTAMP] = _origins(run.region, rows[:count])
-            yield Decoded(count, columns, asked.locate(run.region, count, *places))
-
-
-def _origins(region: Bytes, rows: NDArray[np.int64]) -> pa.Array[Any]:
-    """Return when the messages were sent: the time of their batch, and how much later each was added to it."""
-    late = gather(region, rows[:, 0] + layout.TIME_DELTA, np.uint32)
-    return origin_column(gather(region, rows[:, 1] + layout.ORIGIN_TIME, np.uint64) + late)
+    return stored.decode_columns(STORED, run, request)
 
 
 class BatchSlices(NamedTuple):

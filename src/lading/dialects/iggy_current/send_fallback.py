@@ -1,4 +1,4 @@
-"""Readable twins of the kernels that take a sent batch in and write batches: same names, arguments and bytes."""
+"""Readable fallbacks of the kernels that take a sent batch in and write batches: same names, arguments and bytes."""
 
 from __future__ import annotations
 

@@ -204,6 +204,8 @@ def write(
     at = 0
     for number in range(firsts.size - 1):
         low, high = firsts[number], firsts[number + 1]
+        # the head, filled in at the end
+        # in bounds: the caller made ``target`` as large as heads, frames, headers and payloads add up to
         head = at
         for word in range(0, BATCH_HEAD_BYTES, 8):
             store64(out, head + word, 0)
@@ -216,6 +218,7 @@ def write(
                 return NO_PAYLOAD
             if payload_size > _PAYLOAD_MAX:
                 return PAYLOAD_SIZE
+            # head and payload of a frame
             frame = at
             memcpy(out, frame + ID, id_data, 16 * row, 16)
             store32(out, frame + OFFSET_DELTA, row - low)
@@ -225,6 +228,7 @@ def write(
             at += FRAME_HEAD_BYTES
             memcpy(out, at, payload_data, payload_at, payload_size)
             at += payload_size
+            # its headers
             block = at
             first, end = list_ends[row], list_ends[row + 1]
             columns = (key_ends, keys, key_kinds, kinds, value_ends, values, where)
@@ -234,13 +238,17 @@ def write(
             if sent and at - block > _HEADERS_MAX:
                 return HEADERS_SIZE
             store32(out, frame + HEADERS_LENGTH, at - block)
+            # its checksum, here and for the batch
+            # in bounds: the frame was just written, and ``scratch`` has a word for every message
             checksum = xxh3_64(out, frame + CHECKSUM_BYTES, at - frame - CHECKSUM_BYTES)
             store64(out, frame, checksum)
             store64(scratch, BATCH_HEAD_HASHED_BYTES + CHECKSUM_BYTES * (row - low), checksum)
+        # what the server gives a stored batch
         if not sent:
             store64(out, head + PARTITION, partition)
             store64(out, head + BASE_OFFSET, offsets[low])
             store64(out, head + BASE_TIME, timestamps[low])
+        # what both have
         store64(out, head + ORIGIN_TIME, origins[low])
         store64(out, head + BATCH_LENGTH, at - head)
         store32(out, head + MESSAGE_COUNT, high - low)

@@ -1,4 +1,4 @@
-"""Readable twins of ``stored_kernels.py``: same names, same arguments, same bytes; and where a frame has what."""
+"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and where a frame has what."""
 
 from __future__ import annotations
 

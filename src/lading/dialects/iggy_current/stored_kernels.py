@@ -42,7 +42,7 @@ from .layout import (
 
 @inline
 def batch_end(data: Data, at: int, end: int) -> int:
-    """Where the batch at ``at`` ends, or -1 where it does not lie before ``end``."""
+    """Return where the batch at ``at`` ends, or -1 if that is not before ``end``."""
     # in bounds: the head is read only if it lies before ``end``, which callers keep inside their array
     if end - at < BATCH_HEAD_BYTES:
         return -1
@@ -54,7 +54,7 @@ def batch_end(data: Data, at: int, end: int) -> int:
 
 @inline
 def frame_end(data: Data, at: int, end: int) -> int:
-    """Where the frame at ``at`` ends, or -1 where it does not lie before ``end``."""
+    """Return where the frame at ``at`` ends, or -1 if that is not before ``end``."""
     # in bounds: the head is read only if it lies before ``end``, which callers keep inside their array
     if end - at < FRAME_HEAD_BYTES:
         return -1
@@ -98,6 +98,7 @@ def cut(
         # in bounds: ``batch_end`` found the head, ``frame_end`` each frame, and heads has room for every part
         offset = loadi64(data, at + BASE_OFFSET)
         held = int64(load32(data, at + MESSAGE_COUNT))
+        # a batch that is served whole
         if offset >= first and offset + held <= end and offset + held >= offset:
             parts[part, 0] = at
             parts[part, 1] = stop_at
@@ -106,6 +107,8 @@ def cut(
             count += held
             at = stop_at
             continue
+        # the frames that are asked for, and their checksums
+        # in bounds: ``frame_end`` found each frame, and ``scratch`` has a word for every frame of the body
         here = at + BATCH_HEAD_BYTES
         start = here
         stop = here
@@ -125,6 +128,8 @@ def cut(
                 kept += 1
                 stop = next_at
             here = next_at
+        # a head for these frames
+        # in bounds: ``heads`` has room for a head in every part
         if kept > 0:
             memcpy(made_data, made, data, at, BATCH_HEAD_BYTES)
             store64(made_data, made + BATCH_LENGTH, BATCH_HEAD_BYTES + stop - start)

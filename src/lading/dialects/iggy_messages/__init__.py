@@ -1,1 +1,1 @@
-"""What the messages of all Iggy generations share: header blocks; how stored ones are scanned, cut and rescued."""
+"""Messages of all Iggy generations: header blocks, and scanning, cutting and salvaging stored messages."""

@@ -30,7 +30,7 @@ def cut_messages(
     max_bytes: int,
     parts: Table,
 ) -> tuple[int, int, int, int, int]:
-    """What ``cut`` of a dialect does; its fallback says what that is."""
+    """Do what ``cut`` of a dialect does, see its fallback."""
     data = base(region)
     part = 0
     count = 0
@@ -86,7 +86,7 @@ def cut_messages(
 def survey_messages(
     find: FindMessage, timestamp_at: int, region: Bytes, start: int, end: int
 ) -> tuple[int, int, int, int, int, int]:
-    """What ``survey`` of a dialect does; timestamps lie ``timestamp_at`` behind the start of a message."""
+    """Do what ``survey`` of a dialect does; timestamps are ``timestamp_at`` bytes after the start of a message."""
     data = base(region)
     count = 0
     first = 0
@@ -127,7 +127,7 @@ def find_intact_messages(
     found: Longs,
     budget: int,
 ) -> int:
-    """What ``intact`` of a dialect does; offsets lie ``offset_at`` behind the start of a message."""
+    """Do what ``intact`` of a dialect does; offsets are ``offset_at`` bytes after the start of a message."""
     data, body_size = base(body), body.size
     at = 0
     kept = 0

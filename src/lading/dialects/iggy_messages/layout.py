@@ -1,4 +1,4 @@
-"""What a scan of stored messages counts, how it fills columns, and why it refuses bytes; for all Iggy generations."""
+"""Totals, column buffers and refusal reasons of a scan of stored messages, for all Iggy generations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPARE_BYTES: Final = 8
 
 POSITION_MAX: Final = (1 << 63) - 1
 ARROW_BYTES_MAX: Final = (1 << 31) - 64
-"""What one Arrow binary column of a batch can hold."""
+"""Bytes that one Arrow binary column of a batch can hold."""
 STORED_KIND_MAX: Final = 127
 """A header kind is an int8 in a Batch: what is above it cannot be read."""
 
@@ -25,7 +25,7 @@ WANT_HEADERS, WANT_PAYLOAD = 1, 2
 """Bits of what ``scan`` is to count."""
 
 COUNT, HEADER_COUNT, KEY_BYTES, VALUE_BYTES, PAYLOAD_BYTES, ODD_KEYS, WHERE, TOTALS = range(8)
-"""What ``scan`` counts; ODD_KEYS says that some key is no text, not plain ASCII, or begins with a backslash."""
+"""Totals of ``scan``; ODD_KEYS says that some key is not text, not plain ASCII, or begins with a backslash."""
 
 FINE, CUT, BAD_HEADERS, BAD_KIND, BAD_STATE, BAD_POSITION, TOO_LARGE = range(7)
 REASONS: Final = (

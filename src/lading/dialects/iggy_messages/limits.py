@@ -1,4 +1,4 @@
-"""What headers of all Iggy generations may be, with the codes that servers answer otherwise."""
+"""Limits of headers in all Iggy generations, with the codes that servers answer beyond them."""
 
 from __future__ import annotations
 

@@ -63,11 +63,18 @@ class MessagePlaces(Protocol):
 
 ReadMessage = Callable[[memoryview, int, int], Any]
 """Gives MessagePlaces, or None."""
+OpenBatch = Callable[[memoryview, int, int], tuple[int, int, ReadMessage] | None]
+"""Gives where the messages of the batch at a position begin and end, and what reads them; None if it is not whole."""
 JudgeMessage = Callable[[Any], int]
 
 
+def open_body(read: ReadMessage) -> OpenBatch:
+    """Return what takes a chunk's whole body for one batch, whose messages ``read`` reads."""
+    return lambda data, at, end: (at, end, read)
+
+
 def scan_messages(
-    read: ReadMessage,
+    open_batch: OpenBatch,
     judge: JudgeMessage,
     typed: int,
     region: Bytes,
@@ -88,92 +95,101 @@ def scan_messages(
 ) -> int:
     """Find the next messages with first <= offset < end and count what their columns will take; a reason or 0.
 
-    Goes on at ``cursor`` (chunk, position or -1) and leaves it behind the last row, or at the message it refuses. Fills
-    ``rows`` with positions, ``starts``, ``lengths`` and ``kinds`` of shape (asked keys, rows) with the last value of
-    each key in ``keys`` (ending at ``key_ends``), and ``totals``. Stops before ``max_rows`` or ``max_bytes`` are
-    passed, but never before one row. Header blocks are looked into only when headers or keys are wanted.
+    Goes on at ``cursor`` (chunk, batch or -1, message or -1) and leaves it behind the last row, or at the message it
+    refuses. Fills ``rows`` with positions, ``starts``, ``lengths`` and ``kinds`` of shape (asked keys, rows) with the
+    last value of each key in ``keys`` (ending at ``key_ends``; where keys are typed, its kind comes first), and
+    ``totals``. Stops before ``max_rows`` or ``max_bytes`` are passed, but never before one row. Looks into header
+    blocks only when headers or keys are wanted. ``rows`` of two columns take the position of the batch too.
 
-    ``read`` gives the message at a position, None where it is not whole; ``judge`` a reason to refuse it, or FINE.
+    ``judge`` gives a reason to refuse a message, or FINE.
     """
     data = region.data
     totals[:] = 0
     ends = [0, *key_ends.tolist()]
     asked = {keys[ends[k] : ends[k + 1]].tobytes(): k for k in range(len(key_ends))}
     want_headers = bool(wants & WANT_HEADERS)
-    chunk, at = (int(position) for position in cursor)
+    chunk, batch_at, at = (int(position) for position in cursor)
     reason = FINE
     full = False
-    while chunk < len(chunks) and not full:
+    while chunk < len(chunks) and not full and not reason:
         body_end = int(chunks[chunk, 1])
-        if at < 0:
+        if batch_at < 0:
             skipped = chunks[chunk, 4] < first or chunks[chunk, 2] >= end
-            at = body_end if skipped else int(chunks[chunk, 0])
-        if at < 0 or body_end > region.size or body_end < at:
+            batch_at = body_end if skipped else int(chunks[chunk, 0])
+        if batch_at < 0 or body_end > region.size or body_end < batch_at:
             reason = CUT
             break
-        while at < body_end:
-            count = int(totals[COUNT])
-            if count == max_rows:
-                full = True
+        while batch_at < body_end:
+            batch = open_batch(data, batch_at, body_end)
+            if batch is None:
+                reason, at = CUT, batch_at
                 break
-            message = read(data, at, body_end)
-            if message is None:
-                reason = CUT
-                break
-            if message.offset <= POSITION_MAX and not first <= message.offset < end:
-                at = message.end
-                continue
-            reason = BAD_POSITION if message.offset > POSITION_MAX else judge(message)
-            if reason:
-                break
-            payload_size = message.payload_end - message.payload_at if wants & WANT_PAYLOAD else 0
-            these_headers = these_keys = these_values = these_odd = 0
-            if want_headers or asked:
-                starts[:, count], lengths[:, count], kinds[:, count] = 0, -1, 0
-                for place in list_headers(data, message.headers_at, message.headers_end, typed):
-                    if place is None:
-                        reason = BAD_HEADERS
-                        break
-                    if place.kind > STORED_KIND_MAX or not place.key_kind:
-                        reason = BAD_KIND
-                        break
-                    key = bytes(data[place.key_at : place.key_at + place.key_size])
-                    if want_headers:
-                        text = key_text(key, place.key_kind).encode()
-                        these_headers += 1
-                        these_keys += len(text)
-                        these_values += place.value_size
-                        these_odd |= text != key or not key.isascii()
-                    sought = bytes([place.key_kind] * typed) + key
-                    if sought in asked:
-                        index = asked[sought]
-                        starts[index, count] = place.value_at
-                        lengths[index, count] = place.value_size
-                        kinds[index, count] = place.kind
+            first_at, stop_at, read = batch
+            at = first_at if at < 0 else at
+            while at < stop_at:
+                count = int(totals[COUNT])
+                if count == max_rows:
+                    full = True
+                    break
+                message = read(data, at, stop_at)
+                if message is None:
+                    reason = CUT
+                    break
+                if message.offset <= POSITION_MAX and not first <= message.offset < end:
+                    at = message.end
+                    continue
+                reason = BAD_POSITION if message.offset > POSITION_MAX else judge(message)
                 if reason:
                     break
-            cost = payload_size + these_keys + these_values + HEADER_BYTES_MIN * these_headers
-            if cost > ARROW_BYTES_MAX:
-                reason = TOO_LARGE
+                payload_size = message.payload_end - message.payload_at if wants & WANT_PAYLOAD else 0
+                these_headers = these_keys = these_values = these_odd = 0
+                if want_headers or asked:
+                    starts[:, count], lengths[:, count], kinds[:, count] = 0, -1, 0
+                    for place in list_headers(data, message.headers_at, message.headers_end, typed):
+                        if place is None:
+                            reason = BAD_HEADERS
+                            break
+                        if place.kind > STORED_KIND_MAX or not place.key_kind:
+                            reason = BAD_KIND
+                            break
+                        key = bytes(data[place.key_at : place.key_at + place.key_size])
+                        if want_headers:
+                            text = key_text(key, place.key_kind).encode()
+                            these_headers += 1
+                            these_keys += len(text)
+                            these_values += place.value_size
+                            these_odd |= text != key or not key.isascii()
+                        sought = bytes([place.key_kind] * typed) + key
+                        if sought in asked:
+                            index = asked[sought]
+                            starts[index, count] = place.value_at
+                            lengths[index, count] = place.value_size
+                            kinds[index, count] = place.kind
+                    if reason:
+                        break
+                cost = payload_size + these_keys + these_values + HEADER_BYTES_MIN * these_headers
+                if cost > ARROW_BYTES_MAX:
+                    reason = TOO_LARGE
+                    break
+                used = int(totals[KEY_BYTES] + totals[VALUE_BYTES] + totals[PAYLOAD_BYTES])
+                if count and used + HEADER_BYTES_MIN * int(totals[HEADER_COUNT]) + cost > max_bytes:
+                    full = True
+                    break
+                rows[count] = at if rows.ndim == 1 else (at, batch_at)
+                totals[COUNT] += 1
+                totals[ODD_KEYS] |= these_odd
+                totals[HEADER_COUNT] += these_headers
+                totals[KEY_BYTES] += these_keys
+                totals[VALUE_BYTES] += these_values
+                totals[PAYLOAD_BYTES] += payload_size
+                at = message.end
+            if reason or full:
                 break
-            used = int(totals[KEY_BYTES] + totals[VALUE_BYTES] + totals[PAYLOAD_BYTES])
-            if count and used + HEADER_BYTES_MIN * int(totals[HEADER_COUNT]) + cost > max_bytes:
-                full = True
-                break
-            rows[count] = at
-            totals[COUNT] += 1
-            totals[ODD_KEYS] |= these_odd
-            totals[HEADER_COUNT] += these_headers
-            totals[KEY_BYTES] += these_keys
-            totals[VALUE_BYTES] += these_values
-            totals[PAYLOAD_BYTES] += payload_size
-            at = message.end
-        if reason:
-            break
-        if not full:
-            chunk, at = chunk + 1, -1
-    cursor[:] = chunk, at
-    totals[WHERE] = at
+            batch_at, at = stop_at, -1
+        if not reason and not full:
+            chunk, batch_at, at = chunk + 1, -1, -1
+    cursor[:] = chunk, batch_at, at
+    totals[WHERE] = max(at, batch_at)
     return reason
 
 
@@ -193,7 +209,7 @@ class ListedMessages:
 
 
 def list_messages(
-    read: ReadMessage, typed: int, region: Bytes, rows: Longs, *, headers: bool, payloads: bool
+    open_batch: OpenBatch, typed: int, region: Bytes, rows: Longs, *, headers: bool, payloads: bool
 ) -> ListedMessages:
     """Read the messages at ``rows``, with their headers and payloads if these are wanted."""
     data = region.data
@@ -201,8 +217,12 @@ def list_messages(
     keys, values, bodies = bytearray(), bytearray(), bytearray()
     kinds: list[int] = []
     list_ends, key_ends, value_ends, payload_ends = [0], [0], [0], [0]
-    for at in rows.tolist():
-        message = read(data, at, region.size)
+    for row in rows.reshape(len(rows), -1).tolist():
+        at, batch_at = row[0], row[-1]
+        batch = open_batch(data, batch_at, region.size)
+        assert batch is not None, "scan found this batch"
+        _, stop_at, read = batch
+        message = read(data, at, stop_at)
         assert message is not None, "scan found this row"
         found.append(message)
         for place in list_headers(data, message.headers_at, message.headers_end, typed) if headers else ():

@@ -6,7 +6,7 @@ and gives names to what comes out. Ids are the 16 bytes of the wire (a little-en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -44,8 +44,10 @@ class StoredForm:
     """Whether header keys have kinds: layout.TYPED or UNTYPED."""
     fixed_bytes: Mapping[str, int]
     """Fields in front of the headers by their size, in the order in which ``fill`` writes them."""
-    origin_at: int | None = field(default=None, kw_only=True)
-    """Where a message has the time of its sender, u64, if it has one."""
+    row_words: int = field(default=1, kw_only=True)
+    """Positions in a row of ``scan``: of the message, and 2 with that of its batch."""
+    read_origins: Callable[[Bytes, NDArray[np.int64]], NDArray[np.uint64]] | None = field(default=None, kw_only=True)
+    """Returns the times of senders of the messages at some rows, if they have one."""
     scan_home: str
     scan_fallback: ModuleType
     """Kernels and fallback of ``scan`` and ``fill``."""
@@ -71,12 +73,12 @@ def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanReques
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(form.scan_home, form.scan_fallback, size_bytes)
-    asked = RequestedKeys(request.keys, partial(encode_key, form.typed))
+    asked = RequestedKeys(request.keys, partial(_encode_key, form.typed))
     wants = layout.WANT_HEADERS * ("headers" in request.fields) | layout.WANT_PAYLOAD * ("payload" in request.fields)
-    cursor = np.array([0, -1], np.int64)
+    cursor = np.array([0, -1, -1], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
     room = max(1, min(request.max_rows, size_bytes // form.bytes_min + 1))
-    rows = np.empty(room, np.int64)
+    rows = np.empty(room if form.row_words == 1 else (room, form.row_words), np.int64)
     limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(run.chunks):
         shape = (len(asked), room)
@@ -87,11 +89,11 @@ def decode_columns(form: StoredForm, run: Run, request: ScanRequest = ScanReques
             raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[WHERE]))
         count = int(totals[COUNT])
         if count:
-            columns = assemble_messages(
+            columns = _assemble_messages(
                 form.fixed_bytes, kernels, run.region, rows[:count], totals.tolist(), request.fields
             )
-            if form.origin_at is not None and ORIGIN_TIMESTAMP in request.fields:
-                columns[ORIGIN_TIMESTAMP] = origin_column(gather(run.region, rows[:count] + form.origin_at, np.uint64))
+            if form.read_origins is not None and ORIGIN_TIMESTAMP in request.fields:
+                columns[ORIGIN_TIMESTAMP] = _origin_column(form.read_origins(run.region, rows[:count]))
             yield Decoded(count, columns, asked.locate(run.region, count, *places))
 
 
@@ -103,7 +105,7 @@ def gather(region: Bytes, places: NDArray[np.int64], number: type[np.unsignedint
     return numbers
 
 
-def origin_column(times_us: NDArray[np.uint64]) -> pa.Array[Any]:
+def _origin_column(times_us: NDArray[np.uint64]) -> pa.Array[Any]:
     """Return times of senders as a column of a Batch; null for those that no column can hold."""
     type_: Any = SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP).type
     made: Any = pa.array(times_us.astype(np.int64), mask=times_us > layout.POSITION_MAX)
@@ -111,7 +113,7 @@ def origin_column(times_us: NDArray[np.uint64]) -> pa.Array[Any]:
     return column
 
 
-def encode_key(typed: int, text: str) -> bytes | None:
+def _encode_key(typed: int, text: str) -> bytes | None:
     """Encode a header key; None for a text that no key has. Where keys are typed, its kind comes first."""
     try:
         data, kind = key_bytes(text)
@@ -124,7 +126,7 @@ def encode_key(typed: int, text: str) -> bytes | None:
     return data if kind == STRING_KEY else None
 
 
-def assemble_messages(
+def _assemble_messages(
     fixed_bytes: Mapping[str, int],
     kernels: Any,
     region: Bytes,

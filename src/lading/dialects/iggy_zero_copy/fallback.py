@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Longs
 
 from ..iggy_messages.layout import BAD_POSITION, FINE, POSITION_MAX, TYPED
-from ..iggy_messages.scanning_fallback import list_messages, scan_messages, write_buffers
+from ..iggy_messages.scanning_fallback import list_messages, open_body, scan_messages, write_buffers
 from .layout import LIST_ENDS, PAYLOADS
 from .stored_fallback import ZeroCopyMessage, read_message
+
+_OPEN = open_body(read_message)
 
 
 def scan(
@@ -33,7 +35,7 @@ def scan(
     """See ``scanning_fallback.scan_messages``."""
     span = (cursor, first, end, max_rows, max_bytes, wants)
     tables = (rows, starts, lengths, kinds, totals)
-    return scan_messages(read_message, _judge, TYPED, region, chunks, *span, keys, key_ends, *tables)
+    return scan_messages(_OPEN, _judge, TYPED, region, chunks, *span, keys, key_ends, *tables)
 
 
 def _judge(message: ZeroCopyMessage) -> int:
@@ -43,7 +45,7 @@ def _judge(message: ZeroCopyMessage) -> int:
 def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> None:
     """Write the columns of the messages at ``rows`` as Arrow buffers into ``memory``, see ``iggy_classic.fallback``."""
     headers, payloads = places[LIST_ENDS] >= 0, places[PAYLOADS] >= 0
-    listed = list_messages(read_message, TYPED, region, rows, headers=headers, payloads=payloads)
+    listed = list_messages(_OPEN, TYPED, region, rows, headers=headers, payloads=payloads)
     messages: list[ZeroCopyMessage] = list(listed.messages)
     # in the order of layout.OFFSETS and what follows
     buffers = (

@@ -1,4 +1,4 @@
-"""Where the fields of zero-copy messages lie (docs/reference/protocols/iggy.md#releases)."""
+"""Positions of the fields of zero-copy messages (docs/reference/protocols/iggy.md#releases)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ INDEX_OFFSET, INDEX_END, INDEX_TIMESTAMP, INDEX_BYTES = 0, 4, 8, 16
 """In front of sent messages lies an index: of each offset u32, which is 0, where it ends u32, and time u64, 0 too."""
 
 NO_CHECKSUM, CRC_32, XXH3_64 = range(3)
-"""How a message is hashed: not at all by senders, by CRC-32 in 0.7, by XXH3-64 since."""
+"""Checksums of a message: none by senders, CRC-32 in 0.7, XXH3-64 since."""
 
 OFFSETS, TIMESTAMPS, IDS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES, PAYLOAD_ENDS, PAYLOADS = range(11)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 where nobody asked."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
 
 
 class WireForm(NamedTuple):
-    """How the messages of some releases lie in sends and polls; the last is how all of them are stored."""
+    """Form of messages in the sends and polls of some releases; the last one is also that of stored messages."""
 
     head_bytes: int
     typed: int

@@ -1,7 +1,7 @@
-"""What the servers of crates 0.7 to 0.10 take, with the codes they answer otherwise; headers are as in all generations.
+"""Limits of the servers of crates 0.7 to 0.10, with the codes they answer beyond them.
 
-Their servers look into no header block. Here a block has to add up, so that other readers can have its headers; a key
-that occurs twice is kept.
+Headers are as in all generations. Their servers look into no header block. Here a block has to add up, so that other
+readers can have its headers; a key that occurs twice is kept.
 """
 
 from __future__ import annotations

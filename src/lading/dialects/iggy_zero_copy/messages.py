@@ -41,7 +41,7 @@ STORED = StoredForm(
     fallback,
     STORED_KERNEL_MODULE,
     stored_fallback,
-    origin_at=layout.ORIGIN_TIMESTAMP,
+    read_origins=lambda region, rows: stored.gather(region, rows + layout.ORIGIN_TIMESTAMP, np.uint64),
 )
 
 slices = partial(stored.slices, STORED)

@@ -74,7 +74,7 @@ _ZERO = uint64(0)
 
 @step
 def _hash(data: Data, at: int, end: int, checksum: int) -> int:
-    """What the checksum field of the message ``data[at:end]`` should hold."""
+    """Return the checksum of the message ``data[at:end]``."""
     # in bounds: callers hold the whole message
     if checksum == XXH3_64:
         return xxh3_64(data, at + UNHASHED_BYTES, end - at - UNHASHED_BYTES)
@@ -181,6 +181,7 @@ def restamp(
     for count in range(messages):
         # in bounds: each length is read only if it lies before ``end``, the entries of the index lie before ``start``
         entry = index_at + INDEX_BYTES * count
+        # lengths
         if end - at < head_bytes:
             return _MALFORMED, count, 0
         headers_size = int64(load32(data, at + HEADERS_LENGTH))
@@ -191,17 +192,21 @@ def restamp(
             return _HEADERS_TOO_LARGE, count, 0
         headers_at = at + head_bytes + payload_size
         message_end = headers_at + headers_size
+        # the entry of the index has to agree
         indexed = load32(data, entry + INDEX_OFFSET) == 0 and load64(data, entry + INDEX_TIMESTAMP) == _ZERO
         if message_end > end or not indexed or int64(load32(data, entry + INDEX_END)) != message_end - start:
             return _MALFORMED, count, 0
         if head_bytes == HEAD_BYTES and load64(data, at + RESERVED) != _ZERO:
             return _MALFORMED, count, 0
+        # headers
         if message_end + SPARE_BYTES <= source.size:
             status = _check_block(data, headers_at, message_end, typed)
         else:
             status = _check_block_at_edge(data, headers_at, message_end, typed)
         if status != _OK:
             return status, count, 0
+        # write the message with what the server gives it
+        # in bounds: the message ends before ``end``, and ``target`` has room for the stored form of all messages
         low = load64(data, at + ID)
         high = load64(data, at + ID + 8)
         if low == _ZERO and high == _ZERO:

@@ -36,7 +36,7 @@ from .layout import (
 
 @step
 def find_message(data: Data, at: int, end: int) -> MessageParts:
-    """Where the parts of the message at ``at`` lie, see ``iggy_messages.scanning``."""
+    """Locate the parts of the message at ``at``, see ``iggy_messages.scanning``."""
     # in bounds: each length is read only if it lies before ``end``, which callers keep inside their array
     if end - at < STORED_BYTES_MIN:
         return -1, 0, 0, 0, 0, 0

@@ -115,6 +115,7 @@ def undo(
         # Numba frees an array behind its last use: these two hold theirs for the whole loop
         scratch[0] = 0
         plain[0] = 0
+        # open the carrier, as bytes or as text
         start = carrier_starts[row]
         carrier, begin, end = data, start, start + size
         if is_text(data, start, size):
@@ -126,6 +127,7 @@ def undo(
         headers = rows[row, HEADERS_COUNT] - 1
         if flags == 0 or headers > HEADERS_MAX or int64(load8(carrier, at)) != headers:
             return row
+        # compare each header with its entry
         at += 1
         here = rows[row, HEADERS_AT]
         for header in range(headers):
@@ -152,9 +154,11 @@ def undo(
             elif tag != SHOWN_TAG:
                 return row
             here = value_at + max(value_size, 0)
+        # the carrier is the last header, and has no other entries
         _, _, value_at, _ = _read_header(data, here)
         if value_at != start or at != body_end:
             return row
+        # what the target has no field for
         if flags & TIME_FLAG:
             times_us[row] = loadi64(carrier, time_at)
         if flags & ID_FLAG:

@@ -76,6 +76,7 @@ def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs
     value = 0
     key = 0
     payload = 0
+    # what stands before the first row: ends of 0, and bitmaps in which all is valid
     if want_headers:
         store32(out, list_ends, 0)
         store32(out, name_ends, 0)
@@ -92,10 +93,12 @@ def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs
         _all_valid(out, payload_valid, count)
     for row in range(count):
         at = _ROW_BYTES * row
+        # offset and time
         if offsets >= 0:
             store64(out, offsets + 8 * row, load64(row_data, at + 8 * OFFSET))
         if timestamps >= 0:
             store64(out, timestamps + 8 * row, load64(row_data, at + 8 * TIME_US))
+        # key; null if its size is negative
         if want_keys:
             size = loadi64(row_data, at + 8 * KEY_SIZE)
             if size >= 0:
@@ -104,6 +107,7 @@ def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs
             else:
                 _invalid(out, key_valid, row)
             store32(out, key_ends + 4 * row + 4, key)
+        # headers
         if want_headers:
             here = loadi64(row_data, at + 8 * HEADERS_AT)
             for _ in range(loadi64(row_data, at + 8 * HEADERS_COUNT)):
@@ -124,6 +128,7 @@ def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs
                 store32(out, name_ends + 4 * header, name)
                 store32(out, value_ends + 4 * header, value)
             store32(out, list_ends + 4 * row + 4, header)
+        # payload; null if its size is negative
         if want_payloads:
             size = loadi64(row_data, at + 8 * VALUE_SIZE)
             if size >= 0:

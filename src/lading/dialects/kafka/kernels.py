@@ -55,7 +55,7 @@ from .layout import (
 
 _ROW_BYTES = 8 * ROW_WORDS
 _HEADER_COST_BYTES = 9
-"""What a header takes of a portion besides its bytes: two ends of Arrow's and a bit."""
+"""Bytes that a header takes of a portion besides its own: two ends of Arrow's and a bit."""
 
 
 @inline
@@ -211,12 +211,14 @@ def scan(
     full = False
     while batch < batches.shape[0] and not full:
         # in bounds: ``survey`` found START <= END <= region.size
+        # the next batch, or the one in which the last call stopped
         stop = batches[batch, END]
         base_offset, last_offset = batches[batch, BASE], batches[batch, LAST]
         base_ms = _bounded(batches[batch, BASE_TIME_MS])
         records = batches[batch, COUNT]
         append_time = batches[batch, ATTRIBUTES] & LOG_APPEND_TIME != 0
         append_us = _bounded(batches[batch, MAX_TIME_MS]) * 1000
+        # a batch that was not begun yet: can it hold so many records?
         if at < 0:
             at = batches[batch, START]
             done = 0
@@ -225,6 +227,7 @@ def scan(
                 reason = BAD_COUNT
                 break
         while done < records:
+            # head of the next record: is it asked for?
             if count == max_rows:
                 full = True
                 break
@@ -244,6 +247,8 @@ def scan(
                 done = records
                 at = stop
                 break
+            # key, value and number of headers
+            # in bounds: the readers read only before record_end, which ``_read_head`` found before ``stop``
             key_size, key_at, here = _read_sized(data, here, record_end, -1)
             if here < 0:
                 reason = BAD_RECORD
@@ -257,6 +262,8 @@ def scan(
             if here < 0 or headers < 0 or headers > (record_end - here) // 2:
                 reason = BAD_HEADERS
                 break
+            # what its headers take as columns, and where the values of the keys asked for are
+            # in bounds: the tables have a row of ``room`` places for each key, and ``count`` is below that
             these_names = 0
             these_values = 0
             these_nulls = 0
@@ -268,6 +275,7 @@ def scan(
                 )
                 if reason != FINE:
                     break
+            # does it fit into this portion?
             cost = max(value_size, 0) if want_payload else 0
             if want_key:
                 cost += max(key_size, 0)
@@ -283,6 +291,7 @@ def scan(
             # both are bounded first, so that their sum is none of another sign
             time_us = append_us if append_time else _bounded(base_ms + _bounded(ms_delta)) * 1000
             _note(row_data, count, offset, time_us, key_at, key_size, value_at, value_size, here, headers)
+            # add it up
             count += 1
             if want_key:
                 key_bytes += max(key_size, 0)

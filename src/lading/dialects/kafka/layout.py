@@ -1,4 +1,4 @@
-"""Where the fields of a record batch lie (kafka.md 2.1; big-endian), and why bytes may be refused."""
+"""Positions of the fields of a record batch (kafka.md 2.1; big-endian), and reasons to refuse bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPARE_BYTES: Final = 8
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
 POSITION_MAX: Final = (1 << 63) - 1
 ARROW_BYTES_MAX: Final = (1 << 31) - 64
-"""What one Arrow binary column of a batch can hold."""
+"""Bytes that one Arrow binary column of a batch can hold."""
 
 START, END, BASE, COUNT, LAST, BASE_TIME_MS, MAX_TIME_MS, ATTRIBUTES, PRODUCER, CHUNK = range(10)
 TABLE_COLUMNS: Final = 10
@@ -33,7 +33,7 @@ TABLE_COLUMNS: Final = 10
 
 OFFSET, TIME_US, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADERS_COUNT = range(8)
 ROW_WORDS: Final = 8
-"""What ``scan`` notes of each message (int64); sizes are -1 for null."""
+"""Facts that ``scan`` writes for each message (int64); sizes are -1 for null."""
 
 WANT_HEADERS, WANT_PAYLOAD, WANT_KEY = 1, 2, 4
 """Bits of what ``scan`` is to count."""
@@ -41,7 +41,7 @@ WANT_HEADERS, WANT_PAYLOAD, WANT_KEY = 1, 2, 4
 TOTAL_COUNT, HEADER_COUNT, NAME_BYTES, VALUE_BYTES, KEY_BYTES, PAYLOAD_BYTES, ODD_NAMES, WHERE = range(8)
 NULL_KEYS, NULL_VALUES, NULL_PAYLOADS = range(8, 11)
 TOTALS: Final = 11
-"""What ``scan`` counts; ODD_NAMES says that some header key is not plain ASCII or begins with a backslash."""
+"""Totals of ``scan``; ODD_NAMES says that some header key is not plain ASCII or begins with a backslash."""
 
 (
     OFFSETS,
@@ -59,7 +59,7 @@ TOTALS: Final = 11
     PAYLOAD_ENDS,
     PAYLOADS,
 ) = range(14)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 where nobody asked."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
 
 FINE, CUT, BAD_MAGIC, BAD_CRC, BAD_COUNT, BAD_POSITION, BAD_RECORD, BAD_HEADERS, TOO_LARGE = range(9)
 REASONS: Final = (

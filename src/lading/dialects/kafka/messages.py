@@ -1,6 +1,6 @@
 """Record batches in bulk: bytes -> columns, and which batches of an answer a reader may see.
 
-The work is done by kernels or, while they are not loaded, by their readable twins; this page chooses, takes memory
+The work is done by kernels or, while they are not loaded, by their readable fallbacks; this page chooses, takes memory
 and gives names to what comes out. Header values have kind raw: Kafka declares none.
 """
 

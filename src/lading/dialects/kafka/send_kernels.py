@@ -175,6 +175,7 @@ def write(
     headers = (base(name_ends), name_data, base(kinds), base(value_ends), value_data, base(value_valid))
     first_ms = times_us[low] // 1000
     for row in range(low, high):
+        # head: length, attributes, time and offset
         delta = offsets[row] - offsets[low]
         late_ms = times_us[row] // 1000 - first_ms
         # ``sizes`` counts the head at its largest
@@ -183,8 +184,10 @@ def write(
         store8(out, to, 0)
         to = store_varint(out, to + 1, late_ms)
         to = store_varint(out, to, delta)
+        # key and value
         to = _put_value(out, to, key_ends, key_data, key_valid, row)
         to = _put_value(out, to, payload_ends, payload_data, payload_valid, row)
+        # headers
         first, last = int64(list_ends[row]), int64(list_ends[row + 1])
         facts = int64(flags[row])
         to = store_varint(out, to, last - first + (1 if facts else 0))
@@ -192,6 +195,7 @@ def write(
             start = int64(name_ends[header])
             to = _put(out, to, name_data, start, int64(name_ends[header + 1]) - start)
             to = _put_value(out, to, value_ends, value_data, value_valid, header)
+        # the header of the carrier, if the message needs one
         if facts:
             to = store_varint(out, to, CARRIER_BYTES)
             store64(out, to, CARRIER_HEAD)

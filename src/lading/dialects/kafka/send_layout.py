@@ -1,4 +1,4 @@
-"""What the kernels that write records share with their twins."""
+"""Reasons and numbers that the kernels that write records share with their fallbacks."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ CARRIER_HEAD: Final = int.from_bytes(CARRIER[:8], "little")
 CARRIER_TAIL: Final = int.from_bytes(CARRIER[-8:], "little")
 """The first and the last eight bytes of the name, which together are all of it."""
 ESCAPE: Final = ord("\\")
-"""How a header key begins that stands for other bytes."""
+"""The beginning of a header key that stands for other bytes."""

@@ -58,6 +58,7 @@ def survey(
     at = cursor[1]
     reason = FINE
     while chunk < chunks.shape[0] and found < table.shape[0]:
+        # the next chunk, or the one in which the last call stopped
         body_end = chunks[chunk, chunk_table.BODY_END]
         if at < 0:
             at = chunks[chunk, chunk_table.BODY_START]
@@ -71,6 +72,7 @@ def survey(
             if body_end - at < BATCH_HEADER_BYTES:
                 reason = CUT
                 break
+            # length, version and checksum
             length = _signed32(data, at + LENGTH_AT)
             stop = at + FRAME_BYTES + length
             if int64(load8(data, at + MAGIC_AT)) != MAGIC:
@@ -82,6 +84,7 @@ def survey(
             if verify and int64(crc32c(region, at + ATTRIBUTES_AT, stop)) != big32(data, at + CRC_AT):
                 reason = BAD_CRC
                 break
+            # offsets and number of records
             base_offset = big64(data, at)
             delta = _signed32(data, at + LAST_DELTA_AT)
             count = _signed32(data, at + COUNT_AT)
@@ -91,6 +94,7 @@ def survey(
             if count < 0 or count > delta + 1:
                 reason = BAD_COUNT
                 break
+            # a batch that is asked for
             if base_offset + delta >= first and base_offset < end:
                 table[found, START] = at
                 table[found, END] = stop

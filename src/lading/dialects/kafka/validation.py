@@ -184,7 +184,7 @@ def _scratch() -> Bytes:
 
 
 def kernels_for(size_bytes: int) -> Any:
-    """Return the compiled kernels, or their twin in Python if this process does not have them."""
+    """Return the compiled kernels, or their fallback in Python if this process does not have them."""
     return engine.select(KERNEL_MODULE, validation_fallback, size_bytes)
 
 

@@ -84,7 +84,7 @@ from .layout import (
 from .survey_kernels import read_record
 
 _HEADER_COST_BYTES = 9
-"""What a header takes of a portion besides its bytes: two ends of Arrow's and a bit."""
+"""Bytes that a header takes of a portion besides its own: two ends of Arrow's and a bit."""
 
 
 @inline
@@ -137,6 +137,7 @@ def scan(
     reason = FINE
     full = False
     while chunk < chunks.shape[0] and not full:
+        # the next chunk, or the one in which the last call stopped
         start, stop = chunks[chunk, chunk_table.BODY_START], chunks[chunk, chunk_table.BODY_END]
         low, high = chunks[chunk, chunk_table.BASE_OFFSET], chunks[chunk, chunk_table.LAST_OFFSET]
         records = chunks[chunk, chunk_table.COUNT]
@@ -154,6 +155,7 @@ def scan(
             reason = BAD_OFFSET
             break
         while at < stop:
+            # the next record: is it whole, and asked for?
             if index >= records:
                 reason = BAD_COUNT
                 break
@@ -167,6 +169,7 @@ def scan(
                 index = records
                 break
             if offset >= first:
+                # does it fit into this portion?
                 body_bytes = record_end - body
                 # a header has 5 bytes or more: {"":0}; so many rows of the table of headers are left
                 most = ext_bytes // 4 + 1
@@ -177,6 +180,8 @@ def scan(
                 if count == max_rows or (count > 0 and (used + cost > max_bytes or noted + most > headers_room)):
                     full = True
                     break
+                # its headers, if they are flat JSON; Python takes the others apart
+                # in bounds: the table of headers has room for ``most`` more
                 made = 0
                 version = byte(data, at + EXT_VERSION)
                 if want_headers and version != NO_EXT:
@@ -185,6 +190,7 @@ def scan(
                         made = -1 - version
                         odd += 1
                 _note(row_data, count, data, at, record_end, ext, ext_bytes, body, offset, made)
+                # add it up
                 count += 1
                 if made > 0:
                     noted += made

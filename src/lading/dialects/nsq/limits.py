@@ -1,4 +1,4 @@
-"""What NSQ takes; all of it is checked before memory is taken (nsq.md 1.9, M)."""
+"""Limits of NSQ; all of them are checked before memory is allocated (nsq.md 1.9, M)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 EXT_BYTES_MAX: Final = 65_535
 """An ext is what its u16 length can say. The real server of the fork ends at 65,506 (it dies above that)."""
 SENT_EXT_BYTES_MAX: Final = 65_506
-"""What we send to servers that are not ours."""
+"""Limit of what is sent to nsqd servers other than Lading."""
 EXT_DEPTH_MAX: Final = 62
 """Nested arrays and objects of one ext; deeper JSON is refused as invalid."""
 TAG_BYTES_MAX: Final = 100
@@ -37,7 +37,10 @@ NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 EPHEMERAL: Final = "#ephemeral"
 _UNSAYABLE: Final = re.compile(r"[^.a-zA-Z0-9_-]+")
 HEADER_NAME: Final = re.compile(r"[0-9a-zA-Z_#-]+")
-"""What the seed calls a valid header name. No server checks it, and neither do we: any JSON name is kept."""
+"""Valid header names, as the reference implementation has them.
+
+No server checks this, and neither does Lading: any JSON name is kept.
+"""
 
 TAG_NAME: Final = "##client_dispatch_tag"
 TRACE_NAME: Final = "##trace_id"

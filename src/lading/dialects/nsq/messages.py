@@ -1,7 +1,7 @@
 """NSQ messages in bulk: stored bytes -> columns and located headers, and what is left of damaged chunks.
 
-The work is done by kernels or, while they are not loaded, by their readable twins; exts that are no flat JSON object of
-plain values are taken apart by ``ext.py``. Header kinds are string, int64, float64, bool, and raw for null.
+The work is done by kernels or, while they are not loaded, by their readable fallbacks; exts that are no flat JSON
+object of plain values are taken apart by ``ext.py``. Header kinds are string, int64, float64, bool, and raw for null.
 """
 
 from __future__ import annotations

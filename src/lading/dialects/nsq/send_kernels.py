@@ -151,6 +151,7 @@ def _store(
     body, ext, ext_bytes = at, at, 0
     trace = int64(0)
     traced = form == TRACED
+    # what stands before the body: a trace id, or an ext
     if form == TRACED:
         if size <= 8:
             return to, BAD_ITEM, False, trace
@@ -174,6 +175,7 @@ def _store(
                     return to, BAD_TRACE, False, trace
         if takes_ext == 0:
             return to, PLAIN_TOPIC, False, trace
+    # ext and body
     body_bytes = at + size - body
     stop = to + RECORD_BYTES_MIN
     if ext_bytes > 0:
@@ -185,6 +187,7 @@ def _store(
         store8(out, to + EXT_VERSION, NO_EXT)
     memcpy(out, stop, data, body, body_bytes)
     stop += body_bytes
+    # the head that the server gives it
     put_big64(out, to + TIMESTAMP, now_ns)
     put_big16(out, to + ATTEMPTS, 0)
     put_big64(out, to + ID, ident)
@@ -213,7 +216,10 @@ def _answer(out: Data, at: int, traced: int, ident: int, trace: int, offset: int
 
 @inline
 def raw_bytes(record_bytes: int, takes_ext: int) -> int:
-    """What a record takes in the queue of the fork's server: without our checksum, and on a plain topic without ext."""
+    """Return the bytes that a record takes in the queue of the reference server.
+
+    Without our checksum, and on a plain topic without ext.
+    """
     return record_bytes - (HEAD_BYTES - SEED_HEAD_BYTES) - (0 if takes_ext != 0 else 1)
 
 

@@ -1,11 +1,11 @@
-"""What the kernels of the hot path share with their twins: forms of publishing, reasons, sizes of answers."""
+"""Constants of the kernels of the hot path and of their fallbacks: forms of publishing, reasons, response sizes."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PLAIN_FORM, EXT, TRACED = range(3)
-"""How a published message lies in its command: body; u16 length, ext, body; u64 trace id, body."""
+"""Forms of a published message in its command: body; u16 length, ext, body; u64 trace id, body."""
 
 FINE, NO_BODY, TOO_LARGE, BAD_EXT_LENGTH, BAD_JSON, BAD_TRACE, PLAIN_TOPIC, BAD_ITEM = range(8)
 """Why a publication is refused; errors.py has the answers."""
