@@ -144,7 +144,7 @@ class AsyncProducer(_Threaded[producer.Producer]):
 
     @property
     def unsent(self) -> int:
-        """How many messages wait: collected, or kept after a failure."""
+        """Return how many messages wait: collected, or kept after a failure."""
         return self._opened().unsent
 
 

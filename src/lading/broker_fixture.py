@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ExpectedHeaders = Mapping[str, str | bytes | bool | int | float | HeaderValue | None]
 WAIT_S: Final = 5.0
-"""So long ``wait_for`` waits unless it is told otherwise."""
+"""Default time that ``wait_for`` waits."""
 STEP_S: Final = 0.05
 """A wait for messages looks at the time so often."""
 SHOWN_MAX: Final = 10
@@ -97,7 +97,7 @@ class LadingBroker:
 
     @contextmanager
     def outage(self, *, crash: bool = False) -> Iterator[None]:
-        """A block in which nobody answers; afterwards the broker is back, at the same addresses and with its messages.
+        """Run a block without the broker; afterwards the broker is back, at the same addresses and with its messages.
 
         With ``crash`` it is killed instead of stopped: requests in flight get no response.
         """
@@ -158,52 +158,52 @@ class LadingBroker:
 
     @property
     def kafka(self) -> str:
-        """What Kafka clients call ``bootstrap.servers``."""
+        """The ``bootstrap.servers`` of Kafka clients."""
         return self.address("kafka")
 
     @property
     def iggy_tcp(self) -> str:
-        """Where Iggy clients connect over TCP."""
+        """Address for Iggy clients over TCP."""
         return self.address("iggy_tcp")
 
     @property
     def iggy_quic(self) -> str:
-        """Where Iggy clients connect over QUIC."""
+        """Address for Iggy clients over QUIC."""
         return self.address("iggy_quic")
 
     @property
     def iggy_websocket(self) -> str:
-        """Where Iggy clients connect over WebSocket."""
+        """Address for Iggy clients over WebSocket."""
         return self.address("iggy_websocket")
 
     @property
     def iggy_http(self) -> str:
-        """Where Iggy clients connect over HTTP."""
+        """Address for Iggy clients over HTTP."""
         return self.address("iggy_http")
 
     @property
     def nsqd_tcp(self) -> str:
-        """Where NSQ clients publish and subscribe."""
+        """Address at which NSQ clients publish and subscribe."""
         return self.address("nsqd_tcp")
 
     @property
     def nsqd_http(self) -> str:
-        """Where NSQ clients publish over HTTP."""
+        """Address at which NSQ clients publish over HTTP."""
         return self.address("nsqd_http")
 
     @property
     def nsqlookupd_tcp(self) -> str:
-        """Where nsqd nodes register."""
+        """Address at which nsqd nodes register."""
         return self.address("nsqlookupd_tcp")
 
     @property
     def nsqlookupd_http(self) -> str:
-        """Where NSQ consumers look up topics."""
+        """Address at which NSQ consumers look up topics."""
         return self.address("nsqlookupd_http")
 
     @property
     def admin(self) -> str:
-        """Where the command line, ``Producer`` and ``Consumer`` connect."""
+        """Address for the command line, ``Producer`` and ``Consumer``."""
         return self.address("admin")
 
     @property

@@ -29,7 +29,7 @@ class Dates:
     """Dates of times that were counted."""
 
     shift_us: int = 0
-    """How far the machine's clock has been set ahead since the start."""
+    """Microseconds that the machine's clock was set ahead since the start."""
 
     def of(self, now_us: int) -> int:
         """Return the date of a time of ``now_us``."""

@@ -17,7 +17,7 @@ log = logging.getLogger("lading")
 AFTER_MIN_S: Final = 0.01
 AFTER_MAX_S: Final = 1.0
 LATE_S: Final = 5.0
-"""Duties that are due for so long are told by ``/health``."""
+"""Duties that are due for so long are reported by ``/health``."""
 
 
 class DutyTimer:

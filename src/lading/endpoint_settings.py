@@ -83,7 +83,7 @@ class NsqTlsSettings(TlsSettings):
 
 
 class EndpointSection(Section):
-    """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
+    """Settings of every endpoint. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
 
     remedy: ClassVar[str]
     checks_users: ClassVar[bool] = False
@@ -268,7 +268,7 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
 
     checks_users: ClassVar[bool] = True
     advertised: Listen | None = None
-    """What clients are told to connect to; unset: the address they reached."""
+    """Address that clients are sent to; unset: the address they reached."""
     auto_create: bool = True
     """Whether a topic that a client asks for is made where it is missing, unless the client says not to."""
     sasl_plain_without_tls: bool = False
@@ -294,7 +294,7 @@ class KafkaSettings(KafkaListener, WithListeners):
 
 
 class NsqEndpointSettings(TlsEndpointSection, UnauthenticatedEndpoint):
-    """What the faces of the NSQ node have in common (nsq.md 1, 5)."""
+    """Settings of all endpoints of the NSQ node (nsq.md 1, 5)."""
 
     connections_max: int = Field(default=4096, ge=1)
 
@@ -306,7 +306,7 @@ class NsqdTcpSettings(NsqEndpointSettings):
     address: Listen = Address("127.0.0.1", 4150)
     tls: NsqTlsSettings = NsqTlsSettings()
     advertised: Listen | None = None
-    """Where lookups send clients; unset: where it listens."""
+    """Address that lookups give to clients; unset: where it listens."""
     carrier: bool = True
     """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
@@ -316,11 +316,11 @@ class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
 
     address: Listen = Address("127.0.0.1", 4151)
     advertised: Listen | None = None
-    """Where lookups send clients; unset: where it listens."""
+    """Address that lookups give to clients; unset: where it listens."""
 
 
 class NsqlookupdTcpSettings(NsqEndpointSettings):
-    """Where nodes of NSQ say what they have."""
+    """Endpoint at which nsqd nodes register."""
 
     address: Listen = Address("127.0.0.1", 4160)
     registrations_max: int = Field(default=20_000, ge=1)
@@ -328,7 +328,7 @@ class NsqlookupdTcpSettings(NsqEndpointSettings):
 
 
 class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
-    """Where clients of NSQ look topics up."""
+    """Endpoint at which clients of NSQ look topics up."""
 
     address: Listen = Address("127.0.0.1", 4161)
 

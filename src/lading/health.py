@@ -1,4 +1,4 @@
-"""What is wrong with a running broker beside its partitions, for ``GET /health``."""
+"""Faults of a running broker beside its partitions, for ``GET /health``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Check = Callable[[], str | None]
 
 
 class Health:
-    """Checks by subject, made when somebody asks."""
+    """Checks by subject, run at each request."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}

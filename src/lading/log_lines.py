@@ -25,11 +25,11 @@ from .model.printable import escape_unseen, escape_unseen_in_lines
 LogFormat = Literal["text", "json"]
 
 LINES_MAX: Final = 10_000
-"""Lines that wait for somebody who reads standard error; further ones are counted."""
+"""Lines that wait until standard error is read; further ones are counted."""
 REPEAT_WINDOW_S: Final = 10.0
 """A line that comes again within this time is counted; the count is written at the end of it."""
 LOOK_S: Final = 1.0
-"""How often is looked whether such a time is over."""
+"""Interval at which such times are checked."""
 LIKE_MAX: Final = 100
 """Lines of one template in a window that are written though they differ, such as in a number; further ones count."""
 WINDOWS_MAX: Final = 4_096
@@ -48,7 +48,7 @@ def origin(endpoint: str, peer: str = "") -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Window:
-    """How often a line came since it was last written, and until when that is only counted."""
+    """Count of a line since it was last written, and until when that is only counted."""
 
     record: logging.LogRecord
     until_s: float
@@ -178,7 +178,7 @@ class LineWriter(logging.Handler):
         self.lost += 1
 
     def close(self) -> None:
-        """Write what is queued as far as somebody reads it, and no longer than that."""
+        """Write what is queued as long as it is read."""
         self._put_repeats(float("inf"))
         self._ending = True
         self._queue.put(None)

@@ -51,7 +51,7 @@ class Counter:
 
 @dataclass(slots=True)
 class Histogram:
-    """How often a duration in seconds fell below each bound."""
+    """Counts of durations in seconds, by bound."""
 
     name: str
     help: str

@@ -1,4 +1,4 @@
-"""How the process' limit of open files is shared: the log first, then connections, and some for everything else."""
+"""Shares of the process' limit of open files: the log first, then connections, and some for everything else."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def run(
 
 
 class _LeanImports(MetaPathFinder):
-    """What this process does without: time in which nobody is answered, and memory.
+    """Imports that this process does without, which would cost memory and time in which no client is answered.
 
     pandas, which pyarrow looks for at the first array (250 ms), and the clients of ``kafka``, of which only the
     messages in ``kafka.protocol`` are used (150 ms of each start).
@@ -288,14 +288,14 @@ def _print(line: str) -> None:
 
 
 def _warm_up() -> None:
-    """What may happen after the ready line: kernels load beside the service, start-up garbage leaves the collector."""
+    """Load kernels beside the service, and freeze start-up garbage: what may happen after the ready line."""
     engine.load_in_background()
     gc.collect()
     gc.freeze()
 
 
 def _log_recoveries(broker: Broker) -> None:
-    """What opening found that is not as its owner left it: nothing of it is kept quiet."""
+    """Log what opening found that is not as its owner left it."""
     for note in broker.notes:
         log.warning("%s", note)
     for partition, report in broker.recoveries():

@@ -1,4 +1,4 @@
-"""What a service manager is told: ready, reloading, stopping, alive (the protocol of systemd's sd_notify(3)).
+"""Messages to a service manager: ready, reloading, stopping, alive (the protocol of systemd's sd_notify(3)).
 
 Without a manager (no ``NOTIFY_SOCKET`` in the environment) nothing is said. The sign of life comes from the event loop,
 so that a loop that stands still is restarted.

@@ -33,7 +33,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
 
 
 class ConnectionSettings(Section):
-    """How long a connection may wait for what, and how many of them one peer may have; for every endpoint."""
+    """Deadlines of connections, and how many of them one peer may have; for every endpoint."""
 
     first_request_timeout_ms: int = Field(default=30_000, ge=10)
     """A connection whose first request is not whole by then is closed."""
@@ -56,7 +56,7 @@ class ConnectionSettings(Section):
 
 
 class HttpSettings(Section):
-    """What holds for every HTTP endpoint."""
+    """Settings of every HTTP endpoint."""
 
     hosts: Names = ()
     """Names for the Host header beside the addresses that were bound, such as that of a proxy."""
@@ -67,12 +67,15 @@ class HttpSettings(Section):
 
 
 class OAuthSettings(Section):
-    """Whose tokens (JWT) are logins beside the broker's own users: Kafka's OAUTHBEARER, AUTH of NSQ, bearer on HTTP."""
+    """Issuer of tokens (JWT) that are logins beside the broker's own users.
+
+    Kafka's OAUTHBEARER, AUTH of NSQ, bearer on HTTP.
+    """
 
     issuer: str | None = None
     """As the claim ``iss`` has it."""
     audience: str | None = None
-    """What the claim ``aud`` has to name: this broker."""
+    """Value of the claim ``aud`` for this broker."""
     jwks_file: Path | None = None
     """The issuer's public keys, as a JWKS."""
     jwks_url: str | None = None
@@ -100,7 +103,7 @@ class OAuthSettings(Section):
 
 
 class NsqSettings(Section):
-    """How NSQ's faces answer where its two implementations differ (docs/reference/nsq.md)."""
+    """Behaviour of NSQ's endpoints where its two implementations differ (docs/reference/nsq.md)."""
 
     compat: Literal["upstream", "youzan"] = "upstream"
     """``upstream``: topics are made by publishing and subscribing, the first channel gets what was kept, DPUB works.
@@ -108,7 +111,7 @@ class NsqSettings(Section):
 
 
 class LogSettings(Section):
-    """How partition logs lie on disk."""
+    """Files of partition logs."""
 
     segment_bytes: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 16, le=1 << 31)
     """A segment is closed when it is at least this large."""
@@ -117,7 +120,7 @@ class LogSettings(Section):
 
 
 class RetentionSettings(Section):
-    """What is kept where a topic says nothing else; unset keeps everything."""
+    """Retention of topics without a setting of their own; unset keeps everything."""
 
     age_ms: int | None = Field(default=None, ge=1)
     size_bytes: ByteSize | None = Field(default=None, ge=1)
@@ -144,11 +147,11 @@ class BrokerLimits(Section):
     group_members_max: int = Field(default=1_000, ge=1)
     """Members of one Kafka group."""
     member_metadata_bytes_max: ByteSize = Field(default=ByteSize(1 << 20), ge=1 << 10)
-    """What one member of a Kafka group may say of itself."""
+    """Bytes of metadata of one member of a Kafka group."""
     groups_metadata_bytes_max: ByteSize = Field(default=ByteSize(32 << 20), ge=1 << 10)
-    """What the members of all Kafka groups may say of themselves, in sum."""
+    """Bytes of metadata of the members of all Kafka groups, in sum."""
     group_assignment_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 10)
-    """What the leader of a Kafka group may give its members, in sum."""
+    """Bytes of the assignments of a Kafka group, in sum."""
     transaction_timeout_ms: int = Field(default=3_600_000, ge=100)
     """A transaction that is open for longer is aborted."""
     transaction_memory_ms: int = Field(default=30 * 86_400_000, ge=1_000)

@@ -1,4 +1,4 @@
-"""Where settings come from: a TOML file, the environment, ``--set`` options, and files that hold one token."""
+"""Sources of settings: a TOML file, the environment, ``--set`` options, and files that hold one token."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ HANG_S = 4.0
 """A broker hangs if its event loop stands still for this long, or has not heard the signal to stop, or is not at its
 end so long after the time that it gives its connections. On a busy machine it has as long as two starts there."""
 DRAIN_S = 5.0
-"""What a broker that stops gives its connections to finish: ``DRAIN_TIMEOUT_S`` of its endpoints."""
+"""Time that a stopping broker gives its connections to finish: ``DRAIN_TIMEOUT_S`` of its endpoints."""
 END_TIMEOUT_S = 60.0
 """A process that was killed is gone by then, also from memory that was swapped out."""
 LAST_WORDS_S = 0.5
@@ -43,9 +43,9 @@ LAST_WORDS_MAX = 16 << 10
 STALLED_EXIT_CODES = (70, -signal.SIGALRM)
 """Those of a broker that its own watchdog ended."""
 STOPPING = "stopping after the requests in flight"
-"""What a broker logs when it has heard the signal."""
+"""Log line of a broker that has got the signal."""
 launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
-"""How a process is started."""
+"""Starts a process."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class BrokerProcess:
     started_s: float
     """Seconds from start to the ready line."""
     log_file: Path
-    """What the broker wrote to standard error."""
+    """The broker's standard error."""
     _is_told: bool = False
     """Whether a hang was raised to the caller."""
 
@@ -70,7 +70,7 @@ class BrokerProcess:
 
     @property
     def url(self) -> str:
-        """What transports, clients and Spark take: ``lading://host:port``."""
+        """Address for transports, clients and Spark: ``lading://host:port``."""
         return f"lading://{self.endpoints['admin']}"
 
     def stop(self) -> int:

@@ -1,4 +1,4 @@
-"""What a data directory holds at one moment, found without its broker's help and without changing it.
+"""The contents of a data directory at one moment, found without its broker's help and without changing it.
 
 A copy of the catalog is taken first, then the end of every log is found by the same recovery that a start after a crash
 would run: what was acknowledged before is below those ends. Positions are therefore never ahead of messages. If a

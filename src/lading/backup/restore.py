@@ -34,7 +34,7 @@ SHOWN: Final = 5
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What was read, and what of it was damaged, as sentences."""
+    """The messages that were read, and the damage that was found, as sentences."""
 
     point: BackupPoint
     read_bytes: int = 0

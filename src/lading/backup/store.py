@@ -1,4 +1,4 @@
-"""Where backups are kept: a directory, or an object store that pyarrow knows (``s3://``, ``gs://``, ``abfs://``)."""
+"""Places of backups: a directory, or an object store that pyarrow knows (``s3://``, ``gs://``, ``abfs://``)."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class Broker:
 
     @property
     def notes(self) -> list[str]:
-        """What opening found of catalog and topics that contradict each other, to be told to the operator."""
+        """Contradictions of catalog and topics that opening found, for the operator."""
         return [*self.catalog.notes, *self.topology.notes]
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:

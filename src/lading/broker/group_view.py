@@ -112,7 +112,7 @@ class GroupViews:
 
 
 class _FoundGroup(NamedTuple):
-    """A group before anybody has looked how far it is; ``topic`` is the only one that it reads, if it is only one."""
+    """A group before its positions are read; ``topic`` is the only one that it reads, if it is only one."""
 
     protocol: str
     name: str

@@ -24,7 +24,7 @@ _POSITION_MAX: Final = (1 << 63) - 1
 
 
 class RangeKind(IntEnum):
-    """What a record says of its offsets."""
+    """Kinds of ranges of offsets."""
 
     STATE = 1
     ABORTED = 2

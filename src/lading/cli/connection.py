@@ -1,4 +1,4 @@
-"""What commands share to reach a broker or a directory: opening it, settings, rows of tables."""
+"""Connections of commands to a broker or a directory: opening it, settings, rows of tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
 
 
 def load_defaults() -> Loaded:
-    """Return the settings that hold where nobody says anything."""
+    """Return the default settings."""
     from ..settings_loading import load
 
     return load(None, [], {})
@@ -107,7 +107,7 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
 
 
 LOOKED_AT = 10_000
-"""How many messages are searched for headers to explain why a filter found nothing."""
+"""Number of messages searched for headers to explain why a filter found nothing."""
 
 
 def absent_headers(

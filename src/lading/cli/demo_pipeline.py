@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FILE, REPORT = "flights.toml", "report.html"
 LATER = "lading://127.0.0.1:7070"
-"""Where `lading serve` listens when the demo is over."""
+"""Address of `lading serve` when the demo is over."""
 TOML = """\
 [source]
 from = "{url}"

@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 EXIT_CODE = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GIVEN_UP_WAIT_S = 2.0
-"""How long a call to the JVM has to return after it was abandoned."""
+"""Time for a call to the JVM to return after it was abandoned."""
 SHOW_CURSOR = "\x1b[?25h"
 
 

@@ -1,4 +1,4 @@
-"""How messages sent by many tasks become visible: once, all or none of them, as far as the target can promise it.
+"""Delivery of messages sent by many tasks: visible once, all or none of them, as far as the target can promise it.
 
 A Lading broker and a Kafka cluster with a transactional id hide what tasks send until one process decides, so that
 each piece of work is visible exactly once. Elsewhere a retry sends messages again: then each message has a header
@@ -36,10 +36,10 @@ _WORK_BYTES = 8
 
 
 class DeliveryTarget(NamedTuple):
-    """Where messages go, and the options that decide how they become visible there."""
+    """Target of messages, and the options that decide how they become visible there."""
 
     url: str
-    """What the user typed, for errors."""
+    """The target as the user typed it, for errors."""
     topic: str
     key_prefix: str
     """Prefix of the name of a piece of work in the keys of a Lading broker, such as ``spark/``."""
@@ -58,7 +58,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SentByTask:
-    """What one task attempt sent: the work, and its transaction (None if there is none to decide about)."""
+    """Messages that one task attempt sent: the work, and its transaction (None if there is none to decide about)."""
 
     transaction: int | PreparedTransaction | None
     work: str
@@ -66,7 +66,7 @@ class SentByTask:
 
 
 class CommitProtocol(Protocol):
-    """How one kind of target commits. ``write`` runs in tasks, the others in one process, with the transactions."""
+    """The commit of one kind of target. ``write`` runs in tasks, the others in one process, with the transactions."""
 
     def write(self, parts: Parts, task: Task) -> SentByTask:
         """Send the messages of one task attempt."""

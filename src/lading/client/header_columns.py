@@ -21,11 +21,11 @@ VALUES_BYTES_MAX = (1 << 31) - 1
 """The bytes that one Arrow column of binary values can hold."""
 
 Nulls = Literal["null", "absent"]
-"""What a null in a column becomes: a header whose value is null, or no header."""
+"""Meaning of a null in a column: a header whose value is null, or no header."""
 
 
 class ColumnEncoder(NamedTuple):
-    """How a column type becomes header values: the kind, and the conversion to a binary column."""
+    """Conversion of a column type to header values: the kind, and the conversion to a binary column."""
 
     kind: Kind
     binary: Callable[[Any], Any]

@@ -18,7 +18,7 @@ import weakref
 from typing import Final, Protocol
 
 EXIT_FLUSH_S: Final = 10.0
-"""How long the end of the program waits for unsent messages, of all producers together."""
+"""Time that the end of the program waits for unsent messages, of all producers together."""
 
 
 class Lingering(Protocol):

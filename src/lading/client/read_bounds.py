@@ -1,4 +1,4 @@
-"""Where reading starts and ends: from what a user specifies to one offset per partition."""
+"""Start and end of reading: from what a user specifies to one offset per partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bound = OffsetSpec | Mapping[int, OffsetSpec] | Mapping[TopicPartition, OffsetSp
 
 
 class ReadBounds(NamedTuple):
-    """What to read of one partition: ``end`` is None for no end, ``sure`` is true if the user named the offset."""
+    """The range to read of one partition: ``end`` is None for no end, ``sure`` is true if the user named the offset."""
 
     meta: TopicMeta
     partition: int

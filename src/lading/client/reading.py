@@ -57,7 +57,7 @@ class Selection:
     verify: bool = True
     on_loss: OnLoss = "fail"
     skip_remedy: str = "read with on_loss='skip'"
-    """How the user of this selection goes on with what exists, for errors."""
+    """Remedy for errors: how to go on with what exists."""
 
     @staticmethod
     def parse(columns: str | None, where: str | None, states: States, verify: bool, on_loss: OnLoss) -> Selection:

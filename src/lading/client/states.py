@@ -16,7 +16,7 @@ OFFSETS_AT_ONCE = 10_000
 
 
 class Changed(NamedTuple):
-    """How many messages were examined, how many matched, and the state of how many changed."""
+    """Number of messages that were examined, that matched, and whose state changed."""
 
     seen: int
     matched: int

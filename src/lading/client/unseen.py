@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOOKED_AT: Final = 10_000
-"""How many messages are searched for header names once a header seems to be missing."""
+"""Number of messages searched for header names once a header seems to be missing."""
 _FETCH_BYTES: Final = 1 << 20
 
 

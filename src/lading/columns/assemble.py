@@ -32,7 +32,7 @@ class Assembled(NamedTuple):
 
     @property
     def bad_count(self) -> int:
-        """How many values were unreadable, over all columns."""
+        """Return how many values were unreadable, over all columns."""
         return sum(flags.true_count for flags in self.bad.values())
 
 

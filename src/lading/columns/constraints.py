@@ -1,4 +1,4 @@
-"""What a contract asks of values beside their type: one of a list, within a range, of a pattern."""
+"""Constraints of a contract on values, beside their type: one of a list, within a range, of a pattern."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUES_SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ValueConstraint:
-    """What the values of one column have to be; null values satisfy everything.
+    """Constraint on the values of one column; null values satisfy everything.
 
     ``values`` are the only ones allowed, ``minimum`` and ``maximum`` are allowed themselves, ``pattern`` is a regular
     expression of RE2 that the whole text matches. In lists they hold for each value. Each is in the column's type.

@@ -49,13 +49,13 @@ SYNONYMS = {
     "bool": "boolean",
 }
 PLACE_FIELDS: dict[str, pa.DataType] = {"stream": pa.string(), "topic": pa.string(), "partition": pa.int32()}
-"""Where a message was read from: constant within a batch, so no part of the Batch schema."""
+"""Origin of a message: constant within a batch, so no part of the Batch schema."""
 
 FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA_WITH_ORIGIN}, **PLACE_FIELDS}
 
 
 class Encoding(StrEnum):
-    """How values without a declared type of their own (kind raw, unknown kinds) are read (docs/reference/contract)."""
+    """Reading of values without a declared type of their own (kind raw, unknown kinds) (docs/reference/contract)."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -68,7 +68,7 @@ BINARY_ENCODINGS = frozenset({Encoding.BE, Encoding.LE})
 
 
 class ColumnConstraint(Protocol):
-    """What is asked of the values of a column beside their type; ``columns.constraints`` has it."""
+    """A constraint on the values of a column beside their type; ``columns.constraints`` has it."""
 
     @property
     def rules(self) -> Sequence[tuple[str, str]]:
@@ -93,7 +93,7 @@ class HeaderColumn:
     encoding: Encoding = Encoding.AUTO
     required: bool = False
     constraint: ColumnConstraint | None = None
-    """What a pipeline asks of its values beside the type."""
+    """Constraint of a pipeline on its values, beside the type."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.header:
@@ -113,7 +113,9 @@ class HeaderColumn:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What to read: message fields and header columns; ``order`` is the order of the output, else fields then headers.
+    """Columns to read.
+
+    Message fields and header columns; ``order`` is the order of the output, else fields then headers.
 
     SettingError for an unknown field and for a name used twice.
     """

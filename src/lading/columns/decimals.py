@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _TEXT_CHARACTERS_MAX: Final = 128
-"""A longer text is no decimal of at most 38 digits that anybody would write."""
+"""A longer text is not taken for a decimal, which has at most 38 digits."""
 _EXPONENT_MAX: Final = 200
 
 

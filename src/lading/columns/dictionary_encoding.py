@@ -41,7 +41,7 @@ def _constant(text: str, rows: int) -> pa.Array[Any]:
 
 
 REPEATING: Final = ColumnBuilders(dictionary_encode, _constant)
-"""How tables are written."""
+"""Form in which tables are written."""
 
 
 def _dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa.BooleanArray | None] | None:

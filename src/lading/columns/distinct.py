@@ -1,4 +1,4 @@
-"""How many distinct values there are, in bounded memory: the K smallest hashes (KMV), mergeable."""
+"""Estimate of the number of distinct values, in bounded memory: the K smallest hashes (KMV), mergeable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What header values look like, told by their bytes: integers, times, ids, documents."""
+"""Guesses at the type of header values, by their bytes: integers, times, ids, documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which declared headers the messages of a run had: a name that none had is told, with the names that are there."""
+"""Declared headers that the messages of a run had: a name that none had is reported, with the names that exist."""
 
 from __future__ import annotations
 

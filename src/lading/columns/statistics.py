@@ -53,7 +53,7 @@ _TYPE_OF_KIND: Final[dict[int, str]] = {
 
 @dataclass(slots=True)
 class KeyStatistics:
-    """What is known of one header key. ``kinds`` counts values that are not null, by kind code."""
+    """Statistics of one header key. ``kinds`` counts values that are not null, by kind code."""
 
     key: str
     messages: int = 0

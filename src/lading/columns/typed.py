@@ -39,7 +39,7 @@ KERNEL_MODULE = "lading.columns.kernels"
 """Kernels of this room: bulk readers call ``engine.compiled(HOME)`` once, a broker never waits for them."""
 
 _ROW_BYTES = 64
-"""What one row of typing weighs when the engine chooses between kernel and fallback."""
+"""Weight of one row of typing when the engine chooses between kernel and fallback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class HeadersColumn:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Where each message's headers end, names, kinds, values."""
+        """Return the sizes of the ends of each message's headers, of names, kinds and values."""
         kinds_bytes = () if self.kinds is None else self.kinds.sizes_bytes
         return 4 * self.count + 4, *self.names.sizes_bytes, *kinds_bytes, *self.values.sizes_bytes
 

@@ -20,7 +20,7 @@ from .protocols import DIALECTS
 
 
 class Dialect(Protocol):
-    """What the log's readers and the broker need of a byte format. Rows of protocols say where each is."""
+    """A byte format, as the log's readers and the broker need it. Rows of protocols say where each is."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What a dialect can say of batches that their writers number: who wrote them, and as which of theirs."""
+"""Sequence numbers of batches, for dialects whose writers number them."""
 
 from __future__ import annotations
 

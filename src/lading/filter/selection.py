@@ -1,4 +1,4 @@
-"""What columns and a condition need of each message: the fields to decode and the header keys to locate."""
+"""Parts of each message that columns and a condition need: the fields to decode and the header keys to locate."""
 
 from __future__ import annotations
 

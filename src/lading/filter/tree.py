@@ -12,7 +12,7 @@ from ..columns.contract import Encoding
 
 
 class Domain(StrEnum):
-    """What both sides of a comparison are converted to; what does not convert is null.
+    """Type that both sides of a comparison are converted to; what does not convert is null.
 
     NUMBER compares whole numbers exactly (decimal(38,0)); where one of the two values is no whole number, both are
     compared as doubles. In DOUBLE one side is declared or written as a float. NaN equals NaN and is above all others.
@@ -27,7 +27,7 @@ class Domain(StrEnum):
 
 
 class Operator(StrEnum):
-    """How a comparison compares."""
+    """Comparison operators."""
 
     EQ = "="
     NE = "<>"

@@ -16,7 +16,7 @@ from ..model.state import STATE_BY_WORD
 from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand
 
 Nature = Domain | Choice["open", "null"]
-"""What an operand is by itself: of one domain, ``open`` (takes the other side's), or the constant ``null``."""
+"""Domain of an operand by itself: of one domain, ``open`` (takes the other side's), or the constant ``null``."""
 
 FIELD_DOMAINS: Final[dict[str, Nature]] = {
     "offset": Domain.NUMBER,

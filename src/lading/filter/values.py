@@ -49,7 +49,7 @@ class Numbers(NamedTuple):
 
 
 class Source(Protocol):
-    """Where operands get their rows from."""
+    """Source of the rows of operands."""
 
     @property
     def rows(self) -> int: ...
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 TypedHeaders = dict[tuple[str, pa.DataType, Encoding], tuple[Values, Values | None]]
-"""What ``typed`` (or ``repeating``) made of the last values of a header, by key, type and encoding."""
+"""Results of ``typed`` (or ``repeating``) for the last values of a header, by key, type and encoding."""
 
 
 class Messages:

@@ -45,7 +45,7 @@ SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
     CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
     CatalogRecordKind.PRODUCER: Level.FULL,
 }
-"""How durable each kind is; the table of docs/reference/catalog."""
+"""Durability of each kind; the table of docs/reference/catalog."""
 
 SCHEMA: Final = """
 CREATE TABLE streams (

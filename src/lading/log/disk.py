@@ -26,7 +26,7 @@ _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _SYNCS_AT_A_TIME: Final = 8
 PLACE_PARTS: Final = 3
-"""How many parts of a path errors show: enough to find a partition's directory."""
+"""Number of parts of a path that errors show: enough to find a partition's directory."""
 
 
 class File(Protocol):

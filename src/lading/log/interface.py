@@ -38,7 +38,7 @@ class InPlace(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """What a dialect wrote into the chunk: number of bytes and messages, lowest and highest timestamp."""
+    """Result of a dialect's write into the chunk: number of bytes and messages, lowest and highest timestamp."""
 
     size_bytes: int
     messages_count: int
@@ -104,12 +104,12 @@ class TornTail:
 
 NEVER_US: Final = 1 << 62
 AHEAD_US_MAX: Final = 3_600_000_000
-"""How far a producer's time may be ahead of the append; beyond that retention uses the time of the append."""
+"""Time that a producer's clock may be ahead of the append; beyond that retention uses the time of the append."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What retention knows of a segment; ``max_timestamp_us`` is 0 if it has no messages."""
+    """Facts of a segment for retention; ``max_timestamp_us`` is 0 if it has no messages."""
 
     base_offset: int
     end_offset: int
@@ -136,7 +136,7 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening found. A ``clean`` log was closed by its owner, and its messages needed no check."""
+    """Result of opening a log. A ``clean`` log was closed by its owner, and its messages needed no check."""
 
     clean: bool
     end_offset: int
@@ -152,7 +152,7 @@ class RecoveryReport:
 
 
 class Syncable(Protocol):
-    """What a commit makes durable: a partition's log, or the write-ahead log of the catalog."""
+    """Files that a commit makes durable: a partition's log, or the write-ahead log of the catalog."""
 
     on_synced: Callable[[], None] | None
     """Called at the end of ``complete_sync`` and ``fail_sync``."""

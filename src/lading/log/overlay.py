@@ -55,7 +55,7 @@ class Overlay:
 
     @property
     def mark(self) -> StatesMark | None:
-        """How far the file is on disk; None while records are missing in it."""
+        """Return how far the file is on disk; None while records are missing in it."""
         return None if self.lost else self._synced
 
     def _load(self, data: bytes, mark: StatesMark | None) -> None:

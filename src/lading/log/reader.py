@@ -171,7 +171,7 @@ class _Tail(Segment):
 
     @property
     def reached(self) -> int:
-        """How far the chunks were walked."""
+        """Return how far the chunks were read."""
         return self._reached.offset if self._reached else self.base_offset
 
     def limit(self, high_watermark: int) -> LogPosition:

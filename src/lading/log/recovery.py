@@ -73,7 +73,7 @@ class RecoveredLog:
     repairs: Repairs
     report: RecoveryReport
     states: StatesMark | None
-    """How far ``states.log`` was on disk, according to the watermark; None if it does not say."""
+    """Size of ``states.log`` on disk, according to the watermark; None if it does not say."""
     names: Sequence[str]
     """The files of the directory."""
 

@@ -33,7 +33,7 @@ _SEARCH_BYTES_MAX: Final = 1 << 30
 
 @dataclass(slots=True)
 class Scan:
-    """What the scanned bytes contain: intact up to ``end_position``, where ``end_offset`` is the next offset."""
+    """Result of scanning bytes: intact up to ``end_position``, where ``end_offset`` is the next offset."""
 
     start_position: int
     end_position: int

@@ -19,7 +19,7 @@ _LOADED_MAX: Final = 4
 
 
 Reached = tuple[int, LogPosition]
-"""How far a log reaches: (base offset of its last segment, end in it). Made at every sync, so without a class."""
+"""End of a log: (base offset of its last segment, end in it). Made at every sync, so without a class."""
 
 
 class Segments:
@@ -55,7 +55,7 @@ class Segments:
 
     @property
     def written(self) -> Reached:
-        """How far the segments are written."""
+        """Return how far the segments are written."""
         return self.active.base_offset, self.active.written
 
     @property

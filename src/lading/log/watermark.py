@@ -38,7 +38,7 @@ _EPOCHS_MAX: Final = 1 << 20
 
 
 class StatesMark(NamedTuple):
-    """How far ``states.log`` is on disk: its first ``size_bytes`` have this CRC-32C."""
+    """Durable part of ``states.log``: its first ``size_bytes`` have this CRC-32C."""
 
     crc: int
     size_bytes: int

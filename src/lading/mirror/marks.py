@@ -1,4 +1,4 @@
-"""Where a mirrored message came from, so that two mirrors of each other do not send it round and round.
+"""Marks of a mirrored message's origin, so that two mirrors of each other do not send it round and round.
 
 The mark is a header that names the systems a message has passed, oldest first. A mirror leaves out messages whose mark
 names its target, and with ``two_way`` marks what it sends.

@@ -28,12 +28,12 @@ WORK_BYTES: Final = 32 << 20
 """A work has about this many bytes of messages in memory, if the target takes works as a whole."""
 WAIT_MS: Final = 250
 LOOK_S: Final = 10.0
-"""How often a mirror that follows looks for new topics."""
+"""Interval at which a mirror that follows looks for new topics."""
 
 
 @dataclass(slots=True)
 class TopicFigures:
-    """What was done about one topic."""
+    """Counts of one topic."""
 
     topic: str
     target: str
@@ -61,7 +61,7 @@ class TopicFigures:
 
 @dataclass(frozen=True, slots=True)
 class MirrorProgress:
-    """How far a mirror is: messages sent since it began, and those known to be left."""
+    """Progress of a mirror: messages sent since it began, and those known to be left."""
 
     messages: int
     left: int
@@ -69,7 +69,7 @@ class MirrorProgress:
 
 @dataclass(slots=True)
 class MirrorReport:
-    """What a run did."""
+    """Result of a run."""
 
     topics: list[TopicFigures]
     fidelity: Fidelity
@@ -78,7 +78,7 @@ class MirrorReport:
 
     @property
     def messages(self) -> int:
-        """How many messages were sent."""
+        """Return how many messages were sent."""
         return sum(one.messages for one in self.topics)
 
     def as_document(self) -> dict[str, Any]:

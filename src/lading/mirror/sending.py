@@ -50,7 +50,7 @@ class TopicTarget:
 
     @property
     def promise(self) -> str:
-        """How often a message arrives, in words."""
+        """Return in words how often a message arrives."""
         if self.is_exact:
             return "exactly once"
         return "at least once" if self._is_queue else "once (after a crash some twice, if others write there too)"

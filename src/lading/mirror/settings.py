@@ -1,4 +1,4 @@
-"""What a mirror is told: where from, where to, which topics, and what to do where the target cannot follow."""
+"""Settings of a mirror: source, target, topics, and what to do if the target cannot follow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MirrorSettings:
     """Whether messages are marked with where they came from, and those that came from the target left out."""
     source_name: str | None = None
     target_name: str | None = None
-    """What the systems are called in marks; their addresses unless given."""
+    """Names of the systems in marks; by default their addresses."""
     channel: str = "mirror"
     """The channel that a queue is read by."""
     quiet_ms: int = 3_000
@@ -45,7 +45,7 @@ class MirrorSettings:
     on_refused: OnRefused = "stop"
     on_loss: OnLoss = "fail"
     start: Literal["earliest", "latest"] = "earliest"
-    """Where topics begin that were not mirrored before."""
+    """Start of topics that were not mirrored before."""
     fidelity: bool = False
     """Whether to count what survives; always so without carriers."""
     state: Path | None = None

@@ -35,12 +35,12 @@ class Stretch:
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Return how many messages it holds."""
         return sum(batch.num_rows for batch in self.batches)
 
     @property
     def size_bytes(self) -> int:
-        """How much memory the messages take."""
+        """Return how much memory the messages take."""
         return sum(batch.get_total_buffer_size() for batch in self.batches)
 
 
@@ -52,7 +52,7 @@ class TopicSource(Protocol):
 
     @property
     def lag(self) -> int:
-        """How many messages are known to be left."""
+        """Return how many messages are known to be left."""
         ...
 
     def stretches(self) -> Iterator[Stretch]:
@@ -108,12 +108,12 @@ class LogSource:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has."""
+        """Return how many partitions the topic has."""
         return len(self._meta.partitions)
 
     @property
     def lag(self) -> int:
-        """How many offsets are left up to the end as it was last seen."""
+        """Return how many offsets are left up to the end as it was last seen."""
         ends = {part.number: part.end_offset for part in self._meta.partitions}
         return sum(max(0, ends[number] - reader.position) for number, reader in self._readers.items())
 

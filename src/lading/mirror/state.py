@@ -1,4 +1,4 @@
-"""What a mirror remembers: positions, the work that was begun, and which offset became which.
+"""State of a mirror: positions, the work that was begun, and the offsets of source and target.
 
 One SQLite file in a directory of the mirror's own. A work is written down with its exact ranges before anything of it
 is sent, so that a repeat sends the same messages: that is what lets targets recognise it.

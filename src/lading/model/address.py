@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an endpoint listens; port 0 takes a free port."""
+    """Address at which an endpoint listens; port 0 takes a free port."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""How stream, topic and header key names map between systems (design.md Message and Names)."""
+"""Mapping of stream, topic and header key names between systems (design.md Message and Names)."""
 
 from __future__ import annotations
 

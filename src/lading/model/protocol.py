@@ -1,4 +1,4 @@
-"""What a protocol is, as data: one row for each, which the rest of the code reads instead of branching on its name.
+"""Protocols as data: one row for each, which the rest of the code reads instead of branching on its name.
 
 A row is in ``dialects/<name>/protocol.py`` and is listed in ``dialects/protocols.py``. Rows import limits and nothing
 else, so that looking up a port or a rule loads no codec.
@@ -25,7 +25,7 @@ KIND_MAX: Final = 127
 
 
 class AbortedRecords(Enum):
-    """What a reader gets of aborted and control records."""
+    """Treatment of aborted and control records for a reader."""
 
     SKIPPED = "skipped"
     LISTED = "listed"
@@ -33,7 +33,7 @@ class AbortedRecords(Enum):
 
 
 class UnavailableMessages(Enum):
-    """What a reader gets of messages whose state is not ``available``."""
+    """Treatment of messages whose state is not ``available``, for a reader."""
 
     SHOWN = "shown with their state"
     HIDDEN = "hidden"
@@ -42,7 +42,7 @@ class UnavailableMessages(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VisibilityRule:
-    """What one kind of reader sees. No reader sees what is not synced (docs/reference/visibility.md)."""
+    """Messages that one kind of reader sees. No reader sees what is not synced (docs/reference/visibility.md)."""
 
     name: str
     """The reader, as the docs call it."""
@@ -79,7 +79,7 @@ class HeaderForm(Interface):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a message keeps in a protocol's own form; a carrier brings along the rest, or ``strict`` refuses it."""
+    """Facts that a message keeps in a protocol's own form; a carrier has the rest, or ``strict`` refuses it."""
 
     duplicate_keys: bool = True
     order: bool = True

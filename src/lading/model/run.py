@@ -1,4 +1,4 @@
-"""Where messages are in memory, and what a dialect decodes them into: the interface of dialects and columns.
+"""Messages in memory, and what a dialect decodes them into: the interface of dialects and columns.
 
 A reader maps or receives whole chunks; consecutive chunks of one dialect form a Run. A dialect decodes a
 Run into Decoded: Arrow columns for the message fields that were requested, and Located values for the

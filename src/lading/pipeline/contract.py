@@ -43,7 +43,7 @@ class Drift:
     messages: int
     sentence: str
     table: str = ""
-    """What it means for the table, in words."""
+    """Consequence for the table, in words."""
     breaks: bool = False
     """Whether the table cannot take the messages as they are now: its column would need another type."""
 

@@ -27,12 +27,12 @@ from .side_effects import NoHeadersThere, send_copies
 
 READ: Final = ", ".join(("partition", *FIELDS))
 WITHOUT_PAYLOAD: Final = "share group"
-"""Its dead letters have no payload unless their broker was told to copy it."""
+"""Its dead letters have no payload unless their broker is configured to copy it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedrivenLetters:
-    """What a redrive did, or with ``dry_run`` would do.
+    """Result of a redrive, or with ``dry_run`` what it would be.
 
     ``strangers`` are messages of the topic that no convention recognises, ``gone`` those whose payload was left out and
     whose original was deleted.

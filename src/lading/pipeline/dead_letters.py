@@ -26,7 +26,7 @@ _COLUMNS: list[pa.Field[Any]] = [
     pa.field("deliveries", pa.int32()), pa.field("origin_timestamp_ms", pa.int64()),
 ]  # fmt: skip
 COLUMNS: Final = pa.schema(_COLUMNS)
-"""What is known of a dead letter: by whose convention, where it was, what failed; null where that is not told."""
+"""Columns of a dead letter: its convention, where it was, what failed; null if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What tasks, and the commit in the driver, need to know about a run; it is passed to them as JSON."""
+"""Description of a run for tasks and for the commit in the driver, passed to them as JSON."""
 
 from __future__ import annotations
 

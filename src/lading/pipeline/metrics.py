@@ -20,7 +20,7 @@ OUTCOMES = ("read", "passed", "good", "routed", "quarantined")
 
 
 class PipelineMetrics:
-    """What a run has done so far; PipelineWatch sets ``lag`` and ``published_us``."""
+    """Progress of a run; PipelineWatch sets ``lag`` and ``published_us``."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = (pipeline,)

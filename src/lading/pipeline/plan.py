@@ -58,7 +58,7 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where messages go: a route, good, or SQL steps.
+    """Destination of messages: a route, good, or SQL steps.
 
     A ``filter`` of None selects all that remain; ``counter`` is the destination's name among the counts of a manifest.
     """
@@ -90,7 +90,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class StepDestination:
-    """Where rows of SQL steps go: a route with its condition in Spark's SQL, or good."""
+    """Destination of rows of SQL steps: a route with its condition in Spark's SQL, or good."""
 
     name: str
     where: str | None

@@ -54,7 +54,7 @@ class HeavyMessage:
 
 @dataclass
 class TopicProfile:
-    """What is known of the messages that were added; its size does not depend on how many those are."""
+    """Statistics of the messages that were added; its size does not depend on how many those are."""
 
     statistics: HeaderStatistics = field(default_factory=HeaderStatistics)
     header_bytes: int = 0

@@ -14,12 +14,12 @@ from .metrics import PipelineMetrics
 from .plan import Plan
 
 LAG_INTERVAL_S = 1.0
-"""How often the sources are asked for their ends while nothing is published."""
+"""Interval at which the sources are asked for their ends while nothing is published."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """How far a run is; ``lag`` is the number of source messages not yet processed."""
+    """Progress of a run; ``lag`` is the number of source messages not yet processed."""
 
     read: int
     good: int
@@ -33,7 +33,7 @@ class PipelineProgress:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run published: ``counts`` as in manifests.
+    """Result of a run: ``counts`` as in manifests.
 
     read = good + routed + quarantined. With SQL steps read = passed + quarantined, and good and routed count the rows
     that the steps returned.

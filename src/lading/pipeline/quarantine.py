@@ -45,7 +45,7 @@ _NAMED = pa.array(["expectation", "route"])
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What a redrive did, or with ``dry_run`` would do; ``resumed`` counts messages of an interrupted redrive."""
+    """Result of a redrive, real or with ``dry_run``; ``resumed`` counts messages of an interrupted redrive."""
 
     sent: int
     parked: int

@@ -25,7 +25,7 @@ DEFAULT_SERVER = "lading://127.0.0.1:7070"
 SEVERAL = ("source", "expect", "step", "route")
 """Sections that may occur several times; a single one may be written as a plain table."""
 QUARANTINE = "quarantine"
-"""What a route's ``to`` says for putting messages into quarantine."""
+"""Value of a route's ``to`` that puts messages into quarantine."""
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 

@@ -1,4 +1,4 @@
-"""What tasks do with ranges and with rows of SQL steps, and the driver with a batch."""
+"""Work of tasks on ranges and on rows of SQL steps, and of the driver on a batch."""
 
 from __future__ import annotations
 

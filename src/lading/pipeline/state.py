@@ -1,4 +1,4 @@
-"""What a pipeline stores besides manifests: the names of tables in them, and the batch that the breaker rejected."""
+"""State of a pipeline besides manifests: the names of tables in them, and the batch that the breaker rejected."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ..transports.interface import Transport
 
 LOG = logging.getLogger("lading.spark")
 MESSAGES_MAX: Final = 10_000
-"""How many messages of a batch are searched before its tasks start, unless all headers are found earlier."""
+"""Number of messages of a batch that are searched before its tasks start, unless all headers are found earlier."""
 FETCH_BYTES: Final = 1 << 18
 
 _checked: set[str] = set()

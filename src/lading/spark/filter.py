@@ -43,7 +43,7 @@ from ..model.run import Decoded
 from .functions import arrow_function, as_headers
 
 Form = Domain | Literal["null", "present"]
-"""What is needed of an operand: its value in a domain, whether it is null, or whether the message has the header."""
+"""Need of an operand: its value in a domain, whether it is null, or whether the message has the header."""
 
 NUMBER: Final = pa.struct([("whole", INTEGER_DECIMAL), ("double", pa.float64())])
 """A number in a comparison: two integers are compared exactly, any other numbers as doubles."""

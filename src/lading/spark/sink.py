@@ -98,7 +98,7 @@ def _part(column: Any, wanted: pa.DataType) -> Any:
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What one task attempt sent, as Spark passes it to the driver."""
+    """Messages that one task attempt sent, as Spark passes it to the driver."""
 
     sent: SentByTask
 

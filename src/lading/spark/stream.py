@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("lading.spark")
 PAUSE_MAX_S: Final = 1.0
-"""How long Spark waits for a response while the server is unreachable; stopping a query waits for that, too."""
+"""Time that Spark waits for a response while the server is unreachable; stopping a query waits for that, too."""
 
 
 class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

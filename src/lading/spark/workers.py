@@ -1,4 +1,4 @@
-"""What our tasks do for the Python workers of Spark that run them: less garbage collection."""
+"""Tuning of the Python workers of Spark that run our tasks: less garbage collection."""
 
 from __future__ import annotations
 

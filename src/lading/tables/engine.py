@@ -40,7 +40,7 @@ class TableRun:
     """One run of an ingest or of a pipeline, as the engine needs it."""
 
     name: str
-    """Whose run it is, as sentences to people begin: ``the table ./flights``, ``pipeline 'flights'``."""
+    """Owner of the run, as messages to people begin: ``the table ./flights``, ``pipeline 'flights'``."""
     state: PipelineStateDirectory
     planners: Sequence[Planner]
     schemas: Mapping[Path, pa.Schema]
@@ -58,7 +58,7 @@ class TableRun:
 
 
 class RunStart(NamedTuple):
-    """Where a run starts: the last manifest, and the positions of sources that the checkpoint does not have."""
+    """Start of a run: the last manifest, and the positions of sources that the checkpoint does not have."""
 
     last: Manifest | None
     positions: OffsetsDocument

@@ -1,4 +1,4 @@
-"""Where the tasks of a batch run: on Spark, or in processes of this machine."""
+"""Execution of the tasks of a batch: on Spark, or in processes of this machine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .table_commit import StagedRange
 
 LOOK_INTERVAL_S: Final = 0.1
 GIVEN_UP_WAIT_S: Final = 10.0
-"""How long tasks have to end that are not wanted any more, and a batch to be published that has its manifest."""
+"""Time for tasks to end that are not wanted any more, and a batch to be published that has its manifest."""
 
 Stage = Callable[[OffsetRange, str], StagedRange]
-"""What a task does with a range; the text is the name of the attempt, which no other attempt has."""
+"""Work of a task on a range; the text is the name of the attempt, which no other attempt has."""
 
 
 class Executor(Protocol):

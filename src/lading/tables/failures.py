@@ -12,7 +12,7 @@ from ..model.errors import LocalError
 DISK: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
 )
-"""What a disk says that takes no more, or not from us."""
+"""Errors of a disk that is full or that we may not write to."""
 ADVICE: Final = (
     "Nothing is lost: files in a manifest count, all others are written again. Run it again after fixing that"
 )

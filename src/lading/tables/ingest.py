@@ -40,7 +40,7 @@ FOLLOW_INTERVAL_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """How far an ingest is: rows written by this run, messages still waiting, rows per second, batches."""
+    """Progress of an ingest: rows written by this run, messages still waiting, rows per second, batches."""
 
     rows: int
     lag: int
@@ -53,7 +53,7 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one run did. ``read`` counts messages before ``where``, ``bad_values`` header values that became null."""
+    """Result of one run. ``read`` counts messages before ``where``, ``bad_values`` header values that became null."""
 
     rows: int
     files: int
@@ -164,7 +164,7 @@ def ingest(
 
 
 class TableWriter:
-    """What tasks do with a range, and the driver with a batch."""
+    """Work of tasks on a range, and of the driver on a batch."""
 
     def __init__(self, job: TableJob) -> None:
         self.job = job

@@ -20,7 +20,7 @@ from .ranges import OffsetRange
 from .table_commit import StagedRange
 
 PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.range_writer")
-"""What the process that workers are forked from has loaded."""
+"""Modules that the process which workers are forked from has loaded."""
 
 
 class LocalExecutor:

@@ -54,7 +54,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch published: its source ranges (whole, however tasks cut them), files and counts.
+    """Record of what one batch published: its source ranges (whole, however tasks cut them), files and counts.
 
     ``covered`` and ``positions`` include all manifests before it, so that the last one alone says what is published
     and where to continue.

@@ -1,4 +1,4 @@
-"""Where a reader stands in a topic, as Spark's checkpoint keeps it, and when such a position is lost (design.md Log).
+"""Position of a reader in a topic, as Spark's checkpoint keeps it, and when it is lost (design.md Log).
 
 The offsets document is meant to be read by people:
 ``{"flights": {"0": {"topic_id": "5f…", "epoch": 1, "offset": 4711}}}``; offsets are the next ones to read.

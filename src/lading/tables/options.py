@@ -25,7 +25,7 @@ PREFIXES = ("column.", "encoding.", "transport.")
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """How to read: see docs/reference/spark.md for each option's meaning."""
+    """Options of reading: see docs/reference/spark.md for each option's meaning."""
 
     from_: str
     topic: str
@@ -83,7 +83,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """How to write: see docs/reference/spark.md for each option's meaning."""
+    """Options of writing: see docs/reference/spark.md for each option's meaning."""
 
     to: str
     topic: str
@@ -126,9 +126,9 @@ INSTEAD = {
     "startingtimestamp": 'startingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
     "endingtimestamp": 'endingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
 }
-"""What to say here where Spark's Kafka connector takes another option."""
+"""Remedies for options of Spark's Kafka connector."""
 SPARKS_OWN = ("checkpointlocation", "path")
-"""What Spark puts among the options by itself."""
+"""Options that Spark adds by itself."""
 
 
 def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:

@@ -30,7 +30,7 @@ ROWS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """Where the tables of a query are: topics at ``url``, and directories of tables by name."""
+    """Tables of a query: topics at ``url``, and directories of tables by name."""
 
     url: str
     tables: Mapping[str, str]
@@ -38,7 +38,7 @@ class QuerySource:
     """Columns of topics, instead of those that the first messages suggest."""
     states: States = "available"
     memory: str = MEMORY
-    """What DuckDB may use before it spills to disk."""
+    """Memory that DuckDB may use before it spills to disk."""
 
 
 class TopicScan:
@@ -217,4 +217,4 @@ def _require_library(package: str, extra: str, place: str) -> None:
 DATASETS: Final[Mapping[str, Callable[[str, frozenset[str] | None], object]]] = {
     "parquet": _open_parquet, "delta": _open_delta, "iceberg": _open_iceberg,
 }  # fmt: skip
-"""How a table of each form is opened for reading, of which these columns are wanted; None for all."""
+"""Opens a table of each form for reading, of which these columns are wanted; None for all."""

@@ -46,7 +46,7 @@ R = TypeVar("R")
 LOG = logging.getLogger("lading.spark")
 FETCH_BYTES = 8 << 20
 QUIET_TIMEOUT_S = 10.0
-"""How long a range that was planned may be unreadable, as while a broker restarts, before that is an error."""
+"""Time that a planned range may be unreadable, as while a broker restarts, before that is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ScannedBatch:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened while a range was read: messages seen, those that matched, header values that were unreadable."""
+    """Counts of a range that was read: messages seen, those that matched, header values that were unreadable."""
 
     read: int = 0
     kept: int = 0

@@ -16,7 +16,7 @@ from ..transports.fetched import States
 
 @dataclass(frozen=True)
 class ScanSpec:
-    """How to read ranges: source, columns, messages, checks."""
+    """Specification of how to read ranges: source, columns, messages, checks."""
 
     from_: str
     projection: Projection

@@ -28,20 +28,20 @@ from .schema import as_field, table_schema
 from .table_commit import StagedRange
 
 TASK_ROWS = 65_536
-"""Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""
+"""Messages that a task decodes and judges at a time; the batch stays in the task."""
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 """A row group is written when it has this many rows or about this many bytes of Arrow."""
 WRITE_BYTES = 256 << 10
 """A file is written in pieces of at least this size."""
 FILE_BYTES = 256 << 20
-"""A file is closed when it has this many bytes, unless told otherwise."""
+"""A file is closed when it has this many bytes, by default."""
 COMPRESSION = "snappy"
 
 
 @dataclass(frozen=True)
 class TableJob:
-    """What executors need to know to write one table; it travels to them as JSON."""
+    """Description of a table to write, for executors; it travels to them as JSON."""
 
     from_: str
     topic: str
@@ -81,7 +81,7 @@ class TableJob:
 
     @property
     def reading(self) -> ScanSpec:
-        """How ranges are read."""
+        """Return how ranges are read."""
         return ScanSpec(
             self.from_,
             self.projection,
@@ -102,7 +102,7 @@ class TableJob:
 
     @property
     def target(self) -> Target:
-        """Where files are staged."""
+        """Return where files are staged."""
         text = tuple(column.name for column in self.projection.headers)
         return Target(Path(self.table), Path(self.state), self.schema, text, self.file_bytes, self.compression)
 

@@ -38,7 +38,7 @@ class PipelineStateDirectory:
 
     @property
     def staged(self) -> Path:
-        """Where files are staged that belong to no table."""
+        """Return where files are staged that belong to no table."""
         return self.own / STAGED
 
     @property
@@ -58,7 +58,7 @@ class PipelineStateDirectory:
 
     @property
     def begin(self) -> OffsetsDocument:
-        """Where the first batch began, by topic and partition."""
+        """Return where the first batch began, by topic and partition."""
         return read_document(self.own / "begin.json") or {}
 
     def note_begin(self, positions: OffsetsDocument) -> None:

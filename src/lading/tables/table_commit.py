@@ -28,7 +28,7 @@ HASHED_BYTES_MAX: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagedRange:
-    """What a task did with one range: the files it staged (with their first offsets) and its counts."""
+    """Result of a task for one range: the files it staged (with their first offsets) and its counts."""
 
     piece: OffsetRange
     files: tuple[tuple[int, DataFile], ...]
@@ -37,7 +37,7 @@ class StagedRange:
 
 @dataclass(frozen=True, slots=True)
 class StagedStepRows:
-    """What a task staged that was given rows made from messages, and no range: its number, files and counts."""
+    """Result of a task for rows made from messages, without a range: its number, files and counts."""
 
     task: int
     files: tuple[DataFile, ...]
@@ -64,7 +64,7 @@ class StagedBatch:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What all tasks counted."""
+        """Return the counts of all tasks."""
         counts: Counter[str] = Counter()
         for result in self.written:
             counts.update(result.counts)

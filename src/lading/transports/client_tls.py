@@ -27,7 +27,7 @@ _UNKNOWN_SIGNERS: Final = frozenset({18, 19, 20, 21})
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """How servers are known, and what they are shown."""
+    """Certificates: those that servers are checked with, and the client's own."""
 
     ca_file: str | None = None
     certificate_file: str | None = None

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ..log.interface import Span
 
 LOOK_S = 0.05
-"""How often a waiting reader looks for news: half of what the watermark may lag."""
+"""Interval at which a waiting reader looks for news: half of what the watermark may lag."""
 MADE_S = 2.0
-"""How long a partition may be on its way after its topic was described."""
+"""Time in which a partition may appear after its topic was described."""
 
 
 class FilesTransport:

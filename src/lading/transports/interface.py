@@ -1,4 +1,4 @@
-"""What every transport offers: topics, positions, dialect bytes in and out. Blocking; one thread at a time.
+"""Interface of every transport: topics, positions, dialect bytes in and out. Blocking; one thread at a time.
 
 Topic names are flat everywhere here (design.md Names), partitions count from 0, positions are the next offset to read.
 """
@@ -69,7 +69,7 @@ class TopicMeta:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a reader goes on: the next offset, and the epoch it was read under (0 where unknown)."""
+    """Position of a reader: the next offset, and the epoch it was read under (0 where unknown)."""
 
     offset: int
     epoch: int = 0
@@ -77,7 +77,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of one send; ``base_offset`` None where the server does not say, ``duplicate``: it had it already."""
+    """Result of one send; ``base_offset`` None if the server does not say, ``duplicate``: it had it already."""
 
     count: int
     base_offset: int | None = None
@@ -169,7 +169,7 @@ class Transport(Protocol):
 
     @property
     def url(self) -> str:
-        """What was opened, for messages to people."""
+        """Return the URL that was opened, for messages to people."""
         ...
 
     @property
@@ -179,7 +179,7 @@ class Transport(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What one message keeps here without a carrier."""
+        """Return what one message keeps here without a carrier."""
         ...
 
     def topics(self) -> list[TopicMeta]: ...
@@ -265,7 +265,7 @@ class TaskTransaction(Protocol):
 
 
 class TransactionDecision(Protocol):
-    """What was decided under one name for one topic; kept by the server, so that any process can go on with it."""
+    """Decision under one name for one topic; kept by the server, so that any process can go on with it."""
 
     def begin(self, task: int) -> TaskTransaction:
         """Begin a transaction for the task of this number, and end what an earlier attempt of it left open."""

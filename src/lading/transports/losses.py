@@ -1,4 +1,4 @@
-"""What a reader misses: whether its position is lost, which payload is wrong, which messages it wanted.
+"""Losses of a reader: whether its position is lost, which payload is wrong, which messages it wanted.
 
 Consumer, bulk reading and tables ask here, and add their own remedy to the words.
 """
@@ -29,7 +29,7 @@ class LossCause(Enum):
 
 
 class LostRange(Enum):
-    """What became of messages that a reader wanted, as people are told."""
+    """Messages that a reader wanted and did not get, with the reason in words."""
 
     CUT = "were lost when the broker recovered after a crash, or another one took over that did not have them"
     DELETED = "were deleted by retention"
@@ -45,7 +45,7 @@ class LogLoss(NamedTuple):
 
 
 class ReaderPosition(NamedTuple):
-    """Where a reader stands: the next offset, the epoch that it was read under, the id of the topic.
+    """Position of a reader: the next offset, the epoch that it was read under, the id of the topic.
 
     None stands for what is not known: nothing is lost by it. Without ``offset`` only the topic is compared.
     """

@@ -26,7 +26,7 @@ _TYPES: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
     "keeps_order": (_parse_flag, "true or false"),
     "tls": (_parse_flag, "true or false"),
 }
-"""How an option is read, and what it takes; all others are text."""
+"""Parser of an option, and its values; all others are text."""
 
 
 def parse_option(name: str, text: str, *, prefix: str = "") -> Any:

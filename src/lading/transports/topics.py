@@ -1,4 +1,4 @@
-"""What transports share about topic names: where a new one goes, and what to say when one is unknown."""
+"""Topic names in transports: where a new one goes, and the error for an unknown one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HOLD_US: Final = 3_000
 
 
 class ChannelOwner(Protocol):
-    """What a channel asks of the channels it is one of."""
+    """The part of ``Channels`` that a channel calls."""
 
     def wake(self, channel: Channel) -> None:
         """Have it pumped soon."""

@@ -22,7 +22,7 @@ from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, 
 
 LOG: Final = logging.getLogger("lading.broker")
 STORE_US: Final = 100_000
-"""Where channels are is stored at most this much later, when it is little; the more it is, the more seldom."""
+"""Positions of channels are stored at most this much later, when it is little; the more it is, the more seldom."""
 STORE_BYTES: Final = 64 << 10
 NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
@@ -31,7 +31,7 @@ RETRY_US: Final = 1_000_000
 
 
 class ChannelStart(Enum):
-    """Where a new channel begins."""
+    """Start of a new channel."""
 
     KEPT = "kept"
     """The first channel of a topic at the first message that is kept, any other at the end."""

@@ -1,4 +1,4 @@
-"""What is under way in one partition of a channel: with whom, until when, put off or to be delivered again."""
+"""Messages of one partition of a channel that are in flight: of which subscriber, until when, delayed or due again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT_OF_WINDOW_MAX: Final = 20_000
 """So many messages are set aside at most: put off by subscribers, or left behind."""
 FEW: Final = 16
 RETRY_US: Final = 1_000_000
-"""What could not leave is tried again after so long."""
+"""Delay after which a message that could not leave is tried again."""
 
 Wake = Callable[[], None]
 Exhausted = Callable[[Partition, int, int], Append | None]

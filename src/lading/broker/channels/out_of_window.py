@@ -10,7 +10,7 @@ from typing import Final
 from .window_layout import NEVER_US, WAITING
 
 DEFERRED: Final = -3
-"""With nobody until its time has come."""
+"""Delivered to no subscriber before its time has come."""
 LEAVING: Final = -4
 """Given up: it is on its way to where such messages go."""
 

@@ -145,7 +145,7 @@ class PageSlice:
 
     @property
     def rest(self) -> NDArray[np.int64]:
-        """What was not taken yet."""
+        """The messages that were not taken yet."""
         return self._offsets[self._at :]
 
     def take(self, count: int) -> NDArray[np.int64]:

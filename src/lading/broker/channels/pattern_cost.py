@@ -1,4 +1,4 @@
-"""What a pattern may cost: RE2 matches in linear time, but compiling a pattern of many optional parts is quadratic.
+"""Cost limit of patterns: RE2 matches in linear time, but compiling a pattern of many optional parts is quadratic.
 
 ``a{0,1000}`` forty times, 360 bytes, compiles for six seconds. So the size of the program that RE2 would make of a
 pattern is estimated before it is compiled, from above: an estimate of PATTERN_COST_MAX compiles in a few milliseconds.
@@ -12,7 +12,7 @@ from typing import Final
 PATTERN_COST_MAX: Final = 4096
 
 _REPEATED: Final = 4
-"""How much more a part costs that may be left out or repeated."""
+"""Factor by which a part costs more that may be left out or repeated."""
 _CLASS: Final = 2
 _UNICODE_CLASS: Final = 200
 

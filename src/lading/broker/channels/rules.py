@@ -1,4 +1,4 @@
-"""What the protocol whose clients read channels says of them; channels themselves know none."""
+"""Rules of the protocol whose clients read channels; channels themselves know no protocol."""
 
 from __future__ import annotations
 

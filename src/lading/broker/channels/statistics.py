@@ -1,4 +1,4 @@
-"""What a channel counts."""
+"""Counters of a channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of channels lasts: their names in the catalog at once, where they are a moment later.
+"""The durable part of channels: their names in the catalog at once, where they are a moment later.
 
 A channel is a group row (protocol ``channel``, the topic's id, its name) and one position row per partition: offset =
 everything before it is done, ``extra`` = what is not done behind it and what was set aside. A crash repeats what was
@@ -39,7 +39,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredLane:
-    """Where a channel was in one partition, under which epoch of its log, and how the channel was set."""
+    """Position of a channel in one partition, under which epoch of its log, and how the channel was set."""
 
     state: DispatcherState
     epoch: int | None

@@ -71,7 +71,7 @@ class Subscriber:
 
     @property
     def credit(self) -> int:
-        """How many more messages it takes now."""
+        """Return how many more messages it takes now."""
         return 0 if self._blocked else self.ready - self.in_flight
 
     def set_ready(self, ready: int) -> None:
@@ -96,7 +96,7 @@ class Subscriber:
 
 
 class TagSubscribers:
-    """Where the subscribers that asked for one tag wait (tag "": those that asked for none), served in turn."""
+    """The waiting subscribers that asked for one tag (tag "": those that asked for none), served in turn."""
 
     __slots__ = ("_turn", "subscribers", "tag")
 

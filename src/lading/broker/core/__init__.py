@@ -1,1 +1,1 @@
-"""What serves every protocol: topics, appends, reads, states, retention."""
+"""The parts that serve every protocol: topics, appends, reads, states, retention."""

@@ -1,4 +1,4 @@
-"""Who may log in, and who may do what: one set of users and one table of rules for all protocols.
+"""Authentication and authorization: one set of users and one table of rules for all protocols.
 
 How a session uses it (``endpoints/base/authenticator.py`` has the half that waits):
 

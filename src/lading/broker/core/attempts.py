@@ -1,4 +1,7 @@
-"""What the broker does by itself goes on where the disk refuses some of it, which is counted, told and tried again."""
+"""Work that the broker does by itself, which goes on if the disk refuses some of it.
+
+A refusal is counted, logged and tried again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Default for callbacks that nobody has set."""
+"""Default for callbacks that are not set."""
 
 from __future__ import annotations
 

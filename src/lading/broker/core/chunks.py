@@ -47,7 +47,9 @@ class Chunks:
 
 
 def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: Counters) -> Chunks:
-    """Whole chunks below the stable end, from the one that holds ``offset``; about ``max_bytes``, but at least one.
+    """Read whole chunks below the stable end, from the one that holds ``offset``.
+
+    About ``max_bytes``, but at least one.
 
     The first one may begin before ``offset``. Aborted and control ranges are told, the reader leaves them out.
     """

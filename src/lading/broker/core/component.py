@@ -1,4 +1,4 @@
-"""What every part of the broker answers to: a start, topics and partitions that come and go, syncs, time, and the end.
+"""Interface of every part of the broker: a start, topics and partitions that come and go, syncs, time, and the end.
 
 The broker keeps its parts in one ordered list and goes through it, so that a new part is one line. A part overrides
 what it cares for. tests/broker/test_lifecycle.py holds the order.

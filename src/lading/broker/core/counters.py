@@ -1,4 +1,4 @@
-"""What the broker counts, for the metrics endpoint."""
+"""Counters of the broker, for the metrics endpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Counters:
     failed_maintenance: int = 0
     """Things the broker does by itself that the disk refused; each is tried again."""
     states_set: int = 0
-    """Messages whose state was changed by somebody's request."""
+    """Messages whose state was changed by a request."""
     retention_marked_messages: int = 0
     """Messages that retention marked for deletion."""
     retention_deleted_offsets: int = 0

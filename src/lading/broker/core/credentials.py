@@ -31,7 +31,7 @@ TOKEN_BYTES: Final = 32
 
 
 class ScramVerifier(NamedTuple):
-    """What a server needs to take part in SCRAM (RFC 5802 section 3)."""
+    """Stored keys with which a server takes part in SCRAM (RFC 5802 section 3)."""
 
     salt: bytes
     iterations: int
@@ -49,7 +49,7 @@ def make_verifier(mechanism: str, salted_password: bytes, salt: bytes, iteration
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """One password, in every form in which somebody may show to know it."""
+    """One password, in every form that logins are checked against."""
 
     scrypt: str = ""
     """``log2(n)$r$p$salt$hash``, salt and hash in hexadecimal; empty if only SCRAM verifiers are known."""

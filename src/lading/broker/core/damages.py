@@ -1,4 +1,4 @@
-"""What disks do to partitions, told once in the log: damage that reading finds, and appends that are refused.
+"""Disk faults of partitions, logged once: damage that reading finds, and appends that are refused.
 
 Damage is named as long as its offsets are kept; what is refused at present stands in ``PartitionLog.refusal``.
 """

@@ -35,7 +35,7 @@ class DeadLetterBatch:
     block: bytes | None = None
     """The native block; None before ``encode``, and where there is nothing to copy."""
     offsets: list[int] = field(default_factory=list)
-    """Where the messages of the block lie in the source."""
+    """Offsets of the block's messages in the source."""
     skipped: list[str] = field(default_factory=list)
     """Sentences about messages that cannot be copied."""
 

@@ -1,6 +1,6 @@
 """Messages that enter the log later: kept beside their partition until they are due, then appended to it.
 
-So nobody sees them early, and everybody sees them when they are due, in any protocol, at the end of the log. A message
+So no reader sees them early, and all see them when they are due, in any protocol, at the end of the log. A message
 waits in a log of its own in the partition's directory, one chunk for each append, whose time is the time it is due. A
 crash between its append and the note of it brings it twice, never not at all.
 """
@@ -46,7 +46,7 @@ OpenLog = Callable[[Path, bytes, int], PartitionLog]
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """What waits for one partition: ``own`` is the log it waits in, seen as a partition."""
+    """Messages that wait for one partition: ``own`` is the log it waits in, seen as a partition."""
 
     partition: Partition
     own: Partition
@@ -64,7 +64,7 @@ class _Held:
 
 
 class DelayedMessages(Component):
-    """What waits for all partitions of a broker."""
+    """Messages that wait, of all partitions of a broker."""
 
     def __init__(
         self,

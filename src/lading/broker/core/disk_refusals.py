@@ -1,4 +1,4 @@
-"""What the disk refuses of a request, for the client that sent it."""
+"""Errors of the disk during a request, for the client that sent it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of topic directories and catalog where they contradict each other.
+"""Recovery of topics at a start, if directories and catalog contradict each other.
 
 The catalog may be older than the directories (a copy put back, a write-ahead log that was damaged or deleted) or know
 nothing at all. A topic that lies there is taken in as its ``topic.json`` says, and never left out: its name would be

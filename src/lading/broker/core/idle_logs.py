@@ -1,4 +1,4 @@
-"""Logs that rest: beyond a number of open files, those that nobody has written to for longest close theirs."""
+"""Logs that rest: beyond a number of open files, those that were not written to for longest close theirs."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from .topology_changes import TopologyChanges, complete
 
 
 class ImmediateChanges:
-    """What ``TopologyChanges`` does, done when a method returns; Refusal where it cannot be."""
+    """``TopologyChanges`` whose methods return when the change is done; Refusal if it cannot be."""
 
     def __init__(self, namespace: Namespace, changes: TopologyChanges) -> None:
         self._namespace = namespace

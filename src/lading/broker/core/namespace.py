@@ -1,4 +1,4 @@
-"""What there is, what it is called, and where it lies: all streams and topics of a data directory (design.md Names).
+"""All streams and topics of a data directory, with their names and directories (design.md Names).
 
 Names are taken exactly as given: normalising them is the dialect's. A flat name means one topic only, so a create
 that would make two spellings equal is refused.

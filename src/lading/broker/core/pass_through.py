@@ -18,7 +18,7 @@ from .read import find_skipped_ranges, read_chunk_range
 from .topology import Partition
 
 _AHEAD_CHUNKS_MAX: Final = 64
-"""Where chunks are small, looking ahead costs more than it spares."""
+"""If chunks are small, looking ahead costs more than it spares."""
 
 
 class Whole(NamedTuple):
@@ -32,7 +32,10 @@ class Whole(NamedTuple):
 
 @dataclass(slots=True)
 class Ahead:
-    """How far one of the reads for an answer may look ahead: the next one then has less to do, and others wait less."""
+    """Limit of looking ahead for one of the reads of a response.
+
+    The next one then has less to do, and others wait less.
+    """
 
     bytes_left: int
 

@@ -1,4 +1,4 @@
-"""An append on its way to the disk: who appended is told when it lasts, or that it failed as a whole."""
+"""An append on its way to the disk: its callbacks run when it is durable, or has failed as a whole."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class PositionKey(NamedTuple):
-    """Whose position: protocol, and the consumer's name within it."""
+    """Owner of a position: protocol, and the consumer's name within it."""
 
     protocol: str
     consumer: str

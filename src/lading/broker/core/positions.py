@@ -1,4 +1,4 @@
-"""Where consumers are, in their protocol's own terms (design.md Names), written to the catalog together and a little
+"""Positions of consumers, in their protocol's own terms (design.md Names), written to the catalog together and a little
 later.
 
 Iggy stores the last consumed offset, native groups the next one with its epoch. A stored position is in the catalog
@@ -81,7 +81,7 @@ class Positions(Component):
 
     @property
     def due_us(self) -> int:
-        """When the catalog must be told."""
+        """Return when positions must be written to the catalog."""
         return self._due_us
 
     def tick(self, now_us: int) -> None:

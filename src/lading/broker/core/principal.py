@@ -1,4 +1,4 @@
-"""Who a connection acts for, from its login to its end."""
+"""The user that a connection acts for, from its login to its end."""
 
 from __future__ import annotations
 

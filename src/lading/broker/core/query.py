@@ -34,7 +34,7 @@ States = Literal["available", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for; ``projection`` None is the whole Batch, ``headers_only`` leaves the payload null."""
+    """A request for messages; ``projection`` None is the whole Batch, ``headers_only`` leaves the payload null."""
 
     filter: Filter | None = None
     projection: Projection | None = None
@@ -48,7 +48,7 @@ class Query:
 
     @property
     def schema(self) -> pa.Schema:
-        """What the batches have."""
+        """Return the schema of the batches."""
         return SCHEMA if self.projection is None else self.projection.schema
 
     @property

@@ -41,7 +41,7 @@ class RunSlice(NamedTuple):
 
 @dataclass(slots=True)
 class ReadResult:
-    """What a reader gets: go over ``pieces`` in order, then go on from ``end_offset``.
+    """The messages that a reader gets: go over ``pieces`` in order, then go on from ``end_offset``.
 
     ``count`` messages; ``hidden`` lists (first, end, state) of those to be shown with a state; ``aborted`` the ranges
     that a reader who gets them has to leave out (Kafka). ``damaged`` offsets were left out.

@@ -17,7 +17,7 @@ from .topology import Partition
 
 
 class RetentionPolicy(NamedTuple):
-    """What holds for a topic; ``mark_us`` is how long before they are due messages are marked."""
+    """The limits that hold for a topic; ``mark_us`` is how long before they are due messages are marked."""
 
     age_us: int | None
     size_bytes: int | None

@@ -38,7 +38,7 @@ NAME_CHARACTERS_MAX: Final = 255
 
 
 class Right(StrEnum):
-    """What may be done with a resource."""
+    """An operation on a resource."""
 
     ALL = "all"
     """In rules only: each of the others."""
@@ -52,7 +52,7 @@ class Right(StrEnum):
 
 
 class ResourceKind(StrEnum):
-    """What rules are about."""
+    """Kinds of resources that rules name."""
 
     CLUSTER = "cluster"
     """The broker itself: its figures, clients and settings; to create on it is to create any topic or stream."""
@@ -67,7 +67,7 @@ class ResourceKind(StrEnum):
 
 
 class PatternKind(StrEnum):
-    """How the name of a rule is compared."""
+    """Ways to compare the name of a rule."""
 
     LITERAL = "literal"
     PREFIX = "prefix"
@@ -78,14 +78,14 @@ class PatternKind(StrEnum):
 
 
 class TopicResolver(Protocol):
-    """What finds a topic by its flat name."""
+    """Finds a topic by its flat name."""
 
     def resolve(self, name: str) -> Topic:
         """Return the topic; Refusal if there is none."""
 
 
 class Resource(NamedTuple):
-    """What somebody wants to do something with. ``name`` of a topic is its flat name, ``stream`` its stream."""
+    """The resource of a request. ``name`` of a topic is its flat name, ``stream`` its stream."""
 
     kind: ResourceKind
     name: str

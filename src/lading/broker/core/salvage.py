@@ -1,4 +1,4 @@
-"""What is left of a damaged chunk: the messages that pass their dialect's own checks."""
+"""Salvage of a damaged chunk: the messages that pass their dialect's own checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the broker can be set; ``serve`` fills it from the settings file."""
+"""Settings of the broker; ``serve`` fills it from the settings file."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class BrokerSettings:
     """A native group member that sends no heartbeat for this long has left."""
     session_timeout_us_min: int = 6_000_000
     session_timeout_us_max: int = 1_800_000_000
-    """What a member of a coordinated group may ask for."""
+    """Session timeouts that a member of a coordinated group may request."""
     rebalance_delay_us: int = 100_000
     """The first members of a coordinated group wait this long for others to join."""
     group_members_max: int = 1_000
     """Members of one coordinated group."""
     member_metadata_bytes_max: int = 1 << 20
-    """What one member of a coordinated group may say of itself; the real server keeps a whole group in so much."""
+    """Bytes of metadata of one member of a coordinated group; the real server keeps a whole group in so much."""
     groups_metadata_bytes_max: int = 32 << 20
     """The same of all members of all coordinated groups together: it is in memory until they leave."""
     group_assignment_bytes_max: int = 8 << 20
-    """What the leader of a coordinated group may give its members, all of them together."""
+    """Bytes of the assignments of a coordinated group, all of its members together."""
     transaction_timeout_us: int = 3_600_000_000
     """A transaction that is open for longer is aborted, unless it was begun with its own time."""
     producer_timeout_us_max: int = 900_000_000
@@ -66,7 +66,7 @@ CARRIER_ON: Final = "on"
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What can be set for one topic; None means the broker's setting."""
+    """Settings of one topic; None means the broker's setting."""
 
     retention_age_us: int | None = None
     retention_bytes: int | None = None

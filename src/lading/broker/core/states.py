@@ -149,7 +149,7 @@ def list_states(partition: Partition, first: int, end: int) -> list[tuple[int, i
 
 
 class SearchResult(NamedTuple):
-    """What a filter found: offset ranges, messages looked at, and where to go on."""
+    """Result of a search with a filter: offset ranges, messages looked at, and where to go on."""
 
     ranges: list[tuple[int, int]]
     seen: int

@@ -106,7 +106,7 @@ class Partition:
     read_waiters: list[Callable[[], None]] = field(default_factory=list)
     """Called once when more messages can be seen."""
     cached_range: ChunkRange | None = None
-    """What was read last: small polls go on in it without asking the log."""
+    """The chunk that was read last: small polls go on in it without asking the log."""
     positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
     writers: Writers | None = None
     """Sequences of native writers; None until the first block that has one."""

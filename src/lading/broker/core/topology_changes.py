@@ -1,4 +1,4 @@
-"""How streams and topics come, change and go: in steps, so that nobody else waits for the disk.
+"""Creating, changing and deleting streams and topics: in steps, so that nobody else waits for the disk.
 
 A ``Change`` runs on the event loop, where everybody sees what it does, and yields what waits for the disk, which any
 thread may do meanwhile. Who makes a change runs what it yields, in a worker or at once (``complete``), and goes on when
@@ -60,9 +60,9 @@ class TopologyCallbacks(NamedTuple):
     on_topic_resized: Callable[[Topic], None]
     """It has more or fewer partitions."""
     on_partition_deleted: Callable[[Partition], None]
-    """Nobody may read or write it any more; its files are still there."""
+    """It can be neither read nor written any more; its files are still there."""
     on_topic_deleted: Callable[[Topic], None]
-    """Nor the topic; its partitions were told of before."""
+    """Nor the topic; callbacks of its partitions ran before."""
 
 
 class TopicSpec(NamedTuple):

@@ -15,7 +15,7 @@ PASSWORD_CHARACTERS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who may log in."""
+    """A user who may log in."""
 
     id: int
     """From 1, never used again."""

@@ -1,4 +1,4 @@
-"""What is remembered of the writers of each partition, over restarts: a snapshot when a segment closes, then the log.
+"""State of the writers of each partition, kept over restarts: a snapshot when a segment closes, then the log.
 
 Only partitions that the catalog names are looked at. The blocks of a chunk are found by its dialect.
 """

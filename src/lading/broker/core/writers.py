@@ -1,4 +1,4 @@
-"""What writers that number what they send have written: per partition, so that a repeated block is kept once.
+"""Sequence numbers of writers, per partition, so that a repeated block is kept once.
 
 A native writer numbers its blocks from 0, a producer its records. What follows is taken, one of the last ``window``
 blocks is answered with the offset it got. A higher epoch starts again at 0 and shuts the lower one out.

@@ -1,1 +1,1 @@
-"""What only Iggy asks for: polls and its groups."""
+"""Parts that serve Iggy alone: polls and its groups."""

@@ -1,4 +1,4 @@
-"""Who polls as Iggy names it: a consumer, or a group of its topic."""
+"""The consumer of a poll, as Iggy names it: a consumer, or a group of its topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class IggyConsumerKind(Enum):
 
 
 class ConsumerRef(NamedTuple):
-    """Who polls: the kind, and the consumer's or group's id."""
+    """The consumer of a poll: its kind, and the consumer's or group's id."""
 
     kind: IggyConsumerKind
     id: int

@@ -56,7 +56,7 @@ class IggyGroup:
     name: str
     members: list[IggyGroupMember] = field(default_factory=list)
     generation: int = 0
-    """How often partitions were given out since the start: a member that knows another number asks again."""
+    """Number of times that partitions were assigned since the start: a member that knows another number asks again."""
 
     def member(self, ident: int) -> IggyGroupMember:
         """Return the member with this client id."""

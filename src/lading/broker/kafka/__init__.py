@@ -1,1 +1,1 @@
-"""What only Kafka asks for: coordinated groups, idempotent and transactional producers."""
+"""Parts that serve Kafka alone: coordinated groups, idempotent and transactional producers."""

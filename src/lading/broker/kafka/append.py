@@ -34,7 +34,7 @@ ID_BYTES: Final = 8
 
 
 class BatchSequence(NamedTuple):
-    """Who produced a batch, and as which of its records for this partition; each record takes one offset."""
+    """Producer and sequence number of a batch in this partition; each record takes one offset."""
 
     producer_id: int
     epoch: int

@@ -17,14 +17,14 @@ from ...model.errors import Reason, Refusal
 from ..core.pending_result import PendingResult
 
 KAFKA: Final = kafka_row.PROTOCOL.name
-"""What positions and groups of the catalog have as their protocol."""
+"""The protocol of positions and groups in the catalog."""
 
 
 class GroupState(StrEnum):
-    """What a group is doing; the words are those that clients are told."""
+    """State of a group, in the words that clients get."""
 
     EMPTY = "Empty"
-    """Nobody is in it; it may have positions."""
+    """It has no members; it may have positions."""
     PREPARING = "PreparingRebalance"
     """Members are to join again."""
     COMPLETING = "CompletingRebalance"
@@ -79,7 +79,7 @@ class JoinGroupRequest(NamedTuple):
 
 
 class JoinGroupResult(NamedTuple):
-    """A member is in a generation. Only the leader is told the ``members``: (member, instance, metadata)."""
+    """A member is in a generation. Only the leader gets the ``members``: (member, instance, metadata)."""
 
     generation: int
     protocol_type: str
@@ -91,7 +91,7 @@ class JoinGroupResult(NamedTuple):
 
 
 class SyncGroupResult(NamedTuple):
-    """What a member got."""
+    """The assignment of a member."""
 
     protocol_type: str
     protocol: str

@@ -1,4 +1,4 @@
-"""How a coordinated group gets from one generation to the next: all join, the leader divides the work (kafka.md 3).
+"""Rebalances of a coordinated group: all join, the leader divides the work (kafka.md 3).
 
 Those that stay away for too long are left out; the first members of a group wait a moment for others.
 """

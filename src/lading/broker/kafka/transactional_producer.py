@@ -53,7 +53,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who asks: the name, and the id and epoch it was given."""
+    """The caller of a request: the name, and the id and epoch it was given."""
 
     name: str
     producer_id: int
@@ -66,7 +66,7 @@ class TransactionalProducer:
 
     row: ProducerRow
     partitions: set[Partition] = field(default_factory=set)
-    """Where the open transaction may write, or a decided one has a control record to come."""
+    """Partitions that the open transaction may write to, or a decided one has a control record to come."""
     pending_offsets: dict[tuple[Partition, PositionKey], StoredPosition] = field(default_factory=dict)
     before: ProducerIdAndEpoch | None = None
     """The identity that this one took over from."""
@@ -80,7 +80,7 @@ class TransactionalProducer:
 
     @property
     def state(self) -> ProducerState:
-        """What it is doing."""
+        """Return the state of its transaction."""
         return ProducerState(self.row.state)
 
     def transition(self, state: ProducerState, **changes: Any) -> ProducerRow:
@@ -96,7 +96,7 @@ class TransactionalProducer:
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """What it writes under now."""
+        """Return the producer id and epoch that it writes under."""
         return ProducerIdAndEpoch(self.row.id, self.row.epoch)
 
 

@@ -23,7 +23,7 @@ NATIVE: Final = native_row.PROTOCOL.name
 
 
 class Assignment(NamedTuple):
-    """What a member reads, as (stream, topic, partition number), and the generation that says so."""
+    """The partitions of a member, as (stream, topic, partition number), and the generation that says so."""
 
     generation: int
     partitions: list[tuple[str, str, int]]
@@ -56,7 +56,7 @@ class _Group:
 
 
 class NativeGroups(Component):
-    """All native groups of a broker; a generation is in the catalog before anybody hears of it."""
+    """All native groups of a broker; a generation is in the catalog before members get it."""
 
     def __init__(self, catalog: Catalog, positions: Positions, session_timeout_us: int) -> None:
         self._catalog = catalog

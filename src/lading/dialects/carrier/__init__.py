@@ -1,5 +1,5 @@
-"""How message facts travel through a dialect that cannot hold them, so that they can be rebuilt exactly (design.md
-Carrier).
+"""Carriers: message facts that travel through a dialect that cannot hold them, so that they can be rebuilt exactly
+(design.md Carrier).
 
 The bytes are specified in docs/reference/carrier.md, with vectors in tests/vectors/carrier.json.
 """

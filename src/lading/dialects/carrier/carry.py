@@ -35,7 +35,7 @@ from .targets import Losses, loses_kinds_only, losses, numpy_of, render_headers,
 from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
-"""What a target that needs a payload gets for a null or empty one."""
+"""The payload that a target which needs one gets for a null or empty one."""
 
 STUB_KEY: Final = "lading-unholdable"
 """Header of the message that stands for one which cannot be brought across; its value tells why."""

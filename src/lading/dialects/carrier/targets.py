@@ -1,4 +1,4 @@
-"""What a target cannot hold of a Batch: which rows it touches, found without looping, and how headers show."""
+"""Losses of a Batch in a target: the rows that are touched, found without looping, and how headers show."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .targets import Losses, numpy_of
 KERNEL_MODULE: Final = "lading.dialects.carrier.kernels"
 _FACTS_BYTES: Final = layout.HEAD_BYTES + 2 * layout.TIME_BYTES + layout.ID_BYTES + 5 + layout.CRC_BYTES
 MARKED_BYTES: Final = 5 + 1 + 5 + 5
-"""What the fingerprint of a header is made of, besides its name and value."""
+"""Input of the fingerprint of a header, besides its name and value."""
 _ID_TYPE: Any = SCHEMA.field("id").type
 _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 

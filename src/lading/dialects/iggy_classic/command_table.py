@@ -35,7 +35,7 @@ class CommandSpec:
 
 
 class CommandTable:
-    """What the clients of one release may ask, and how both sides write it."""
+    """Commands of the clients of one release, with their codecs."""
 
     def __init__(self, rows: Iterable[CommandSpec], not_offered: Mapping[int, str] = MappingProxyType({})) -> None:
         self.rows: Final = tuple(rows)

@@ -66,7 +66,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Is anybody there?"""
+    """Check that the server is reachable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class PollMessages:
 
 @dataclass(frozen=True, slots=True)
 class SendMessages:
-    """Where messages go, and their bytes unread (a view into the request where it was parsed)."""
+    """Target of messages, and their bytes unread (a view into the request where it was parsed)."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]

@@ -1,4 +1,4 @@
-"""How long something is kept, as releases write it."""
+"""Expiry times, as releases write them."""
 
 from __future__ import annotations
 

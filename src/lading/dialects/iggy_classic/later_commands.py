@@ -32,12 +32,12 @@ class LoginUser:
     password: Annotated[str, SHORT_TEXT]
     version: str | None = None
     context: str = ""
-    """What clients in other languages call themselves."""
+    """Names of clients in other languages."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogoutUser:
-    """The connection is nobody's again."""
+    """Log the connection out."""
 
 
 @dataclass(frozen=True, slots=True)

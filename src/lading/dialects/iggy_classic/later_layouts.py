@@ -1,4 +1,4 @@
-"""How releases after 0.0.40 lay out the same commands and answers (docs/reference/protocols/iggy.md#releases).
+"""Layouts of the same commands and responses in releases after 0.0.40 (docs/reference/protocols/iggy.md#releases).
 
 Each table is made from the one before it: what is written here is what changed.
 """
@@ -243,7 +243,10 @@ TABLE_0_0_40: Final = c.TABLE.replace_rows(
     CommandSpec(38, "user.login", later.LoginUser, record(r.IdentityInfo), LOGIN),
     CommandSpec(44, "personal_access_token.login", later.LoginWithToken, record(r.IdentityInfo)),
 )
-"""What a connection may send before it says more: its own clients never log in, those of all later releases do."""
+"""Commands that a connection may send before its release is known.
+
+Its own clients never log in, those of all later releases do.
+"""
 
 TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
     CommandSpec(20, "me", c.Me, _CLIENT_DETAILS),

@@ -19,7 +19,7 @@ Identifier = int | str
 
 
 class ConsumerKind(IntEnum):
-    """Whose stored position a poll or an offset command means."""
+    """Owner of the stored position that a poll or an offset command means."""
 
     CONSUMER = 1
     GROUP = 2
@@ -83,7 +83,7 @@ def by_key(key: bytes) -> Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Where a poll begins; ``value`` is an offset or a time in microseconds, ignored by first, last and next."""
+    """Start of a poll; ``value`` is an offset or a time in microseconds, ignored by first, last and next."""
 
     kind: PollingKind
     value: int = 0

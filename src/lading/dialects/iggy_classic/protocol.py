@@ -42,11 +42,11 @@ POLLED: Final = Capabilities(
     values_sum_max=limits.REQUEST_HEADER_VALUES_BYTES_MAX,
     payload_bytes_max=limits.REQUEST_PAYLOADS_BYTES_MAX,
 )
-"""What Lading lets Iggy clients poll."""
+"""Messages that Lading lets Iggy clients poll."""
 ZERO_COPY_POLLED: Final = replace(POLLED, origin_time=True)
 """The same for clients of 0.7 to 0.10."""
 SENT: Final = replace(POLLED, time_step_us=None)
-"""What a sender gives to a server that keeps the order of headers, as Lading does."""
+"""Facts that a sender passes to a server that keeps the order of headers, as Lading does."""
 UNORDERED: Final = replace(SENT, order=False)
 """The same for a server that shuffles headers, as the real one of this generation does."""
 

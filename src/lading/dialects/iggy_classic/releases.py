@@ -37,7 +37,7 @@ class MessageForm(Enum):
 
 
 class PollHead(NamedTuple):
-    """Where the bytes of a poll end that name consumer, topic and partition."""
+    """End of the bytes of a poll that name consumer, topic and partition."""
 
     identifiers_at: int
     identifiers_count: int
@@ -54,7 +54,7 @@ FLAGGED: Final = PollHead(1, 3, 5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What the clients of some versions of the crate ``iggy`` send and expect.
+    """Protocol of the clients of some versions of the crate ``iggy``.
 
     A connection without a login is ``UNTOLD``; a login says which release it is (``guess_release``), as far as it
     says a version, and a listener's setting says it for good.
@@ -69,7 +69,7 @@ class Release:
     partition_of_key: Callable[[bytes, int], int] = partition_by_xxhash32
     """Which partition, counted from 1, a key means among so many."""
     first_partition: int = 1
-    """How its clients count partitions."""
+    """Number of the first partition for its clients."""
     poll_head: PollHead = NAMED
     tells_partition: bool = True
     """Polled messages have partition and current offset in front of their number, 16 bytes in sum instead of 4."""
@@ -140,9 +140,9 @@ RELEASES: Final = (
 BY_NAME: Final[Mapping[str, Release]] = {release.name: release for release in RELEASES}
 
 UNTOLD: Final = BY_NAME["0.0.40"]
-"""What a connection is before it says more."""
+"""Release of a connection before it says more."""
 SILENT: Final = replace(BY_NAME["0.4"], tells_errors=False)
-"""What a login without a version is, until a request says otherwise.
+"""Release of a login without a version, until a request says otherwise.
 
 It gets no words with errors: a client of 0.1 would take them for its next answer. One of 0.4 misses them, and raises
 another error than it means to.
@@ -168,10 +168,10 @@ _STUCK_VERSIONS: Final[Mapping[str, str]] = {"java-sdk": "0.8"}
 
 
 class Guess(NamedTuple):
-    """What a login says of its client's release."""
+    """Release of a client, guessed from its login."""
 
     release: Release
-    """What to take it for."""
+    """Release to assume."""
     others: tuple[Release, ...] = ()
     """All that it may be, the likeliest first, where the login leaves that open; requests then tell (``narrow``)."""
 

@@ -1,4 +1,4 @@
-"""What Iggy classic answers with: the entity blocks of iggy.md A3 and the bodies made of them."""
+"""Responses of Iggy classic: the entity blocks of iggy.md A3 and the bodies made of them."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class StoredOffset:
 
 @dataclass(frozen=True, slots=True)
 class PolledMessages:
-    """How many messages, and their bytes one behind the other, for the codec in ``messages``."""
+    """Number of messages, and their bytes one behind the other, for the codec in ``messages``."""
 
     count: Annotated[int, U32]
     messages: Annotated[Bytes, REST]
@@ -205,7 +205,7 @@ class TokenInfo:
 
 @dataclass(frozen=True, slots=True)
 class RawToken:
-    """A new one, which is told once."""
+    """A new token, which is returned once."""
 
     token: Annotated[str, SHORT_TEXT]
 

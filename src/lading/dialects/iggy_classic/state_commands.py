@@ -129,7 +129,7 @@ class ListedStates:
 
 @dataclass(frozen=True, slots=True)
 class StatesProgress:
-    """What one request did, and the range from ``first`` up to ``end`` that it has left."""
+    """Progress of one request, and the range from ``first`` up to ``end`` that it has left."""
 
     seen: Annotated[int, U64]
     matched: Annotated[int, U64]

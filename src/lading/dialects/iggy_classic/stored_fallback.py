@@ -35,7 +35,7 @@ class StoredMessage(NamedTuple):
 
     @property
     def payload_end(self) -> int:
-        """Where the message ends."""
+        """Return where the message ends."""
         return self.end
 
 

@@ -1,4 +1,4 @@
-"""What an Iggy classic server refuses before it looks anything up (iggy.md A6), for the TCP and the HTTP face alike."""
+"""Checks of an Iggy classic server before it looks anything up (iggy.md A6), for TCP and HTTP alike."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a field of a command must be; ``sentence`` is told with the ``value`` otherwise."""
+    """Rule for a field of a command; an error has ``sentence`` and the ``value``."""
 
     holds: Callable[[Any], bool]
     reason: Reason

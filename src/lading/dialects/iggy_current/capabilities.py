@@ -1,4 +1,4 @@
-"""What a message keeps when a client of the current Iggy polls it or sends it."""
+"""Facts that a message keeps when a client of the current Iggy polls or sends it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ POLLED: Final = Capabilities(
     values_sum_max=limits.HEADERS_BYTES_MAX,
     payload_bytes_max=limits.PAYLOAD_BYTES_MAX,
 )
-"""What Lading lets clients poll."""
+"""Messages that Lading lets clients poll."""
 SENT: Final = replace(POLLED, time_step_us=None)
-"""What a sender gives to a server, which stamps its own time."""
+"""Facts that a sender passes to a server, which stamps its own time."""
 
 READER: Final = VisibilityRule("iggy_current", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
 """A poll: no field of a message could tell its state."""

@@ -20,7 +20,7 @@ assert _REQUEST.size == _REPLY.size == _EVICTION.size == HEADER_BYTES
 
 
 class FrameHeader(NamedTuple):
-    """What a client says about its request; ``command`` counts for operation 2 alone."""
+    """Header of a request; ``command`` counts for operation 2 alone."""
 
     size_bytes: int
     """Of header and body."""
@@ -35,7 +35,7 @@ class FrameHeader(NamedTuple):
     request: int
     operation: int
     session: int
-    """What a login gave, 0 before."""
+    """Session number that a login gave, 0 before."""
     user_id: int
     code: int
 
@@ -84,7 +84,7 @@ def request_header(
 
 
 class ReplyFacts(NamedTuple):
-    """What a server says in front of a reply, or instead of one: ``kind`` is REPLY or EVICTION."""
+    """Header of a reply, or of what comes instead of one: ``kind`` is REPLY or EVICTION."""
 
     kind: int
     size_bytes: int

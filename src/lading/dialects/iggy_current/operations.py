@@ -40,7 +40,7 @@ RESULT_FIRST, RESULT_LAST = 128, 149
 
 
 class ConsumerName(NamedTuple):
-    """Who polls: a consumer or a group, by number or name."""
+    """Consumer of a poll: a consumer or a group, by number or name."""
 
     kind: ConsumerKind
     ident: Identifier
@@ -118,7 +118,7 @@ def _read_rest(data: memoryview, at: int) -> tuple[memoryview, int]:
 
 
 REST: Codec[memoryview] = Codec(_read_rest, bytes)
-"""What is left, unread."""
+"""The rest, unread."""
 
 Fields = tuple[tuple[str, Codec[Any]], ...]
 

@@ -22,7 +22,7 @@ UNLIMITED: Final = (1 << 64) - 1
 
 
 class OptionSpec(NamedTuple):
-    """An option of a topic: its kind, what it is where nobody says anything, and a sentence for people."""
+    """An option of a topic: its kind, its default, and a sentence for people."""
 
     kind: Kind
     default: bytes
@@ -57,7 +57,7 @@ TOPIC_OPTIONS: Final[Mapping[str, OptionSpec]] = {
         Kind.STRING, b"replicated", "When an offset is acknowledged; within position_flush_ms here"
     ),
 }
-"""What a topic takes; the last two the client 0.9.0 sends, and its own server refuses them (iggy-current.md N1)."""
+"""Options of a topic; the last two the client 0.9.0 sends, and its own server refuses them (iggy-current.md N1)."""
 
 
 DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTIONS)[:-2]}

@@ -27,7 +27,7 @@ _LOGIN = struct.Struct("<IQI")
 _STATS = struct.Struct("<IffQQQQQQQQIIIIQII")
 _DISK = struct.Struct("<IQQ")
 POLLED: Final = struct.Struct("<IQI")
-"""What stands before polled batches: partition, its last offset, and how many messages."""
+"""Head of polled batches: partition, its last offset, and how many messages."""
 
 OK: Final = U32.pack(0)
 """A result section that says that all went well; a payload follows."""

@@ -1,4 +1,4 @@
-"""Where the headers of a block lie: the readable half of ``header_block.py``, which fallbacks of kernels work with."""
+"""Positions of the headers of a block: the readable form of ``header_block.py``, for fallbacks of kernels."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def scan_messages(
 
 @dataclass(frozen=True, slots=True)
 class ListedMessages:
-    """What the columns of some messages hold: headers and payloads as Arrow has them, and the messages themselves."""
+    """Columns of some messages: headers and payloads as Arrow has them, and the messages themselves."""
 
     messages: Sequence[Any]
     list_ends: NDArray[np.int32]

@@ -34,7 +34,7 @@ from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, STR
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """How the messages of one generation are stored: by what they are read, and how large they are at least."""
+    """Stored form of the messages of one generation: what reads them, and their smallest size."""
 
     code: int
     """The dialect's."""

@@ -32,12 +32,12 @@ class ZeroCopyMessage(NamedTuple):
 
     @property
     def payload_end(self) -> int:
-        """Where the headers begin."""
+        """Return where the headers begin."""
         return self.headers_at
 
     @property
     def headers_end(self) -> int:
-        """Where the message ends."""
+        """Return where the message ends."""
         return self.end
 
 

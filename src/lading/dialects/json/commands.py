@@ -35,7 +35,7 @@ class Part:
 
 
 Parts = Mapping[type[Any], tuple[Part, ...]]
-"""What bodies, or queries, say, by command."""
+"""Members of bodies, or queries, by command."""
 
 _CONSUMER: Final = Part("consumer", ("id", "consumer_id"), ID_TEXT, 0)
 _PARTITIONS: Final = Part("partitions_count", ("partitions_count",), U32)
@@ -50,7 +50,7 @@ READING: Final[tuple[Part, ...]] = (
     Part("count", ("count",), U32, 10),
     Part("auto_commit", ("auto_commit",), YES_OR_NO, False),
 )
-"""What a poll says in every release, beside its consumer and its partition."""
+"""Members of a poll in every release, beside its consumer and its partition."""
 
 BODIES: Final[Parts] = {
     c.CreateStream: (Part("stream_id", ("stream_id",), U32), Part("name", ("name",), TEXT)),
@@ -63,7 +63,7 @@ BODIES: Final[Parts] = {
         Part("offset", ("offset",), U64),
     ),
 }
-"""What the body of a request says, by command; the path says the rest."""
+"""Members of the body of a request, by command; the rest is in the path."""
 
 QUERIES: Final[Parts] = {
     c.DeletePartitions: (_PARTITIONS,),
@@ -74,7 +74,7 @@ QUERIES: Final[Parts] = {
         *READING,
     ),
 }
-"""What the query of a request says, by command."""
+"""Parameters of the query of a request, by command."""
 
 
 def identifier(path_part: str) -> Identifier:
@@ -178,7 +178,7 @@ class Listed:
 
 
 Members = Sequence[tuple[str, Callable[[Any], Any] | Listed]]
-"""What a document says, in order: each member's name, and what makes its value of the block."""
+"""Members of a document, in order: each member's name, and what makes its value of the block."""
 Answers = Mapping[type[Any], Members]
 
 

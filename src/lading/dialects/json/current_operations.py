@@ -63,13 +63,13 @@ BODIES: Final[Mapping[str, tuple[Part, ...]]] = {
     "store_consumer_offset": (_CONSUMER, _PARTITION, Part("offset", ("offset",), U64)),
     "create_consumer_group": (_NAME,),
 }
-"""What bodies say, by operation."""
+"""Members of bodies, by operation."""
 QUERIES: Final[Mapping[str, tuple[Part, ...]]] = {
     "delete_partitions": (_COUNT,),
     "delete_segments": (Part("segments_count", ("segments_count",), U32),),
     "delete_consumer_offset": (_PARTITION,),
 }
-"""What queries say, by operation."""
+"""Parameters of queries, by operation."""
 
 
 def parse_operation(name: str, body: bytes, query: Mapping[str, str], **path: Any) -> dict[str, Any]:

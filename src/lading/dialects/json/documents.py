@@ -1,4 +1,4 @@
-"""Reading parts of a JSON document or a query: each part has a form, and a fault is told with the place."""
+"""Reading parts of a JSON document or a query: each part has a form, and an error names its place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def member(document: dict[str, Any], name: str, where: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one value must look: ``of(value, where)`` for JSON, ``from_text(text, where)`` for a query parameter."""
+    """Form of one value: ``of(value, where)`` for JSON, ``from_text(text, where)`` for a query parameter."""
 
     of: Callable[[Any, str], Any]
     from_text: Callable[[str], Any]

@@ -1,4 +1,4 @@
-"""What HTTP answers when a request fails: Iggy's error document, or plain text for what is no document at all."""
+"""HTTP responses to failed requests: Iggy's error document, or plain text for what is no document at all."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _KIND_WORD: Final = {int(kind): kind.word for kind in Kind}
 
 
 class FramedMessage(NamedTuple):
-    """What a header tells of a message, and its two blocks."""
+    """Header of a message, and its two blocks."""
 
     checksum: int
     id: int

@@ -1,4 +1,4 @@
-"""How each release of Iggy writes and reads JSON over HTTP, as data (docs/reference/protocols/iggy.md#http-releases).
+"""JSON over HTTP in each release of Iggy, as data (docs/reference/protocols/iggy.md#http-releases).
 
 Each release is made from the one before it: what is written here is what changed. Ids and partitions are counted from 1
 inside; a release that counts from 0 says so in what it reads and writes.
@@ -75,13 +75,13 @@ class JsonRelease:
     answers: Answers
     messages: MessagesForm = MessagesForm.LISTED
     first_id: int = 1
-    """How its clients count streams, topics, groups and users."""
+    """Number of the first stream, topic, group or user for its clients."""
     has_users: bool = False
     """Its clients log in, and send a token with each request."""
     has_refresh_tokens: bool = False
     """A login gives a second token, which is for new ones alone."""
     tells_created: bool = False
-    """What was created is answered, with 200."""
+    """A creation is answered with what was created, and status 200."""
     is_current: bool = False
     """It is the current generation: changes have its options, limits and names."""
 
@@ -258,8 +258,10 @@ JSON_RELEASES: Final[Mapping[str, JsonRelease]] = {
 SILENT: Final = replace(
     _0_4, name="0.1 or 0.4", answers={**_0_4.answers, **entity_answers([*SIZE_0_1, *SIZE_0_4], KEPT_0_4)}
 )
-"""What a login without a version is: both read what they know of these documents, but for the figures of the server,
-which are 0.4's."""
+"""Release of a login without a version.
+
+Both read what they know of these documents, but for the figures of the server, which are 0.4's.
+"""
 BY_TOKEN: Final[Mapping[str, JsonRelease]] = {**JSON_RELEASES, SILENT.name: SILENT}
 """The same with the one that no setting names, for what tokens say."""
 

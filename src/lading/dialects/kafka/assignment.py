@@ -1,4 +1,4 @@
-"""Who of a consumer group reads what: what members say and are told, as bytes, and the ways to share partitions.
+"""Assignments of consumer groups: subscriptions and assignments as bytes, and the ways to share partitions.
 
 The broker does not look into these bytes: members agree on a way by its name, and one of them shares out for all
 (kafka.md 3). The three ways here are those that other clients offer, so that a group can be mixed.
@@ -17,7 +17,7 @@ from .schemas import message
 PROTOCOL: Final = "consumer"
 """The type of all groups of consumers."""
 SUBSCRIPTION_VERSION, ASSIGNMENT_VERSION = 1, 0
-"""What is written here; newer versions are read too."""
+"""The version that is written; newer ones are read too."""
 Place = tuple[str, int]
 Shares = dict[str, list[Place]]
 """Partitions by member id."""
@@ -174,7 +174,7 @@ def _wanting(members: Mapping[str, Subscription], topic: str) -> list[str]:
 
 
 def _all_places(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> list[Place]:
-    """Return every partition that anybody wants."""
+    """Return every partition that a member subscribes to."""
     wanted = {topic for said in members.values() for topic in said.topics}
     return [(topic, number) for topic, count in sorted(counts.items()) if topic in wanted for number in range(count)]
 

@@ -162,7 +162,7 @@ def encode_watch(
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """What a broker said of one partition; the batches are ``answer[start:end]``.
+    """Response of a broker for one partition; the batches are ``answer[start:end]``.
 
     ``aborted`` is (producer id, first offset) of transactions whose messages nobody may see.
     """
@@ -264,7 +264,7 @@ def encode_produce(
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """What became of a batch; ``message`` is the broker's own, where it gave one."""
+    """Result of a batch; ``message`` is the broker's own, if it gave one."""
 
     error: int
     base_offset: int

@@ -27,7 +27,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 XERIAL: Final = b"\x82SNAPPY\x00"
-"""How the framing begins that Java's clients put around blocks of Snappy; librdkafka sends a single raw block."""
+"""Head of the framing that Java's clients put around blocks of Snappy; librdkafka sends a single raw block."""
 _XERIAL_HEAD_BYTES: Final = 16
 _FIRST_RATIO: Final = 8
 _LEAST_ROOM_BYTES: Final = 64 << 10

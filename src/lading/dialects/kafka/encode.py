@@ -28,7 +28,10 @@ _STRING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ProducerSequence:
-    """Who sends, for a broker that drops repetitions: producer id, its epoch, and the sequence of the first record."""
+    """Identity of a producer, for a broker that drops repetitions.
+
+    Producer id, its epoch, and the sequence of the first record.
+    """
 
     id: int = -1
     epoch: int = -1

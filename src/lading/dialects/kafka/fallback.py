@@ -16,7 +16,7 @@ from . import layout
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, FRAME_BYTES, TIME_MS_MAX
 
 HEADER_COST_BYTES = 9
-"""What a header counts towards ``max_bytes`` besides its key and value."""
+"""Bytes that a header counts towards ``max_bytes`` besides its key and value."""
 
 
 class _Refused(Exception):

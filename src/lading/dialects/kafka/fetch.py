@@ -26,7 +26,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class FetchPartition(NamedTuple):
-    """What a consumer wants of a partition; ``epoch`` is that of the leader it knows, -1 for none."""
+    """Request for a partition; ``epoch`` is that of the leader it knows, -1 for none."""
 
     partition: int
     offset: int
@@ -50,7 +50,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What a partition's answer is: batches in ``parts``, ``size_bytes`` in all.
+    """Response for a partition: batches in ``parts``, ``size_bytes`` in all.
 
     ``aborted`` is (producer id, first offset) of transactions whose batches the reader leaves out.
     """
@@ -79,7 +79,7 @@ def _row(version: int) -> struct.Struct:
 
 _VERSIONS: Final = range(SERVED[FETCH].low, SERVED[FETCH].high + 1)
 _HEADS: Final = {version: _head(version) for version in _VERSIONS}
-"""How long to wait, bytes at least and at most, isolation, and the session's id and epoch."""
+"""Time to wait, bytes at least and at most, isolation, and the session's id and epoch."""
 _ROWS: Final = {version: _row(version) for version in _VERSIONS}
 """Of a partition, its number, the epoch of its leader, the offset and the bytes at most."""
 

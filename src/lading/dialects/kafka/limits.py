@@ -1,4 +1,4 @@
-"""What is taken of Kafka's formats; each limit is checked before memory is taken."""
+"""Limits of Kafka's formats; each is checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ PLAIN_BYTES_MAX: Final = 256 << 20
 
 PLAIN_BYTES_FREE: Final = 32 << 20
 PLAIN_RATIO_MAX: Final = 100
-"""What a producer sends may become so many times its size, and the first 32 MiB whatever its ratio is. Batches of real
-producers are made from 1 MiB or so; 8 KiB of zstd or gzip can become gigabytes."""
+"""A producer's batch may be decompressed to so many times its size, and the first 32 MiB whatever its ratio is.
+
+Batches of real producers are made from 1 MiB or so; 8 KiB of zstd or gzip can become gigabytes.
+"""
 
 DECOMPRESSING_BYTES_MAX: Final = 1 << 30
 """All threads of a process together decompress into at most this much at a time; further ones wait for them."""
 
 DECOMPRESSING_BYTES_UNCOUNTED: Final = 4 << 20
-"""What is smaller is not counted: nobody waits for it."""
+"""A smaller batch is not counted: it takes no time worth a wait."""
 
 BATCH_BYTES_WANTED: Final = 900_000
 """Batches that we make stay below this unless one message is larger: a broker's default limit is 1,048,588 bytes."""

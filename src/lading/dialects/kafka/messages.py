@@ -52,7 +52,7 @@ CODE: Final = 4
 _TABLE_ROWS: Final = 4096
 _ROWS: Final = arena.Pool(2)
 _PLACES: Final = arena.Pool(4)
-"""What bulk readers decode with: some MiB for each portion."""
+"""Limits of bulk readers: some MiB for each portion."""
 
 
 @dataclass(frozen=True, slots=True)

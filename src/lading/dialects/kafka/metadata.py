@@ -18,7 +18,7 @@ _FIRST_WITH: Final = {
 }  # fmt: skip
 _CLUSTER_OPERATIONS: Final = range(8, 11)
 _NOT_ASKED: Final = INT32.pack(-(1 << 31))
-"""Nobody is told what it may do."""
+"""Authorized operations are not reported."""
 
 
 class TopicMetadata(NamedTuple):

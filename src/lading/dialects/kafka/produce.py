@@ -13,11 +13,12 @@ from .versions import PRODUCE, SERVED
 FLEXIBLE: Final = SERVED[PRODUCE].flexible
 _WITH_TRANSACTIONAL_ID, _WITH_THROTTLE, _WITH_TIME, _WITH_START, _WITH_MESSAGES = 3, 1, 2, 5, 8
 PREFIX_AT: Final = 8
-"""Where a request begins to be the same each time a producer sends to the same place: behind its correlation id."""
+"""Position from which on a request is the same each time a producer sends to the same place: behind its correlation id.
+"""
 
 
 class PartitionProduceData(NamedTuple):
-    """What is for one partition: its batches are ``size_bytes`` from ``start`` on (-1: null)."""
+    """Batches for one partition: its batches are ``size_bytes`` from ``start`` on (-1: null)."""
 
     partition: int
     start: int
@@ -33,7 +34,7 @@ class ProduceRequest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of the batches for one partition. Times in ms, -1 where producers set them."""
+    """Result of the batches for one partition. Times in ms, -1 where producers set them."""
 
     partition: int
     error: int
@@ -70,7 +71,7 @@ def parse_produce_request(frame: memoryview, head: RequestHeader) -> ProduceRequ
 
 
 class ResponseLayout(NamedTuple):
-    """What of an answer does not depend on outcomes: the bytes before each of them, and behind the last."""
+    """Parts of a response that do not depend on outcomes: the bytes before each of them, and behind the last."""
 
     version: int
     around: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""Who produced a record batch, and the control batches that end transactions.
+"""Producers of record batches, and the control batches that end transactions.
 
 kafka.md 2.1 and 2.4. A producer is named by its id, 8 bytes big-endian; a batch takes one sequence number a record.
 """
@@ -22,7 +22,7 @@ from .messages import read_batches_of
 _IDENTITY: Final = struct.Struct(">qhi")
 """Producer id, epoch and base sequence, from ``layout.PRODUCER_AT`` on."""
 _OUTCOME_AT: Final = BATCH_HEADER_BYTES + 7
-"""Where the type of a control record begins: after the record's own fields and the version of its key."""
+"""Position of the type of a control record: after the record's own fields and the version of its key."""
 _MARKER: Final = struct.Struct(">bbbbbHHbHib")
 """Length, attributes, time and offset delta, key length, key (version, type), value length, value (version,
 coordinator epoch), headers count; the varints take one byte each."""

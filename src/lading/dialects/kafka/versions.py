@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Served(NamedTuple):
-    """One API: its name, the versions that are told, the first with tagged fields, and where its codec is.
+    """One API: its name, the versions that are listed, the first with tagged fields, and where its codec is.
 
     ``module`` is the part of ``kafka.protocol`` that has its messages; None: they are read and written by hand.
     """
@@ -80,7 +80,9 @@ SERVED: Final[dict[int, Served]] = {
     LIST_CONFIG_RESOURCES: Served("ListConfigResources", 0, 1, 0, "admin"),
     DESCRIBE_TOPIC_PARTITIONS: Served("DescribeTopicPartitions", 0, 0, 0, "admin"),
 }
-"""By key. Produce is told from 0 on although nothing below PRODUCE_LOW is taken: old librdkafka sends uncompressed, or
-without headers, to a broker that does not tell 0 and 3 (kafka.md 3.3)."""
+"""By key; Produce is listed from 0 on although nothing below PRODUCE_LOW is taken.
+
+Old librdkafka sends uncompressed, or without headers, to a broker that does not tell 0 and 3 (kafka.md 3.3).
+"""
 
 PRODUCE_LOW: Final = 3

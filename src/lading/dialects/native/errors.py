@@ -1,4 +1,4 @@
-"""How the native HTTP API says why it refused: the reason's own word, and a status by this table."""
+"""Refusals of the native HTTP API: the reason's own word, and a status by this table."""
 
 from __future__ import annotations
 

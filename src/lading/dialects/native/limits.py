@@ -1,4 +1,4 @@
-"""What a native block may hold."""
+"""Limits of a native block."""
 
 from __future__ import annotations
 

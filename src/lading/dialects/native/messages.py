@@ -36,7 +36,7 @@ SCHEMA_IN_BLOCKS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """Who wrote a block, and as which of its blocks for this partition.
+    """Writer of a block, and its sequence number in this partition.
 
     ``writer_id`` is 16 bytes, zeros for none; ``sequence`` counts a writer's blocks per partition from 0;
     ``transaction_id`` 0 is none; ``append_time_us`` is 0 as sent and set by the broker that appends.

@@ -20,7 +20,7 @@ from ..codes import NATIVE
 from . import limits
 
 ALL_STATES: Final = VisibilityRule("native", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
-"""Raw chunks, directories, ``states=all``: the reader is told the states and decides."""
+"""Raw chunks, directories, ``states=all``: the reader gets the states and decides."""
 AVAILABLE: Final = VisibilityRule("native_available", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
 
 STORED: Final = Capabilities()

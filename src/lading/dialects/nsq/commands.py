@@ -66,7 +66,7 @@ class Command:
     form: int | None = None
     batch: bool = False
     lacking: str = ""
-    """What its errors say before "insufficient number of parameters"."""
+    """Start of its errors, before "insufficient number of parameters"."""
 
     @property
     def failure_code(self) -> str:
@@ -256,7 +256,7 @@ def read_frame(data: bytes | bytearray | memoryview, start: int, end: int) -> Fr
 
 
 class TraceAnswer(NamedTuple):
-    """What a traced publication is answered: 30 bytes, "OK" among them."""
+    """Response to a traced publication: 30 bytes, "OK" among them."""
 
     internal_id: int
     trace_id: int

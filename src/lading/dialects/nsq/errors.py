@@ -47,11 +47,11 @@ INVALID_ID: Final = "Invalid Message ID"
 EXT_NEEDED: Final = "this topic is extended and should identify as extend support."
 EXT_FORBIDDEN: Final = "this topic is not extended and should not identify as extend support."
 BAD_JSON_TEXT: Final = "fail to parse json header:"
-"""What stands before the parser's own words, which are ours."""
+"""Prefix of the parser's own words, which are ours."""
 
 
 class NsqProtocolError(MalformedMessage):
-    """What a client is told in an error frame; ``fatal`` where the connection is closed behind it."""
+    """An error frame for a client; ``fatal`` if the connection is closed after it."""
 
     def __init__(self, code: str, text: str = "", *, fatal: bool | None = None) -> None:
         # the space is there without a text too

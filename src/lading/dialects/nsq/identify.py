@@ -22,7 +22,7 @@ _INT64: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a client asked for, with defaults in place; times in milliseconds, -1 for never."""
+    """The options of a client, with defaults in place; times in milliseconds, -1 for never."""
 
     client_id: str = ""
     hostname: str = ""
@@ -107,7 +107,7 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     **dict.fromkeys((*_NUMBERS, "deflate_level"), _is_number),
     "ext_filter": _is_object,
 }
-"""What the keys that are known may hold; null is as good as nothing."""
+"""Types of the known keys; null is as good as nothing."""
 
 
 _FORKED: Final = frozenset({"extend_support", "desired_tag", "ext_filter"})

@@ -1,4 +1,4 @@
-"""How headers show in NSQ's JSON (docs/reference/carrier.md): every kind as what a plain reader can use."""
+"""Headers in NSQ's JSON (docs/reference/carrier.md): every kind as what a plain reader can use."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _FORMS: Final[Mapping[int, Callable[[int, bytes], _Form | None]]] = {
     **dict.fromkeys(INTEGERS, _integer),
     **dict.fromkeys(FLOATS, _float),
 }
-"""How a value of a kind shows; None for bytes that are none of that kind, which show as text or base64."""
+"""JSON form of a value of a kind; None for bytes that are none of that kind, which show as text or base64."""
 
 
 def _header_bytes(header: Header) -> int:

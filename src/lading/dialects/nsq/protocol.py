@@ -52,9 +52,9 @@ DELIVERED: Final = Capabilities(
     whole_bytes_max=limits.MESSAGE_BYTES_MAX - 2,
     form="lading.dialects.nsq.json_form:FORM",
 )
-"""What Lading lets NSQ clients read."""
+"""Messages that Lading lets NSQ clients read."""
 SENT: Final = replace(DELIVERED, time_step_us=None, values_sum_max=limits.SENT_EXT_BYTES_MAX)
-"""What a sender gives to a server that stamps its own time."""
+"""Facts that a sender passes to a server that stamps its own time."""
 
 PROTOCOL: Final = Protocol(
     name="nsq",

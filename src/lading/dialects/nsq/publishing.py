@@ -28,9 +28,12 @@ _OK: Final = b"\0\0\0\x06\0\0\0\0OK"
 
 
 class Stored(NamedTuple):
-    """What became of published bytes: ``end`` is where the last message taken ended, ``messages_count`` how many were
-    taken, ``size_bytes`` what they take in the log, ``answers`` the frames to send when they last, ``reason`` why the
-    next is refused (see send_layout; 0 where it is only not whole)."""
+    """Result of published bytes.
+
+    ``end`` is where the last message taken ended, ``messages_count`` how many were taken, ``size_bytes`` what they take
+    in the log, ``answers`` the frames to send when they last, ``reason`` why the next is refused (see send_layout; 0
+    where it is only not whole).
+    """
 
     end: int
     messages_count: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 NAME_BYTES_MAX: Final = 255
-"""What Iggy's protocol can tell."""
+"""Facts that Iggy's protocol can express."""
 
 
 class AdminTopics:

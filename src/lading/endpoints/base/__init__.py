@@ -1,1 +1,1 @@
-"""What every endpoint stands on: services, receive buffers, busy polling."""
+"""The base of every endpoint: services, receive buffers, busy polling."""

@@ -1,4 +1,4 @@
-"""Logins: what waits for slow hashes, or because others tried too many wrong passwords. What it waits for is no loop's.
+"""Logins: waiting for slow hashes, or because of too many wrong passwords. What it waits for is no loop's.
 
 Rights and users are ``broker.core.access``; how a session uses both is told there.
 """

@@ -1,4 +1,4 @@
-"""What the settings file says, as the broker takes it: at the start, and again at SIGHUP as far as that is possible."""
+"""The settings file as the broker takes it: at the start, and again at SIGHUP as far as that is possible."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def to_broker_settings(settings: Settings) -> BrokerSettings:
 
 
 class SettingsReload:
-    """Reads the settings again; what cannot change while the broker runs is told and stays as it is."""
+    """Reads the settings again; what cannot change while the broker runs is logged and stays as it is."""
 
     def __init__(self, services: Services, load: Callable[[], Settings]) -> None:
         """``load`` reads file, environment and options as the start did; it raises LocalError."""

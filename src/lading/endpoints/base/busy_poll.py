@@ -30,7 +30,7 @@ class BusyPoll:
         call_soon: Callable[[Callable[[], None]], object] | None = None,
         give_way: Callable[[], None] = os.sched_yield,
     ) -> None:
-        """``limit_us`` 0 never looks again. ``call_soon`` is the running loop's where it is not told."""
+        """``limit_us`` 0 never looks again. ``call_soon`` defaults to the running loop's."""
         self._limit_ns = 1_000 * limit_us
         self._clock_ns = clock_ns
         self._call_soon = call_soon

@@ -1,4 +1,4 @@
-"""Deadlines of connections: for the first request, for each whole request, for silence, and for answers nobody reads.
+"""Deadlines of connections: for the first request, each whole request, silence, and responses that are not read.
 
 A watch looks at all connections of an endpoint a few times per deadline and compares what it sees with what it saw
 before, so that a request costs nothing more: no timer and no look at a clock. A deadline may therefore pass by up to a
@@ -21,7 +21,7 @@ PERIOD_S_MAX: Final = 5.0
 
 
 class Stage(Enum):
-    """What a connection waits for; the value is what metrics call its deadline."""
+    """Stage of a connection; the value is what metrics call its deadline."""
 
     FIRST = "first_request_timeout"
     """The peer has not sent a whole request yet."""

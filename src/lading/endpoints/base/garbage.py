@@ -1,4 +1,4 @@
-"""Cycles of objects that nobody needs any more, collected in small pieces: while Python looks, nobody is answered.
+"""Collection of garbage in small pieces: while Python looks for cycles, no client is answered.
 
 Python's own full collection looks at everything that lives, which takes a third of a second where there are ten
 thousand partitions. Here each looks only at what is new: what survives one is frozen, out of the sight of the next, and

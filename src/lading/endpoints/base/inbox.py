@@ -58,7 +58,8 @@ class Inbox:
         return True
 
     def hold_elsewhere(self, size_bytes: int) -> bool:
-        """Count so much memory, instead of what was told before, for what lies outside of the buffer on its way here.
+        """Count so much memory, instead of what was counted before, for what lies outside of the buffer on its way
+        here.
 
         Return whether there is so much; if not, what was counted before still is. It is counted as if it were in a
         buffer, which grows in large steps: those are what a peer's share of the memory bounds.
@@ -75,7 +76,7 @@ class Inbox:
 
     @property
     def unread(self) -> memoryview:
-        """What was received and is not understood yet."""
+        """Return what was received and is not parsed yet."""
         return self.view[self.at : self.have]
 
     @property

@@ -1,4 +1,4 @@
-"""How wrong passwords are slowed down: by the pair of name and address, and more loosely by either of them alone."""
+"""Throttling of wrong passwords: by the pair of name and address, and more loosely by either of them alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operating system says about this process and machine, from /proc."""
+"""Facts of the operating system about this process and machine, from /proc."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ GRACE_S: Final = 5.0
 
 
 class ReceiveAccount:
-    """What one connection holds of the budget."""
+    """The part of the budget that one connection holds."""
 
     __slots__ = ("_budget", "_give_way", "held_bytes", "peer", "since_s")
 

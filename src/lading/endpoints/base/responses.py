@@ -19,7 +19,7 @@ Parts = Sequence[Bytes]
 
 
 class Sink(Protocol):
-    """Where responses go: a transport of asyncio, or a list in a test."""
+    """Destination of responses: a transport of asyncio, or a list in a test."""
 
     def write(self, data: Bytes) -> object:
         """Send ``data``."""

@@ -12,7 +12,7 @@ ROUTES_MAX: Final = 4096
 
 
 class Topology(Protocol):
-    """What routes lead to."""
+    """The topics that routes lead to."""
 
     @property
     def version(self) -> int:

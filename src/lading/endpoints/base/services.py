@@ -1,4 +1,4 @@
-"""What endpoints share: the services they are given, how they listen, how they start and stop."""
+"""Services that endpoints share, and their start, listening and stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LISTEN_BACKLOG: Final = 1024
 
 @dataclass(slots=True)
 class Services:
-    """What an endpoint works with; one for the whole process."""
+    """Services of endpoints; one set for the whole process."""
 
     broker: Broker
     settings: Settings
@@ -53,7 +53,7 @@ class Services:
     """Checks logins, and changes users and rules."""
     stopping: bool = False
     shared: dict[type, Any] = field(default_factory=dict)
-    """What the faces of one protocol share, by its type."""
+    """Parts that the endpoints of one protocol share, by type."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

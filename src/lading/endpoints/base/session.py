@@ -31,7 +31,7 @@ PIECE_BYTES: Final = 3 << 20
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What differs between the connections of protocols, as data."""
+    """Limits that differ between the connections of protocols, as data."""
 
     unanswered_max: int
     """Requests under way; more are begun when some are answered."""
@@ -42,7 +42,7 @@ class SessionLimits:
     piece_bytes: int = PIECE_BYTES
     """Longer responses leave in pieces of this size, and others have their turn between them."""
     linger_s: float = 2.0
-    """What a client still sends is read, and thrown away, for so long after its last response."""
+    """Time after the last response in which what a client still sends is read and discarded."""
     lingers_at_stop: bool = True
     """Whether it is also while the broker stops."""
     holds_at_turn: bool = False
@@ -65,12 +65,12 @@ class ReceiveResult(Enum):
 
 
 class Peer(NamedTuple):
-    """Who has connected, and where."""
+    """Client of a connection, and the address it reached."""
 
     host: str
     port: int
     here: Address
-    """Where the client reached this broker."""
+    """Address at which the client reached this broker."""
 
     def __str__(self) -> str:
         return str(Address(self.host, self.port)) if self.host else ""
@@ -80,7 +80,7 @@ class ConnectionHandle(Protocol):
     """A connection as its session sees it."""
 
     inbox: Inbox
-    """What was received and is not understood yet."""
+    """Bytes that were received and are not parsed yet."""
 
     @property
     def is_encrypted(self) -> bool:
@@ -189,7 +189,7 @@ class ProtocolSession(ABC):
 
     @property
     def unread(self) -> memoryview:
-        """What was received and is not understood yet."""
+        """Return what was received and is not parsed yet."""
         return self.inbox.unread
 
     def release_memory(self) -> None:

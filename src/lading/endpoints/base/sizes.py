@@ -1,4 +1,4 @@
-"""How much streams and topics hold, added up in turns: each partition is looked at."""
+"""Sizes of streams and topics, added up in turns: each partition is looked at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MeasuredTopic(NamedTuple):
 
 
 class MeasuredStream(NamedTuple):
-    """What the topics of a stream hold together."""
+    """Sum of the topics of a stream."""
 
     topics: Sequence[MeasuredTopic]
 

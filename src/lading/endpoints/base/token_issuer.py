@@ -27,13 +27,14 @@ URL_TIMEOUT_S: Final = 5.0
 KEYS_BYTES_MAX: Final = 1 << 20
 TOKEN_BYTES_MAX: Final = 16 << 10
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with a public key. One made with a secret (HS256), or none, would be anybody's who has the JWKS."""
+"""Signatures with a public key. With one made with a secret (HS256), or none, all who have the JWKS could make tokens.
+"""
 
 RunInThread = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
 class IssuedLogin(NamedTuple):
-    """Who a token is of, and the date from which on it counts no longer."""
+    """Owner of a token, and the date at which it expires."""
 
     name: str
     ends_us: int

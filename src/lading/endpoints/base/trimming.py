@@ -34,12 +34,15 @@ COLLECT_GROWN_BYTES: Final = 256 << 20
 because a client that comes meanwhile waits for 60 ms, or 0.6 s with ten thousand partitions, and because none was ever
 found: what adversaries make the broker take comes back without (tests/faults/test_memory_returns.py)."""
 COLLECT_MUCH_GROWN_BYTES: Final = 512 << 20
-"""And in any that has grown by this: somebody may wait for it, and more of it would be worse."""
+"""And in any that has grown by this: a client may have to wait for it, but more of it would be worse."""
 IDLE_BYTES: Final = 4 << 10
 """A broker that received less than this since the look before is idle: a few heartbeats."""
 MAPPED_BYTES: Final = 8 << 20
-"""What is at least so large is mapped by itself, and unmapped when it is freed. The C library raises this limit to
-32 MiB by itself, after which the heap of each thread keeps the largest that it ever had."""
+"""Allocations of at least this size are mapped by themselves, and unmapped when it is freed.
+
+The C library raises this limit to 32 MiB by itself, after which the heap of each thread keeps the largest that it ever
+had.
+"""
 HEAP_TOP_BYTES: Final = 16 << 20
 """So much free memory stays at the end of a heap."""
 START_S_MAX: Final = 120.0

@@ -21,7 +21,7 @@ STALLED_EXIT_CODE: Final = 70
 STEPS: Final = 12
 """So many steps without a sign of the loop are the time-out."""
 LAST_WORDS_S: Final = 5
-"""Writing the stacks may take so long: a standard error that nobody reads must not keep the process alive."""
+"""Writing the stacks may take so long: a standard error that is not read must not keep the process alive."""
 
 
 class Watchdog:

@@ -22,7 +22,7 @@ VALID_DAYS: Final = 3_650
 
 
 class CertificateFiles(NamedTuple):
-    """Where certificate and key are, in PEM; they may stand in one file."""
+    """Paths of certificate and key, in PEM; they may be in one file."""
 
     certificate: Path
     key: Path | None

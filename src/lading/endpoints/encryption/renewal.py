@@ -21,16 +21,16 @@ from ..base.services import Services
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
-"""How often is looked whether the files have changed."""
+"""Interval at which the files are checked for changes."""
 
 SOON_S: Final = 14 * 86_400
-"""A certificate that expires within this is told."""
+"""A certificate that expires within this is logged."""
 
 _Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 class _Age(IntEnum):
-    """What was told of when a certificate expires."""
+    """The warning that was logged about a certificate's expiry."""
 
     GOOD = 0
     ENDS_SOON = 1

@@ -1,1 +1,1 @@
-"""What HTTP endpoints share: server, routing, documents."""
+"""Parts that HTTP endpoints share: server, routing, documents."""

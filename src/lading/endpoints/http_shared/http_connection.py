@@ -57,7 +57,7 @@ class RequestTooLarge(httptools.HttpParserCallbackError):
 
 @dataclass(slots=True)
 class HttpContext:
-    """What the connections of one HTTP endpoint share."""
+    """State shared by the connections of one HTTP endpoint."""
 
     name: str
     services: Services
@@ -230,7 +230,7 @@ class HttpConnection(HttpToolsProtocol):
             at = end
 
     def _step_end(self, data: bytes, at: int) -> int:
-        """Return how far to parse: up to the end of a head or of a body, if it can be told."""
+        """Return how far to parse: up to the end of a head or of a body, if it is known."""
         if self._is_in_message and not self._is_in_head:
             return min(len(data), at + self._body_left_bytes) if self._body_left_bytes else len(data)
         found = data.find(_HEAD_END, at)

@@ -1,4 +1,4 @@
-"""Who may send a request to an HTTP endpoint: bearer tokens and Basic logins, and the right that a route needs.
+"""Authorization of requests to an HTTP endpoint: bearer tokens and Basic logins, and the right that a route needs.
 
 While no users are set up only the tokens of the settings are asked for: on every route of admin, elsewhere where
 something is deleted. With users every request but one for health needs a login: an access token (``Bearer``), name and

@@ -29,7 +29,7 @@ PLAIN_RESPONSE: Final = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_PLAIN_ANSWER), _PLAIN_ANSWER)
 )
-"""What a client is told that speaks plain HTTP."""
+"""Response to a client that speaks plain HTTP."""
 
 
 class EncryptedTransport(asyncio.Transport):

@@ -26,11 +26,11 @@ ResourceFinder = Callable[[Request, Parameters], Resource]
 Handler = Callable[[Request, Parameters], Awaitable[Response]]
 
 CLIENT_CLOSED: Final = 499
-"""The status that metrics show for a request whose client went away; nobody is answered."""
+"""The status that metrics show for a request whose client disconnected; no response is sent."""
 
 
 class Access(Enum):
-    """What a route lets its caller do: guards go by it."""
+    """Kind of access that a route gives, for guards."""
 
     HEALTH = "health"
     """Ask whether the broker lives."""
@@ -50,9 +50,9 @@ class HttpRoute:
     handler: Handler
     access: Access = Access.USE
     right: Right | None = Right.ADMINISTRATE
-    """What a user needs; None: a login, and the handler asks for more."""
+    """Right that a user needs; None: a login, and the handler asks for more."""
     resource: ResourceFinder | None = None
-    """What it is needed on; None: the topic or stream of the path, else the cluster."""
+    """Resource that it is needed on; None: the topic or stream of the path, else the cluster."""
 
 
 Guard = Callable[[Request, HttpRoute | None, Parameters], Response | Awaitable[Response | None] | None]

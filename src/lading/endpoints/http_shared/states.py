@@ -30,7 +30,7 @@ WORK_S: Final = 1.0
 """A request by filter answers after about this long, with what is left to do."""
 LOOK_MESSAGES_MAX: Final = 1 << 17
 TRIES_MAX: Final = 16
-"""How often a filter that looks at states is asked again because somebody else sets them."""
+"""Number of times that a filter on states is tried again because other requests change them."""
 
 
 class StatesDocument(RequestModel):
@@ -57,7 +57,7 @@ class TopicStatesDocument(RequestModel):
 
 @dataclass(slots=True)
 class StateChangeProgress:
-    """What one request did: messages looked at, matching, changed, and the range that is left."""
+    """Progress of one request: messages looked at, matching, changed, and the range that is left."""
 
     seen: int = 0
     matched: int = 0
@@ -74,7 +74,7 @@ class StateChangeProgress:
 
 
 class StateRequests:
-    """What both faces do with such requests."""
+    """Requests about states, for both HTTP endpoints."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -38,7 +38,7 @@ class Answer:
     count: int
     parts: Sequence[bytes | bytearray | memoryview]
     stubs: int = 0
-    """How many of them stand for messages that even the carrier cannot bring across."""
+    """Number of those that stand for messages that even the carrier cannot bring across."""
     place: PolledPlace = NOWHERE
 
     @property

@@ -1,4 +1,4 @@
-"""Who is connected over Iggy's binary protocol: what ``me``, ``client.get`` and ``client.list`` tell, on every face."""
+"""Clients connected over Iggy's binary protocol, as ``me``, ``client.get`` and ``client.list`` show them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Client:
     address: str
     transport: int
     here: Address
-    """Where it reached this broker."""
+    """Address at which it reached this broker."""
     release: Release = UNTOLD
     releases: tuple[Release, ...] = ()
     """All that it may be, as far as its login leaves that open; requests tell more."""
     user: str | None = None
     """The name it has logged in with."""
     principal: Principal | None = None
-    """Who it is for the rights of all protocols; None has to log in first."""
+    """Its user; None has to log in first."""
     secret: str | None = field(default=None, repr=False)
     """The password it has logged in with, while no users are set up: who creates the first one becomes a user by it."""
     abort: Callable[[], None] | None = None
-    """What ends the connection when its user is deleted, made inactive, or loses the token."""
+    """Ends the connection when its user is deleted, made inactive, or loses the token."""
     _cancel: Callable[[], None] | None = None
     id: int = field(init=False)
 
@@ -56,7 +56,7 @@ class Client:
 
     @property
     def user_id(self) -> int:
-        """What others are told, counted from 1; 0 if it has not logged in."""
+        """Return the user id that others see, counted from 1; 0 if it has not logged in."""
         if self.user is None:
             return 0
         return self.principal.user_id if self.principal is not None and self.principal.user_id else 1

@@ -54,7 +54,7 @@ def create_websocket(services: Services, name: str) -> Endpoint:
 
 
 def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:
-    """Return what makes the session of a client, whatever carries its bytes; clients are told of ``transport``."""
+    """Return what makes the session of a client, whatever carries its bytes; clients see ``transport``."""
     if IggyHandlers not in services.shared:
         # told once: what holds for the first listener holds for the others
         services.shared[IggyHandlers] = name

@@ -13,7 +13,7 @@ from ...dialects.iggy_current.headers import SIZE_AT
 from ..base.responses import Bytes
 
 NO_LENGTH: Final = 0
-"""What stands where a length would: only then there is something to ask."""
+"""Bytes in the place of a length: only then there is something to ask."""
 _U32 = struct.Struct("<I")
 _ZEROS: Final = bytes(8)
 """So many bytes decide: behind a length comes a command, and none is 0 but ``kill``, which has a length."""

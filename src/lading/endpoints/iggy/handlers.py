@@ -1,4 +1,4 @@
-"""What answers the requests of Iggy's sessions: one set for all of a listener, with a part for each release."""
+"""Handlers of the requests of Iggy's sessions: one set for all of a listener, with a part for each release."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FORMS: Final[Mapping[MessageForm, FormHandlers]] = {
     MessageForm.ZERO_COPY_56: FormHandlers(ZeroCopySender08, ZeroCopyPoller08),
     MessageForm.ZERO_COPY_64: FormHandlers(ZeroCopySender, ZeroCopyPoller),
 }
-"""What serves each form."""
+"""The handler of each form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,7 +46,7 @@ from .service import CHANGES, SURVEYS, IggyService
 from .users import users_of
 
 _NAMES: Final = RELEASES[-1].commands.row_by_request
-"""What metrics call commands."""
+"""Names of commands in metrics."""
 _TOPIC: Final = "/streams/{stream}/topics/{topic}"
 
 
@@ -124,7 +124,7 @@ _PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
     "user": identifier,
     "name": str,
 }
-"""What parts of a path are where nobody logs in."""
+"""Parts of a path that need no login."""
 _NAMING: Final = frozenset({"stream", "topic", "group_id", "user"})
 
 CallerHandler = Callable[[HttpCaller, Request, Parameters], Awaitable[Response]]

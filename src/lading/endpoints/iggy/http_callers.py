@@ -1,4 +1,4 @@
-"""Who asks over HTTP: the token of a request tells its user and the release of the client, which its login has told."""
+"""Callers over HTTP: the token of a request names its user and, from its login, the release of the client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRANSPORT_HTTP: Final = 3
 _NEWEST: Final = "0.11"
 _BEARER: Final = "bearer "
 _PUBLIC: Final = frozenset({"/users/login", "/users/refresh-token", "/personal-access-tokens/login"})
-"""What is asked for without a token, or with one that does not count any more."""
+"""Response to a request without a token, or with one that has expired."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

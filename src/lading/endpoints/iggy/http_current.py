@@ -1,4 +1,4 @@
-"""What HTTP clients of the current generation change: its operations, with the answers that they have over HTTP.
+"""Changes by HTTP clients of the current generation: its operations, with their responses over HTTP.
 
 Reading is the same for all releases, see ``http.py``.
 """
@@ -52,7 +52,7 @@ _CREATED: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "create_topic": _find_topic,
     "create_consumer_group": _find_group,
 }
-"""What gets that which an operation has created, as its answer tells it."""
+"""The request that reads back what an operation has created, for its response."""
 
 
 class HttpOperations:

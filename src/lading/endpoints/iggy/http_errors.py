@@ -28,7 +28,7 @@ _OF_LOGINS: Final = frozenset(
         Reason.TOKEN_EXPIRED,
     }
 )
-"""What the first releases have no words for: all are answered as those since 0.1."""
+"""Errors that the first releases have no words for: all are answered as those since 0.1."""
 
 
 def refuse(error: LadingError) -> Response:

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 INLINE_BYTES_MAX: Final = 16 << 10
 """JSON longer than this is read and written in a worker, not in the event loop."""
 _POLLED_HEAD_PARTS: Final = 1
-"""What stands before the batches of an answer."""
+"""Head of the batches in a response."""
 
 
 class SentMessages(NamedTuple):
-    """Where the messages of a send lie now, as clients of the current generation count."""
+    """Partition and offsets of the messages of a send, as clients of the current generation count."""
 
     stream_id: int
     topic_id: int
@@ -170,7 +170,7 @@ _RENDERERS: Final[Mapping[MessagesForm, Callable[[HttpMessages, Partition, Fit, 
     MessagesForm.TYPED: HttpMessages._render_headed,
     MessagesForm.BATCHED: HttpMessages._render_batches,
 }
-"""What makes the document of a poll."""
+"""Makes the document of a poll."""
 
 Encoder = Callable[[JsonRelease, pa.RecordBatch], bytes]
 
@@ -188,7 +188,7 @@ _ENCODERS: Final[Mapping[MessagesForm, Encoder]] = {
     MessagesForm.TYPED: _encode_zero_copy,
     MessagesForm.BATCHED: lambda release, batch: encode_current(batch),
 }
-"""What makes the messages of a document those that its release sends over a connection."""
+"""Converts the messages of a document to those that its release sends over a connection."""
 
 
 def _parse_and_encode(release: JsonRelease, encode: Encoder, body: bytes) -> tuple[SendDocument, bytes]:

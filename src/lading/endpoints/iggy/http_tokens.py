@@ -25,13 +25,13 @@ ACCESS, REFRESH = "access", "refresh"
 
 
 class TokenClaims(NamedTuple):
-    """What a valid token says."""
+    """Claims of a valid token."""
 
     user_id: int
     """As ``Principal`` has it: 0 while no users are set up."""
     name: str
     release: str
-    """That of the client, which its login told."""
+    """Release of the client, from its login."""
     ident: str
     ends_s: int
     use: str
@@ -87,7 +87,7 @@ class HttpTokens:
         return self._passwords.get(claims.ident)
 
     def forget_passwords(self) -> None:
-        """Users are set up: nobody becomes one any more by what it has logged in with."""
+        """Forget the passwords of past logins, which do not count once users are set up."""
         self._passwords.clear()
 
     def read(self, token: str, now_s: int, *uses: str) -> TokenClaims:

@@ -1,4 +1,4 @@
-"""Logins to Iggy's endpoints: while no users are set up, whoever is on this machine; then users and tokens alone."""
+"""Logins to Iggy's endpoints: while no users are set up, any client on this machine; then users and tokens alone."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ class Poller:
     shows_states: ClassVar[bool] = True
     """Whether the form of a message tells its state; without it only available messages are polled."""
     target: ClassVar[Capabilities] = POLLED
-    """What the messages of the release can hold."""
+    """Capabilities of the release's messages."""
     render = staticmethod(answer_of)
-    """What makes the messages that were read those that clients of the release get."""
+    """Converts the messages that were read to those that clients of the release get."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ STRATEGIES: Final[dict[int, Callable[[int], polling.PollStart]]] = {
     PollingKind.LAST: lambda value: polling.Last(),
     PollingKind.NEXT: lambda value: polling.Next(),
 }
-"""What the broker is told of a strategy, by its code; first, last and next ignore the value."""
+"""Start of a poll for the broker, by the code of a strategy; first, last and next ignore the value."""
 
 _CONSUMERS: Final = {
     ConsumerKind.CONSUMER: IggyConsumerKind.CONSUMER,

@@ -1,4 +1,4 @@
-"""What a refused request over HTTP named: the facts in the text of its error document."""
+"""Facts of a refused request over HTTP: the facts in the text of its error document."""
 
 from __future__ import annotations
 

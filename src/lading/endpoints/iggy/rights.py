@@ -1,4 +1,6 @@
-"""What a user of Iggy needs for each command, as the permissions of its servers have it (``broker.core.rights``)."""
+"""Rights that a user of Iggy needs for each command, as the permissions of its servers have it
+(``broker.core.rights``).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from .send import Require
 
 Fields = Mapping[str, Any]
-"""What a command names, with the ids of the broker."""
+"""Resources that a command names, with the ids of the broker."""
 _ALL: Final = "*"
 """As a name that only rules on all names fit."""
 
@@ -73,7 +75,7 @@ def _stream_name(broker: Broker, stream: Identifier) -> str:
 
 
 class NeededRight(NamedTuple):
-    """What is needed, and on what."""
+    """A right, and the resource that it is needed on."""
 
     right: Right
     find: Callable[[Broker, Fields], Resource]

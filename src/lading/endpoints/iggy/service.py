@@ -1,4 +1,4 @@
-"""What Iggy classic's commands do: one table for the TCP and the HTTP face alike (iggy.md A3 and A8).
+"""Commands of Iggy classic: one table for TCP and HTTP alike (iggy.md A3 and A8).
 
 Sending and polling are apart, in ``send.py`` and ``poll.py``: they are the hot path.
 """
@@ -362,4 +362,4 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], 
     later.GetClusterMetadata: IggyService._cluster,
     later.FlushMessages: IggyService._flush,
 }
-"""Who answers which command."""
+"""The method of each command."""

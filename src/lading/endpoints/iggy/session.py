@@ -344,7 +344,7 @@ class IggySession(ProtocolSession):
 
     @property
     def _release(self) -> Release:
-        """The release of the client, as far as it has told it."""
+        """Return the release of the client, as far as it is known."""
         return self._handling.release if self._client is None else self._client.release
 
     def _count(self, code: int, status: int) -> None:

@@ -1,4 +1,4 @@
-"""What clients of every generation may do to streams and topics that exist: empty them, and not rename them."""
+"""Changes to streams and topics that exist, by clients of every generation: empty them, and not rename them."""
 
 from __future__ import annotations
 
@@ -76,4 +76,4 @@ UPKEEP_HANDLERS: Final[Mapping[type[Any], Callable[[Broker, Any], None]]] = {
     later.DeleteSegments: _delete_segments,
     later.DeleteOffset: _delete_offset,
 }
-"""What carries out the commands of the classic releases that do not wait for the disk."""
+"""Handlers of those commands of the classic releases that do not wait for the disk."""

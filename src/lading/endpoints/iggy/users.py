@@ -31,7 +31,7 @@ ACTIVE, INACTIVE = 1, 2
 NAME_BYTES_MIN, NAME_BYTES_MAX = 3, 50
 PASSWORD_BYTES_MIN, PASSWORD_BYTES_MAX = 3, 100
 TOKEN_NAME_BYTES_MIN, TOKEN_NAME_BYTES_MAX = 3, 30
-"""What Iggy's servers take (iggy-current.md B6)."""
+"""Limits of Iggy's servers (iggy-current.md B6)."""
 _USERS: Final = Resource(ResourceKind.USER, "*")
 
 

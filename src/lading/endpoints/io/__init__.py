@@ -1,1 +1,1 @@
-"""What endpoints that speak binary TCP share: who is let in, and for how long."""
+"""Connections of endpoints that speak binary protocols: transports, admission and deadlines."""

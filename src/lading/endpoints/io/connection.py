@@ -1,4 +1,4 @@
-"""What connections of all transports have in common, and what their servers have: everything but how bytes travel.
+"""Connections and servers of all transports: everything but how bytes travel.
 
 A connection fills the inbox of its session, calls it when something has come or what held it up is over, and sees to
 the buffer and to the end. It has no branch for a protocol: what differs is ``SessionLimits`` and the session's methods.

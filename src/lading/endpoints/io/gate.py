@@ -106,7 +106,7 @@ class Gate:
 
 
 class Guarded(GuardedConnection):
-    """What connections have in common before their gate."""
+    """A connection, as the gate sees it."""
 
     gate: Gate
 

@@ -44,7 +44,7 @@ class BoundedQuicConnection(QuicConnection):
 
     @property
     def unordered_bytes(self) -> int:
-        """What lies here because bytes before it are missing, these gaps included."""
+        """Return the bytes held because bytes before them are missing, these gaps included."""
         used: int = self._local_max_data.used
         return used - self._read_bytes
 

@@ -38,7 +38,7 @@ TIMER_S_MIN: Final = 0.001
 
 
 class QuicConnections(SessionServer):
-    """What connections ask of their server: a socket, and to be found by the ids in datagrams."""
+    """The part of the server that connections call: a socket, and to be found by the ids in datagrams."""
 
     datagrams: DatagramSocket
     here: Address
@@ -63,7 +63,7 @@ class QuicConnections(SessionServer):
 
 
 class ArrivingRequest:
-    """What has come of a stream that is not at its end."""
+    """The bytes received on a stream that has not ended."""
 
     __slots__ = ("parts", "size_bytes")
 

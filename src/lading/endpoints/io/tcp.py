@@ -182,7 +182,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
                 transport.resume_reading()
 
     def _end(self) -> None:
-        """Close when everything is answered; linger where bytes may come that nobody reads."""
+        """Close when everything is answered; linger if bytes may come that are not read."""
         session, transport = self.session, self._transport
         if session.is_busy or self._is_parting or transport is None or transport.is_closing():
             return

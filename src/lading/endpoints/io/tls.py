@@ -142,7 +142,7 @@ class TlsSession(LayeredSession):
         return True
 
     def _accept_certificate(self) -> bool:
-        """Log the client in as its certificate says, if it has shown one; False if that is nobody who may."""
+        """Log the client in by its certificate, if it has shown one; False if that names no user who may."""
         shown = self._tls.getpeercert()
         if not shown or not self._access.is_enabled:
             return True

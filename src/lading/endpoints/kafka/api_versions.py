@@ -9,7 +9,10 @@ from .handling import Fields, Handler, Request, Session
 
 
 def handlers(told: Sequence[int]) -> Mapping[int, Handler]:
-    """ApiVersions, for the APIs ``told``. Without finalized features clients keep to transactions of version 1."""
+    """Return the handler of ApiVersions, for the APIs ``told``.
+
+    Without finalized features clients keep to transactions of version 1.
+    """
     rows = [{"api_key": key, "min_version": SERVED[key].low, "max_version": SERVED[key].high} for key in told]
     answer: Fields = {"error_code": 0, "api_keys": rows, "throttle_time_ms": 0}
 

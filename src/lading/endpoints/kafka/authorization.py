@@ -1,4 +1,4 @@
-"""What rare APIs need which right for, as a table; Produce and Fetch ask when a route is made.
+"""Rights that rare APIs need, as a table; Produce and Fetch ask when a route is made.
 
 A user who may not do something is told so by the codes of each API, for each topic or group by itself, and the same
 whether it exists or not. Who may do everything costs one look.
@@ -258,7 +258,7 @@ def _of_coordinators(request: Request) -> Sequence[Need]:
 
 
 def _of_positions(request: Request) -> Sequence[Need]:
-    """Return what the group is needed for; of which topics something is told, the handler asks."""
+    """Return the right on the group; the handler checks the topics in the response."""
     if request.version < 8:
         return [RequestNeed(Right.DESCRIBE, _GROUP, _group_id, _no_positions)]
     return [

@@ -1,4 +1,4 @@
-"""What Kafka calls configs of a topic, as a table over our own settings; to be told and changed."""
+"""Configs of a topic, as Kafka calls them: a table over our own settings, for describing and changing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 """Kinds of resources; groups, and the metrics of clients, have no configs here."""
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
-"""Where a value comes from: the topic, the broker's settings, nobody."""
+"""Origin of a value: the topic, the broker's settings, or the default."""
 _STRING, _INT, _LONG, _LIST, _BOOLEAN = 2, 3, 5, 7, 1
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 UNLIMITED: Final = 1 << 62
-"""How a topic says that it keeps all where the broker keeps less."""
+"""Value for a topic that keeps everything although the broker keeps less."""
 
 
 class Config(NamedTuple):
@@ -113,8 +113,11 @@ NOT_KEPT: Final[Mapping[str, Callable[[str], Any]]] = {
     "min.cleanable.dirty.ratio": float,
     "preallocate": lambda text: _FLAGS[text],
 }
-"""How a broker lays out and compacts its files: no reader or writer can tell the difference, and Kafka Streams cannot
-make a topic without some of them. Taken where they are values at all, not kept, and not told back."""
+"""Configs of how a broker lays out and compacts its files.
+
+No reader or writer can tell the difference, and Kafka Streams cannot make a topic without some of them. Values of the
+right type are accepted, but neither kept nor returned.
+"""
 
 
 def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
@@ -247,7 +250,7 @@ class _Handlers:
 
 
 _ALL: Final = (BROKER, "")
-"""What holds for all brokers until one says otherwise: nothing here, settings are in the file."""
+"""Defaults for all brokers: nothing here, settings are in the file."""
 _NO_SUCH: Final = "configs of {!r} cannot be described or changed here; only those of topics can"
 
 

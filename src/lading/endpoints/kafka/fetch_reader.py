@@ -1,4 +1,4 @@
-"""What a Kafka consumer gets of a partition: batches as they lie, or made for it in a worker.
+"""Reads partitions for a Kafka consumer: batches as they lie, or made for it in a worker.
 
 Messages of other dialects go through Batch and carrier; marked ones get a header where a topic shows them. One that
 even the carrier cannot bring across is replaced by a stub that keeps its offset and says why.

@@ -35,7 +35,7 @@ CLASSIC: Final = "classic"
 TOPICS_AT_ONCE: Final = 100
 """In so many topics positions of a group are deleted before others have their turn."""
 KEY_TYPES: Final = (0, 1)
-"""What a coordinator is asked for: a group, a transactional id."""
+"""Kinds of keys of a coordinator: a group, a transactional id."""
 _NAMED_FIRST_FROM: Final = 4
 """From this JoinGroup on a member without a name gets one and joins again (kafka.md 3.3)."""
 _SKIPS_FROM: Final = 9

@@ -1,4 +1,4 @@
-"""What handlers of rare requests are given and give back."""
+"""Arguments and results of handlers of rare requests."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Request(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SaslState:
-    """How far the login of a connection is."""
+    """State of the login of a connection."""
 
     mechanism: str
     scram: ScramExchange | None = None
     """Once the client's first message is answered."""
     refusal: str = ""
-    """Why a token was refused, once the client has been told: its next message ends the login (RFC 7628 3.2.3)."""
+    """Reason why a token was refused, once the client has it: its next message ends the login (RFC 7628 3.2.3)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,9 +53,9 @@ class Session:
     host: str
     """The client's address without its port."""
     here: Address
-    """Where the client reached us."""
+    """Address at which the client reached this broker."""
     log_in: Callable[[Principal], None] = lambda principal: None
-    """Have the connection act for somebody."""
+    """Have the connection act for a user."""
     end: Callable[[], None] = lambda: None
     """Close the connection when all that was asked before is answered."""
     principal: Principal | None = None
@@ -78,12 +78,15 @@ class Framed(NamedTuple):
     error: int
     frame: Callable[[int], bytes]
     rows_count: int = 0
-    """How many rows that encodes, about."""
+    """Number of rows that it encodes, about."""
 
 
 Answer = Fields | Framed | Awaitable[Fields | Framed]
-"""What an API is answered. The requests behind one that is a coroutine, work in turns or a change, wait until it ends;
-they go on behind what waits for others, or for the disk: a future."""
+"""Result of a handler.
+
+The requests behind one that is a coroutine, work in turns or a change, wait until it ends; they go on behind what waits
+for others, or for the disk: a future.
+"""
 
 Handler = Callable[[Session, Request], Answer]
 """Runs on the event loop and stays below 2 ms; what takes longer, or waits, is awaited. Errors are codes in the
@@ -92,7 +95,7 @@ fields; what it raises closes the connection, and is logged unless it is a Malfo
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """What all handlers of one endpoint share."""
+    """State shared by all handlers of one endpoint."""
 
     services: Services
     settings: KafkaListener
@@ -111,7 +114,7 @@ class Context:
         return broker.topology.resolve(name)
 
     def may_describe(self, principal: Principal | None, name: str) -> bool:
-        """Return whether somebody may know of the topic of this flat name, whether or not it exists."""
+        """Return whether the client may know of the topic of this flat name, whether or not it exists."""
         broker = self.services.broker
         return broker.access.allows(principal, Right.DESCRIBE, flat_topic_resource(broker.topology, name))
 

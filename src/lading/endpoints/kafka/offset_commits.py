@@ -28,7 +28,7 @@ from .handling import Answer, Context, Fields, Handler, Request, Session, rows_b
 from .pending_responses import complete_with, coordinator_code
 
 METADATA_BYTES_MAX: Final = 4096
-"""What a consumer may store beside a position, as ``offset.metadata.max.bytes`` of the real server."""
+"""Bytes of metadata that a consumer may store with a position, as ``offset.metadata.max.bytes`` of the real server."""
 _MANY_GROUPS_FROM: Final = 8
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": NONE}
 

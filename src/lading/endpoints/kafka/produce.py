@@ -321,7 +321,7 @@ class PendingProduce:
 
 
 def _outcome(batch: PartitionBatch) -> Outcome:
-    """Return what a client is told of one batch."""
+    """Return the response for one batch."""
     append, error = batch.append, batch.refused
     if append is not None:
         error = append.error

@@ -1,4 +1,4 @@
-"""Who produces, and which transactions are open: ListTransactions, DescribeTransactions, DescribeProducers."""
+"""Active producers and open transactions: ListTransactions, DescribeTransactions, DescribeProducers."""
 
 from __future__ import annotations
 

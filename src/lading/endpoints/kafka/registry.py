@@ -40,7 +40,7 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
     acls.handlers,
     scram_users.handlers,
 )
-"""Each gives its handlers by API key. An API that nobody handles is not told to clients."""
+"""Each gives its handlers by API key. An API without a handler is not listed to clients."""
 
 
 def handlers(context: Context) -> dict[int, Handler]:

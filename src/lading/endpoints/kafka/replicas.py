@@ -1,4 +1,4 @@
-"""Where replicas lie and who leads them, as tools for many brokers ask: one directory, one leader, nothing moves."""
+"""Replicas and leaders, for tools made for many brokers: one directory, one leader, nothing moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What produce and fetch see of the connection whose request they answer."""
+"""The part of a connection that produce and fetch use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class ProduceRoute(NamedTuple):
-    """What the head of a request for one partition means; its bytes are those from the client id to the partition."""
+    """Route of a request for one partition, from its head; its bytes are those from the client id to the partition."""
 
     acks: int
     topic: Topic

@@ -1,4 +1,4 @@
-"""Quotas: there are none, and tools that ask are told so as Kafka without them tells."""
+"""Quotas: there are none, and requests are answered as by a Kafka without them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class KafkaServer(TcpServer):
     def _load_codecs(self) -> None:
         """Have the library make its code for rare messages, in a worker.
 
-        It would at their first use, while somebody waits. It takes longer than all other imports of a start, so that
+        It would at their first use, while a client waits. It takes longer than all other imports of a start, so that
         brokers without Kafka clients do without.
         """
         if not self.services.stopping:

@@ -48,14 +48,14 @@ BODY_BYTES_INLINE: Final = 4 << 10
 """A longer body of a rare request is decoded by a worker: it has hundreds of names, at ten microseconds each."""
 
 BEFORE_LOGIN: Final = frozenset({versions.API_VERSIONS, versions.SASL_HANDSHAKE, versions.SASL_AUTHENTICATE})
-"""What is answered to a client that has to log in."""
+"""Response to a client that has to log in."""
 
 _SIZE: Final = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaHandlers:
-    """What answers the requests of all sessions of one endpoint."""
+    """Handlers of the requests of all sessions of one endpoint."""
 
     context: Context
     producer: ProduceHandler
@@ -63,7 +63,7 @@ class KafkaHandlers:
     rare: Mapping[int, Handler]
     """By API key: everything but Produce and Fetch."""
     advertised_keys: list[int]
-    """Keys of the APIs that clients are told of."""
+    """Keys of the APIs that ApiVersions lists."""
     session_ids: Iterator[int] = field(default_factory=partial(count, 1))
 
 

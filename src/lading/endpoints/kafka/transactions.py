@@ -21,7 +21,7 @@ from .pending_responses import complete_with, coordinator_code
 
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
 _FENCED_FROM_ELSE: Final = 2
-"""From these versions a producer that was shut out is told so; before it is told that its epoch is over."""
+"""From these versions on a fenced producer gets PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:

@@ -1,4 +1,4 @@
-"""What sets youzan's fork of NSQ apart from upstream: its version, its answers, and topics fixed to one form."""
+"""Differences of youzan's fork of NSQ from upstream: its version, its answers, and topics fixed to one form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
 VERSION: Final = "0.3.7-HA.1.13.0"
-"""What clients are told: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
+"""Version in responses: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
 
 YOUZAN: Final = "youzan"
 """Value of ``nsq.compat`` with which errors are the fork's."""

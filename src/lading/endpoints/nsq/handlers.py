@@ -1,4 +1,4 @@
-"""What a client of nsqd is answered: one function for each command that publishes nothing (nsq.md 1.4)."""
+"""Handlers of nsqd's commands: one function for each that publishes nothing (nsq.md 1.4)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NsqdHandlers:
-    """What all clients of nsqd share."""
+    """State shared by all clients of nsqd."""
 
     services: Services
     node: Node

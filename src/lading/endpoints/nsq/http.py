@@ -42,7 +42,7 @@ _PLACE_BYTES_MAX: Final = 64
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _U64_MAX: Final = (1 << 64) - 1
 _TOLD: Final = ("max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level")
-"""What upstream's ``/info`` tells besides."""
+"""Further members of upstream's ``/info``."""
 
 
 class NsqdHttp:

@@ -1,4 +1,4 @@
-"""What NSQ's HTTP faces answer, in the two styles there are (nsq.md 5.1).
+"""Responses of NSQ's HTTP endpoints, in the two styles there are (nsq.md 5.1).
 
 The style of today (V1): JSON, plain text or nothing, and errors with their own status. The old one wraps JSON in
 ``status_code``, ``status_txt`` and ``data``, and makes every error a 500; the fork keeps it as the default.
@@ -23,7 +23,7 @@ from ..http_shared.routing import Access, Handler, HttpRoute, Parameters
 from .node import Node
 
 USED: Final = frozenset({"create", "creat"})
-"""What clients do to topics and channels without taking anything from others."""
+"""Changes to topics and channels that take nothing from other clients."""
 
 V1: Final = "application/vnd.nsq; version=1.0"
 _V1_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
@@ -51,7 +51,7 @@ STATUS: Final = {
 """The status of a code in V1 style; any other is 400."""
 
 OF_FAULT: Final = {"E_BAD_MESSAGE": "MSG_TOO_BIG", "E_BAD_TOPIC": "INVALID_TOPIC", "E_BAD_CHANNEL": "INVALID_CHANNEL"}
-"""What HTTP calls the codes of the TCP protocol that it has other words for."""
+"""HTTP's words for codes of the TCP protocol, if they differ."""
 
 OF_REASON: Final = {
     Reason.TOPIC_NAME_NOT_FOUND: "E_TOPIC_NOT_EXIST",
@@ -98,7 +98,7 @@ _RIGHTS: Final[Mapping[str, Right | None]] = {
     "/nodes": Right.DESCRIBE,
     "/listlookup": Right.DESCRIBE,
 }
-"""What a user needs for a path; for any other ADMINISTRATE."""
+"""Right that a user needs for a path; ADMINISTRATE for any other."""
 
 
 def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRoute:

@@ -1,4 +1,4 @@
-"""What a client of nsqd has shown, and what it may do by that: TLS first, then AUTH, then its rights on topics.
+"""Login and rights of a client of nsqd: TLS first, then AUTH, then its rights on topics.
 
 Lines that were met before are routes, found without another look at rights. So a client is given those of others only
 when nothing is left to show, and a user with less than all rights has routes of its own (nsq.md 1.4).
@@ -27,7 +27,7 @@ _NO_ROUTES: Final[Mapping[bytes, PublishRoute]] = {}
 
 
 class LoginRules(NamedTuple):
-    """What all clients of a listener have to show before anything else."""
+    """Requirements of a listener for all its clients, before anything else."""
 
     offers_tls: bool = False
     """Whether plain clients may change to TLS."""

@@ -1,4 +1,4 @@
-"""Where topics are: our own node, always as it is now, and other nodes that have registered (nsq.md 5.3)."""
+"""Nodes of topics: our own node, always as it is now, and other nodes that have registered (nsq.md 5.3)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NsqdProducer:
 
     @property
     def http_address(self) -> str:
-        """What tombstones name it by."""
+        """Return the address that tombstones name."""
         return f"{self.broadcast_address}:{self.http_port}"
 
     def document(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What publishing commands store, and what is refused of it: a run of PUB commands, or the items of an MPUB."""
+"""Storing and refusing what publishing commands send: a run of PUB commands, or the items of an MPUB."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class MessageStore(Protocol):
     """The messages of one append; what became of them is known when ``store`` was called."""
 
     room_bytes: int
-    """What they take in the log, at most."""
+    """Bytes that they take in the log, at most."""
     answers: bytes
     """Frames for when they last."""
     commands_count: int
     end: int
-    """Where the next command begins."""
+    """Position of the next command."""
 
     def store(self, partition: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
         """Write them; Fault where nothing may be stored."""

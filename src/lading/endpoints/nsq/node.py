@@ -222,7 +222,7 @@ class Node:
         return topic
 
     async def upgrade(self, topic: Topic) -> None:
-        """Demand the extended form from now on; readers of the plain one are told so and disconnected."""
+        """Demand the extended form from now on; readers of the plain one get an error and are disconnected."""
         extended = replace(topic.settings, header_form=EXTENDED)
         await self.services.changes.make_in_turn(topic, self.broker.changes.alter_topic(topic, extended))
         for connection in list(self.connections):

@@ -1,4 +1,4 @@
-"""What ``/config/OPTION`` of upstream's nsqd tells: limits and addresses, by the names of nsqd's flags.
+"""Values of ``/config/OPTION`` of upstream's nsqd: limits and addresses, by the names of nsqd's flags.
 
 Times are nanoseconds. They are read only here: what can be set is set when the broker starts.
 """

@@ -32,7 +32,7 @@ RUN_BYTES_MAX: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class PublishRoute:
-    """What a publishing line means, for as long as topics stay the same; ``partition`` where it can only be that one.
+    """Route of a publishing line, for as long as topics stay the same; ``partition`` if it can only be that one.
 
     ``failure`` is what a publication that the log does not take is called, ``size_max`` what a body may have.
     """

@@ -54,8 +54,10 @@ STEPS_MAX: Final = 1024
 """Commands of one connection that are taken, or refused, before others have their turn."""
 _FINS_BYTES_MAX: Final = 21 * STEPS_MAX
 GATHER_S: Final = 0.001
-"""Who has so much in hand and sent so little (64 FINs) is read again after this long: clients send each FIN by itself,
-and to be woken for one costs as much as to take hundreds."""
+"""A client with so much in flight that sent so little (64 FINs) is read again after this long.
+
+Clients send each FIN by itself, and to be woken for one costs as much as to take hundreds.
+"""
 
 
 class NsqdSession(ProtocolSession):

@@ -1,4 +1,4 @@
-"""What ``/stats`` of nsqd tells: topics, channels and clients in NSQ's words."""
+"""Document of ``/stats`` of nsqd: topics, channels and clients in NSQ's words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
 ROWS_AT_ONCE: Final = 50
-"""Topics, channels and clients that are told of in one turn: each has twenty members."""
+"""Topics, channels and clients that are listed in one turn: each has twenty members."""
 
 
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:

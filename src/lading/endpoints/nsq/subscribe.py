@@ -1,4 +1,4 @@
-"""What a SUB asks for: topic, channel, partition and where to begin (nsq.md 1.4, 1.8)."""
+"""Parameters of a SUB: topic, channel, partition and where to begin (nsq.md 1.4, 1.8)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WITHOUT_NODES: Final = "Not supported while coordinator disabled"
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """Where a client wants to read; ``partition`` None is all of them."""
+    """Topic and start of a subscription; ``partition`` None is all of them."""
 
     topic: Topic
     channel: str
@@ -54,7 +54,7 @@ _OFFSETS: Final[Mapping[str, Callable[[Partition, int], int]]] = {
     "virtual_queue": lambda partition, value: max(value, 0),
     "timestamp": lambda partition, value: offset_at(partition, value * 1_000_000),
 }
-"""Where each form of a start lies in a partition."""
+"""Offset of each form of a start in a partition."""
 
 
 def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:

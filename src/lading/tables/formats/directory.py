@@ -28,9 +28,9 @@ class DirectoryTable:
     """
 
     form: ClassVar[str]
-    """What stands before the colon of a target."""
+    """Prefix of a target, before the colon."""
     suffix: ClassVar[str]
-    """How the names of its files end; the form, unless told otherwise."""
+    """Suffix of its files; by default the form."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -1,4 +1,4 @@
-"""What the engine asks of a form of tables, such as a directory of Parquet files."""
+"""Interface of a form of tables, such as a directory of Parquet files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rename = Callable[[Path, Path], Any]
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """What the files of a table hold: the columns, those whose values repeat, and how they are compressed."""
+    """Layout of the files of a table: the columns, those whose values repeat, and how they are compressed."""
 
     schema: pa.Schema
     """The columns as they are handed to ``write``: of the table's types, or dictionaries of them."""
@@ -52,11 +52,11 @@ class Table(Protocol):
 
     @property
     def form(self) -> str:
-        """What stands before the colon of a target, such as ``parquet``."""
+        """Return the prefix of a target, before the colon, such as ``parquet``."""
 
     @property
     def suffix(self) -> str:
-        """How the names of its files end, without the dot."""
+        """Return the suffix of its files, without the dot."""
 
     def open_file(self, sink: RawIOBase, layout: FileLayout) -> TableFile:
         """Begin a file that a task stages."""

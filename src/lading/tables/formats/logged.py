@@ -20,7 +20,7 @@ from .interface import Rename
 from .parquet import ParquetTable
 
 PIPELINE, MANIFEST, FILES = "lading.pipeline", "lading.manifest", "lading.files"
-"""What the log notes with a commit: whose it is, its number, the hash of the names and hashes of its files."""
+"""Facts that the log keeps with a commit: its pipeline, its number, the hash of the names and hashes of its files."""
 T = TypeVar("T")
 """A table as the library of its form has loaded it."""
 
@@ -50,7 +50,7 @@ class LoggedTable(ParquetTable, Generic[T]):
     """The directory of the log, in the table's."""
 
     def check_claim(self, owner: str | None) -> bool:
-        """Raise LocalError as directories do, for a table of somebody else in this form, and without the library."""
+        """Raise LocalError as directories do, for a table of another owner in this form, and without the library."""
         self._require_library()
         if read_document(self._own / OWNER) is None and (self.directory / self.log).exists():
             raise LocalError(

@@ -75,7 +75,7 @@ def _skip_block(data: memoryview, at: int) -> tuple[None, int]:
 
 
 _BLOCK: Final[Codec[Any]] = Codec(_skip_block, lambda _value: U32.write(0))
-"""Options, which nobody asks for here."""
+"""Options, which are not used here."""
 _STREAM: Final = record(
     r.StreamInfo, id=U32, created_us=U64, topics_count=U32, size_bytes=U64, messages_count=U64, name=SHORT_TEXT,
     _options=_BLOCK,

@@ -179,7 +179,7 @@ class SegmentFile:
         return int(self.chunks[-1, LAST_OFFSET]) + 1 if len(self.chunks) else self.first_offset
 
     def read(self, number: int) -> list[Run]:
-        """Return the messages of a piece: one run, none where they cannot be read; what is wrong is told once."""
+        """Return the messages of a piece: one run, none if they cannot be read; the fault is logged once."""
         piece = self.chunks[number]
         run = read_piece(self.region, piece, has_states=self.has_states)
         damaged = find_damaged(run)

@@ -35,7 +35,8 @@ StreamTopic = tuple[str, str]
 U32_MAX: Final = (1 << 32) - 1
 _MISSING: Final = (5000, 5003)
 _EXISTING: Final = (5001, 5004)
-"""What servers answer that have no such group, or have it; since groups have names they have two codes for each."""
+"""Error codes for a group that does not exist, or exists already; since groups have names they have two codes for each.
+"""
 
 
 def group_number(group: str) -> int:
@@ -49,7 +50,7 @@ class IggyMembership:
     """A member with a connection of its own, because to the server the connection is the member."""
 
     is_rebalancing = False
-    """The server tells nobody of a change: members look."""
+    """The server does not notify members of a change: they poll for it."""
 
     def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, StreamTopic]) -> None:
         self._socket = connection

@@ -1,4 +1,4 @@
-"""What an Iggy server answers to a poll, as a Run for the dialect to decode."""
+"""Response of an Iggy server to a poll, as a Run for the dialect to decode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Polled:
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Return how many messages it holds."""
         return int(self.run.chunks[:, COUNT].sum())
 
     @property

@@ -23,7 +23,7 @@ LOGGING_IN: Final = BY_NAME["0.10"]
 """The release whose login is sent: earlier servers read over what they do not know of it."""
 
 WIRE_FORMS: Final[Mapping[str, WireForm]] = {"0.7": FORM_0_7, "0.8": FORM_0_8, "0.9": FORM_0_9, "0.10": FORM_0_9}
-"""How messages of the releases after 0.6 lie in sends and polls; those of the others are classic ones."""
+"""Form of messages in sends and polls of the releases after 0.6; those of the others are classic ones."""
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 

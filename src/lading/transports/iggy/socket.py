@@ -23,7 +23,7 @@ from .current import CURRENT, PROBE_S, CurrentFrames, SyncGroup, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_stats
 
 UNAUTHENTICATED: Final = 40
-"""What servers since users exist answer before a login."""
+"""Error of servers with users before a login."""
 _MISSING: Final = {
     c.GetStream: Reason.STREAM_NAME_NOT_FOUND,
     c.GetTopic: Reason.TOPIC_NAME_NOT_FOUND,

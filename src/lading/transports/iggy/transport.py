@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 POLL_MESSAGES_MAX: Final = 100_000
 MESSAGE_BYTES_GUESS: Final = 1_000
-"""What a message is taken to weigh until some of its topic were seen."""
+"""Assumed size of a message until some of its topic were seen."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.05
 _READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 0)
 _LATER_READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 1)

@@ -15,7 +15,7 @@ from .socket import KafkaSecurity, KafkaSocket
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 GROUP, TRANSACTION = 0, 1
-"""What a coordinator is for: the kinds of keys that FindCoordinator takes."""
+"""Kinds of coordinators: the kinds of keys that FindCoordinator takes."""
 T = TypeVar("T")
 Address = tuple[str, int]
 
@@ -34,7 +34,7 @@ class KafkaRefusal(KafkaError, Refusal):
 
 
 def kafka_error(what: str, code: int, told: str | None = None) -> KafkaError:
-    """Return the error for a code; ``told`` is the broker's own sentence."""
+    """Return the error for a code; ``told`` is the broker's own message."""
     sentence = f"{what}: {errors.name_of(code)}" + (f", {told}" if told else "")
     return KafkaRefusal(sentence, code) if code in errors.REASON_OF else KafkaError(sentence, code=code)
 

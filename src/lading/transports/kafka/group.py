@@ -34,10 +34,10 @@ HEARTBEATS_A_SESSION: Final = 3
 """So often a member is heard of within the session time-out, and at least every HEARTBEAT_S."""
 HEARTBEAT_S: Final = 3.0
 TOPICS_S: Final = 30.0
-"""How often the leading member looks whether topics have more partitions."""
+"""Interval at which the leading member checks whether topics have more partitions."""
 UNREACHABLE_PAUSE_S: Final = 1.0
 GRACE_S: Final = 5.0
-"""What an answer may take beyond the time that members have to come together."""
+"""Time that a response may take beyond the rebalance timeout."""
 _GONE: Final = (errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER, errors.REBALANCE_IN_PROGRESS)
 
 
@@ -51,13 +51,13 @@ class Timing:
 
     @property
     def heartbeat_s(self) -> float:
-        """How often the broker hears of a member."""
+        """Return the interval of a member's heartbeats."""
         return min(HEARTBEAT_S, self.session_s / HEARTBEATS_A_SESSION)
 
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What came of one rebalance: who we are to the broker, and what we are to read."""
+    """Result of one rebalance: our member id and generation, and the partitions to read."""
 
     member: str
     generation: int

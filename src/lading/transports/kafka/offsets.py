@@ -1,4 +1,4 @@
-"""What leaders tell of their logs: offsets by time, where the log ends, and where an earlier leader's part of it ended.
+"""Offsets from the leaders of partitions: by time, the end of the log, and the end of an earlier leader's part.
 
 An epoch is one time of leading (KIP-320). Kafka counts epochs from 0; here 0 means that none is known, so all are one
 higher than Kafka's.

@@ -122,7 +122,7 @@ class KafkaReader:
 
 
 class _Reached(NamedTuple):
-    """How far a partition was read: the next offset, the epoch of the last batch, and Kafka's of its leader then."""
+    """Position in a partition: the next offset, the epoch of the last batch, and Kafka's of its leader then."""
 
     offset: int
     epoch: int
@@ -130,7 +130,7 @@ class _Reached(NamedTuple):
 
 
 class _CutBack(Exception):
-    """What was read under an epoch ends at ``end`` in the log of the leader that took over."""
+    """Truncation: what was read under an epoch ends at ``end`` in the log of the leader that took over."""
 
     def __init__(self, epoch: int, end: int) -> None:
         super().__init__(epoch, end)

@@ -35,7 +35,7 @@ _LENGTH: Final = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """How brokers are reached: over TLS or not, and as whom. The password is in no message."""
+    """Security of connections to brokers: TLS, and the login. The password is in no message."""
 
     tls: ClientTls | None = None
     username: str | None = None

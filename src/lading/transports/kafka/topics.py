@@ -1,4 +1,4 @@
-"""Topics of a Kafka cluster as they are now: partitions, offsets, and the ids by which a topic made anew is told."""
+"""Topics of a Kafka cluster as they are now: partitions, offsets, and ids, which change if a topic is created anew."""
 
 from __future__ import annotations
 

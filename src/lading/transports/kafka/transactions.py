@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TIMEOUT_S: Final = 900.0
-"""How long a transaction may stay open: the longest that a cluster takes unless its settings say otherwise."""
+"""Time that a transaction may stay open: the longest that a cluster takes unless its settings say otherwise."""
 METADATA_BYTES_MAX: Final = 4000
-"""What the cluster keeps beside a position, a little below its default limit."""
+"""Bytes of metadata that the cluster keeps beside a position, a little below its default limit."""
 Place = tuple[str, int]
 
 
@@ -116,7 +116,7 @@ class _Stored:
 
 
 class KafkaDecision(TransactionDecision):
-    """What was decided under one transactional id for one topic."""
+    """Decision under one transactional id for one topic."""
 
     def __init__(self, cluster: KafkaCluster, id_: str, topic: str, timeout_s: float = TIMEOUT_S) -> None:
         self._cluster = cluster
@@ -150,7 +150,7 @@ class KafkaDecision(TransactionDecision):
             self._finish(stored)
 
     def withdraw(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
-        """Show none of it, unless that was decided already; what cannot be told now times out in the cluster."""
+        """Abort it, unless it was decided already; if the cluster cannot be reached now, it times out there."""
         with suppress(LadingError):
             stored = self._read()
             if stored is None or stored.work != work:

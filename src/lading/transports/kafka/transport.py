@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .writer import KafkaWriter
 
 WATCH_MS: Final = 100
-"""How long all leaders together hold back their answers to a reader that waits for several of them."""
+"""Time that all leaders together hold back their responses to a reader that waits for several of them."""
 
 
 def parse_mechanism(text: str | None, *, has_user: bool, has_token: bool) -> str:

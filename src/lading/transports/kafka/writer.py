@@ -51,7 +51,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Delivery:
-    """What is left to send to one partition: parts in ``left``, then the batches in ``waiting``, all in order.
+    """Batches left to send to one partition: parts in ``left``, then the batches in ``waiting``, all in order.
 
     ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``prepared``
     were made ready and ``done`` are acknowledged. ``now_us`` is a whole millisecond.
@@ -118,7 +118,7 @@ class _Delivery:
 
 
 class WriterTransaction(Protocol):
-    """What a writer needs of the transaction that it writes in."""
+    """The transaction that a writer writes in, as it needs it."""
 
     @property
     def id(self) -> str:

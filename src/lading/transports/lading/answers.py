@@ -1,4 +1,4 @@
-"""What the admin endpoint answers, read: the description of a topic, and messages with the facts in their headers."""
+"""Responses of the admin endpoint, parsed: the description of a topic, and messages with the facts in their headers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_topic(row: dict[str, Any]) -> TopicMeta:
 
 
 class PartitionFacts(NamedTuple):
-    """What the headers of an answer with messages say of their partition."""
+    """Facts of a partition in the headers of a response with messages."""
 
     end_offset: int
     first_offset: int

@@ -125,7 +125,7 @@ class AdminHttp:
         self._connection.close()
 
     def _connect(self) -> None:
-        """Have a connection that nobody closed meanwhile: what is readable before a request is its end."""
+        """Open a connection, unless it has one that is still open: what is readable before a request is its end."""
         sock = self._connection.sock
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()

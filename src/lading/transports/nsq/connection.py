@@ -18,7 +18,7 @@ from ..client_tls import ClientTls, explain_failure
 
 RECEIVE_BYTES: Final = 1 << 18
 END_S: Final = 2.0
-"""So long a server that was told to end may take."""
+"""Time in which a server has to stop."""
 USER_AGENT: Final = "lading"
 WITH_EXT: Final = "HA"
 """Part of the version of servers that know ext headers (nsq.md 5.3)."""
@@ -26,7 +26,7 @@ WITH_EXT: Final = "HA"
 
 @dataclass(frozen=True, slots=True)
 class IdentifyOptions:
-    """What a connection says of itself: IDENTIFY's members (nsq.md 1.5) beside name and agent."""
+    """Members of IDENTIFY (nsq.md 1.5) beside name and agent."""
 
     extend_support: bool = False
     tag: str = ""
@@ -163,7 +163,10 @@ class NsqConnection:
         return answer
 
     def pump(self, wait_s: float = 0.0, *, awaiting: bool = False) -> None:
-        """Take what has arrived, after waiting up to ``wait_s`` for it; ``awaiting``: an error is somebody's answer."""
+        """Take what has arrived, after waiting up to ``wait_s`` for it; ``awaiting``.
+
+        An error is the response to a command.
+        """
         try:
             if not select.select([self._socket], [], [], wait_s)[0]:
                 return

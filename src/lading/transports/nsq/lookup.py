@@ -32,7 +32,7 @@ class LookupResult(NamedTuple):
 
 
 class Discovery:
-    """What stands behind an address: an nsqlookupd's HTTP port, an nsqd's HTTP port, or an nsqd."""
+    """Kind of server at an address: an nsqlookupd's HTTP port, an nsqd's HTTP port, or an nsqd."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float, tls: ClientTls | None = None) -> None:
         """With ``tls`` it is asked over HTTPS; over HTTP if it has none, as the nodes that it names must have TLS."""
@@ -138,7 +138,7 @@ class Discovery:
 
 
 class _NotHttp(Exception):
-    """What listens there does not speak HTTP: it is an nsqd."""
+    """The server there does not speak HTTP: it is an nsqd."""
 
 
 def _node(one: Mapping[str, Any], host: str) -> NsqdAddress:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Outcome = bytes | Awaitable[bytes]
 """The body of a reply, or what is awaited for it."""
 NOTHING: Final = b""
-"""What is answered where something was asked for that is not there, and where all went well without more to say."""
+"""Responses to requests for what does not exist, and to those that succeeded without a result."""
 
 
 def describe_stream(stream: Stream, size: MeasuredStream) -> bytes:

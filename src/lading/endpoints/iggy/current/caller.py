@@ -1,4 +1,4 @@
-"""Who asks, over one connection of the current generation, and how ids are told there."""
+"""Caller of requests on one connection of the current generation, and the form of its ids."""
 
 from __future__ import annotations
 

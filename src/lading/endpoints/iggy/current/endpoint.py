@@ -1,4 +1,4 @@
-"""What answers the current generation on an endpoint that speaks Iggy over connections."""
+"""Handlers of the current generation for an endpoint that speaks Iggy over connections."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _sessions = count(1)
 
 @dataclass(frozen=True, slots=True)
 class CurrentHandlers:
-    """What answers the requests of all connections of one endpoint."""
+    """Handlers of the requests of all connections of one endpoint."""
 
     name: str
     """The endpoint's."""
@@ -103,7 +103,7 @@ def _to_eviction(refusal: Refusal) -> EvictionError:
 
 
 class CurrentFraming:
-    """What a session of one client receives and answers, once its first bytes have told its generation."""
+    """Requests and responses of one client's session, once its first bytes have shown its generation."""
 
     def __init__(self, session: ProtocolSession, handlers: CurrentHandlers, client: Client) -> None:
         self._session = session

@@ -44,7 +44,7 @@ _TAIL = struct.Struct("<BQIB")
 
 
 class PollRoute(NamedTuple):
-    """What the head of a poll means; ``partition`` is None where a group member is given one of its own."""
+    """Route of a poll, from its head; ``partition`` is None where a group member is given one of its own."""
 
     topic: Topic
     consumer: ConsumerRef
@@ -57,7 +57,7 @@ class PolledBatches:
 
     parts: Sequence[bytes | memoryview]
     stubs: int = 0
-    """How many messages stand for others that even the carrier cannot bring across."""
+    """Number of messages that stand for others that even the carrier cannot bring across."""
 
 
 class CurrentPoller:

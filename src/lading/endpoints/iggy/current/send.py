@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ....broker.core.topology import Partition, Topic
 
 RESOURCE_NOT_FOUND: Final = 20
-"""What a send is answered whose stream, topic or partition is missing (iggy-current.md N2)."""
+"""Response to a send whose stream, topic or partition does not exist (iggy-current.md N2)."""
 
 _MISSING: Final = frozenset({
     Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,

@@ -1,4 +1,4 @@
-"""What the operations of the current Iggy do, but for sends and polls (iggy-current.md B3, B6): one method for each.
+"""Operations of the current Iggy, except sends and polls (iggy-current.md B3, B6): one method for each.
 
 A method is called with the fields of its operation by name and gives the body of the reply, or what is awaited for it.
 """
@@ -388,4 +388,4 @@ _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "leave_consumer_group": CurrentService._leave,
     "sync_consumer_group": CurrentService._sync,
 }
-"""Who answers which operation."""
+"""The method of each operation."""

@@ -1,4 +1,4 @@
-"""What a client of the current Iggy may ask of streams and topics, and what is refused (iggy-current.md B6)."""
+"""Options of streams and topics for clients of the current Iggy, and refusals (iggy-current.md B6)."""
 
 from __future__ import annotations
 

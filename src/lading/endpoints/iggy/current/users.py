@@ -108,4 +108,4 @@ USER_HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "delete_personal_access_token": CurrentUsers._delete_token,
     "get_personal_access_tokens": CurrentUsers._tokens,
 }
-"""Who answers which operation."""
+"""The method of each operation."""
