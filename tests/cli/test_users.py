@@ -44,6 +44,13 @@ def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     assert "no such rule" in lading("acl", "delete", "ann", "read", "orders-*", code=2, **root).stderr
     listed = lading("user", "list", "-o", "json", **root).stdout
     assert [row["name"] for row in map(json.loads, listed.splitlines())] == ["root", "ann"]
+    assert "no quota" not in lading("user", "quota", **root).stdout
+    lading("user", "quota", "ann", "--send", "10MB", "--requests", "25%", **root)
+    lading("user", "quota", "ann", "--read", "1MiB", "--requests", "none", **root)
+    shown = json.loads(lading("user", "quota", "ann", "-o", "json", **root).stdout)
+    assert shown == {"user": "ann", "producer_byte_rate": 1e7, "consumer_byte_rate": 1048576.0}
+    assert "which user" in lading("user", "quota", "--send", "1MB", code=2, **root).stderr
+    assert "may not" in lading("user", "quota", "ann", "--send", "none", code=2, **ann).stderr
     lading("user", "password", "ann", "--password-file", "-", stdin="another\n", **root)
     lading("token", "delete", "ci", "--user", "ann", **root)
     assert "not valid" in lading("topic", "list", code=2, **ann).stderr

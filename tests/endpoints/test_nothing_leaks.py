@@ -123,6 +123,7 @@ def create_secrets(running: BrokerProcess, root: httpx.Client, token: str) -> UU
     assert root.post(f"/users/{SECRET}/tokens/own", json={}).status_code == 201
     row = {"user": SECRET, "kind": "topic", "pattern": "literal", "name": SECRET, "operation": "read"}
     assert root.post("/rules", json={"add": [row]}).status_code == 204
+    assert root.put(f"/quotas/{SECRET}", json={"producer_byte_rate": 1e9}).status_code == 200
     nsqd = http_client(running, "nsqd_http", basic="root")
     assert nsqd.post(f"/channel/create?topic={SECRET}&channel=channel").status_code == 200
     assert nsqd.post(f"/pub?topic={SECRET}", content=b"x").text == "OK"

@@ -70,6 +70,9 @@ class Wire:
     def wait_for_disk(self) -> None:
         self.is_waiting_for_disk = True
 
+    def throttle(self, delay_us: int) -> None:
+        raise AssertionError("nobody has a quota")
+
     def run(self, work: Awaitable[Any], on_done: Callable[[Any], None]) -> None:
         asyncio.ensure_future(work).add_done_callback(on_done)
 

@@ -46,6 +46,7 @@ class HandTurnedContext:
         self.responses = ResponseQueue(1 << 20, 1 << 20)
         self.sent: list[bytes] = []
         self.responses.open(self, services.metrics.sent_bytes.values, ("kafka",), self.call_soon, lambda: None)
+        self.throttle_end_us = self.throttle_ms = 0
         self.cancels: set[Any] = set()
         self.principal = services.broker.access.admit(is_open=False)
         self.produce_routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(services.broker.topology)
@@ -92,6 +93,9 @@ class HandTurnedContext:
 
     def wait_for_disk(self) -> None:
         """The disk is never behind."""
+
+    def throttle(self, delay_us: int) -> None:
+        raise AssertionError("nobody has a quota")
 
     def tell_old_format(self, sentence: str) -> None:
         raise AssertionError(sentence)

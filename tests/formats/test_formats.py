@@ -20,6 +20,7 @@ from lading.backup.back_up import back_up
 from lading.backup.restore import restore
 from lading.backup.store import DirectoryStore
 from lading.broker.core.credentials import check_password
+from lading.broker.core.quotas import Quota
 from lading.broker.core.rights import Right, topic_resource
 from lading.chunk import layout
 from lading.chunk.overlay import RECORD_BYTES
@@ -257,14 +258,17 @@ def test_a_flipped_bit_in_a_version_is_damage_and_no_later_version(home: Path, n
     opened(home / "data").stop()
 
 
-def test_users_and_rights_that_were_kept_are_read(tmp_path: Path) -> None:
-    shutil.copytree(KEPT.with_name("access_v1"), tmp_path / "data")
+@pytest.mark.parametrize("version", [1, 2])
+def test_users_and_rights_that_were_kept_are_read(tmp_path: Path, version: int) -> None:
+    shutil.copytree(KEPT.with_name(f"access_v{version}"), tmp_path / "data")
     access = opened(tmp_path / "data").access
     assert check_password(access.credentials("ann"), "ann's password")
     assert access.table.user("root").is_administrator
     principal = access.accept_token("lading_9vZ1Jq0pT3sXnB7kWcY5mRfLhDgAeUoI2iVxQyKzE4M", NOW)
     assert access.allows(principal, Right.READ, topic_resource("default", "orders-1"))
     assert not access.allows(principal, Right.WRITE, topic_resource("default", "orders-1"))
+    quotas = {"ann": Quota(1e6, None, 50), "*": Quota(None, 2e6)} if version == 2 else {}
+    assert access.table.quotas == quotas
 
 
 def test_a_backup_that_was_kept_is_restored(tmp_path: Path) -> None:

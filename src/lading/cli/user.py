@@ -15,6 +15,9 @@ app = typer.Typer(
     help="Manage the users who may log in; the first one closes the broker to strangers.", no_args_is_help=True
 )
 COLUMNS = {"id": "id", "name": "user", "administrator": "administrator", "active": "active", "created": "created"}
+QUOTA_COLUMNS = {
+    "producer_byte_rate": "send, bytes/s", "consumer_byte_rate": "read, bytes/s", "request_percentage": "requests, %",
+}  # fmt: skip
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -114,6 +117,69 @@ def password(
         with admin(server) as transport:
             transport.set_password(name, word)
     print_note(f"changed the password of user [bold]{name}[/]")
+
+
+@app.command()
+def quota(
+    name: Annotated[str | None, typer.Argument(help="User, or * for all who have no quota of their own.")] = None,
+    send: Annotated[
+        str | None, typer.Option("--send", metavar="SIZE", help="Bytes a second of what is sent, or none.")
+    ] = None,
+    read: Annotated[
+        str | None, typer.Option("--read", metavar="SIZE", help="Bytes a second of what is read, or none.")
+    ] = None,
+    requests: Annotated[
+        str | None,
+        typer.Option("--requests", metavar="PERCENT", help="Share of the event loop's time for requests, or none."),
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Show quotas, or change one: how much a user may send, read, and keep the broker busy.
+
+    Who has used up a quota is slowed down, and refused nothing. It holds at once, for open connections too.
+
+    Examples:
+
+        lading user quota
+
+        lading user quota ann --send 10MB --read 20MB
+
+        lading user quota ann --send none
+    """
+    from ..model.errors import LocalError
+    from .connection import admin
+
+    given = dict(zip(QUOTA_COLUMNS, (send, read, requests), strict=True))
+    changes = {key: _rate(key, text) for key, text in given.items() if text is not None}
+    if changes and name is None:
+        raise LocalError("which user's quota? Name one, or '*' for all who have none of their own")
+    with admin(server) as transport:
+        if name is not None and changes:
+            rows = [row for row in transport.quotas() if row["user"] == name]
+            before = {key: value for row in rows for key, value in row.items() if key != "user"}
+            wanted = {key: value for key, value in {**before, **changes}.items() if value is not None}
+            transport.set_quota(name, wanted)
+        rows = [row for row in transport.quotas() if name in (None, row["user"])]
+    shown = [
+        {"user": row["user"], **{key: f"{row[key]:g}" if key in row else "-" for key in QUOTA_COLUMNS}} for row in rows
+    ]
+    print_table(rows if output is Output.JSON else shown, {"user": "user", **QUOTA_COLUMNS}, output=output)
+
+
+def _rate(key: str, text: str) -> float | None:
+    """Return a rate as it is typed; None for none."""
+    from ..model.errors import SettingError
+    from .units import parse_size_bytes
+
+    if text == "none":
+        return None
+    if key != "request_percentage":
+        return float(parse_size_bytes(text))
+    try:
+        return float(text.removesuffix("%"))
+    except ValueError:
+        raise SettingError(f"{text!r} is not a percentage such as 25") from None
 
 
 @app.command()

@@ -102,6 +102,7 @@ class Reason(StrEnum):
     INVALID_TOKEN = "invalid_token"
     TOKEN_EXPIRED = "token_expired"
     INVALID_RULE = "invalid_rule"
+    INVALID_QUOTA = "invalid_quota"
     INVALID_CLIENT_ID = "invalid_client_id"
     STREAM_ID_NOT_FOUND = "stream_id_not_found"
     STREAM_NAME_NOT_FOUND = "stream_name_not_found"

@@ -45,6 +45,7 @@ from .credentials import (
 )
 from .disk_refusals import refuse_disk_errors
 from .principal import Principal
+from .quotas import Quota, QuotaMeter
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow
 from .topology_changes import Change
 from .users import AccessTable, Token, User, require_password, require_user_name
@@ -74,6 +75,8 @@ class AccessControl(Component):
         self._tokens = {token.hash: token for token in self.table.tokens.values()}
         self._secret = secrets.token_bytes(32)
         self._known: dict[str, tuple[Credentials, bytes]] = {}
+        self._meters: dict[str, tuple[Quota, QuotaMeter]] = {}
+        """By user, with the quota that they count for."""
         self._ends_us: int | None = None
 
     # -- who somebody is
@@ -164,10 +167,24 @@ class AccessControl(Component):
 
     def _remember(self, principal: Principal) -> Principal:
         self._principals.add(principal)
+        if self.table.quotas:
+            principal.meter = self._find_meter(principal)
         if principal.ends_us is not None and (self._ends_us is None or principal.ends_us < self._ends_us):
             self._ends_us = principal.ends_us
             self.on_due()
         return principal
+
+    def _find_meter(self, principal: Principal) -> QuotaMeter | None:
+        """Return what counts the requests of a user, the same for all its connections; None without a quota."""
+        if principal.is_trusted:
+            return None
+        quota = self.table.quota_of(principal.name)
+        if quota is None:
+            return None
+        found = self._meters.get(principal.name)
+        if found is None or found[0] != quota:
+            found = self._meters[principal.name] = quota, QuotaMeter(quota)
+        return found[1]
 
     def _require_active(self, user: User) -> None:
         if not user.is_active:
@@ -314,6 +331,16 @@ class AccessControl(Component):
         """Remove rules, then add some; those that are not there, or are already, are no error."""
         yield from self._replace(self.table.with_rules(added, removed))
 
+    def set_quotas(self, quotas: Mapping[str, Quota]) -> Change[None]:
+        """Give users other quotas, an empty one for none; they count from now on, for connections that are open too.
+
+        A user need not exist. EVERYBODY is all who have none of their own, ANONYMOUS those who have not logged in.
+        """
+        for name in quotas:
+            if name not in (EVERYBODY, ANONYMOUS):
+                require_user_name(name)
+        yield from self._replace(self.table.with_quotas(quotas))
+
     def _require_administrator(self, table: AccessTable, name: str) -> None:
         if not any(one.is_administrator and one.is_active for one in table.users.values()):
             raise Refusal(
@@ -330,7 +357,9 @@ class AccessControl(Component):
         self.version += 1
         # routes first: who is called back may look something up
         self.on_changed()
+        self._meters = {name: one for name, one in self._meters.items() if table.quota_of(name) == one[0]}
         for principal in list(self._principals):
+            principal.meter = self._find_meter(principal) if table.quotas else None
             if not self._counts(principal):
                 principal.revoke()
         for callback in self._changed_callbacks:

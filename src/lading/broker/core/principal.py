@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .quotas import QuotaMeter
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -22,6 +26,8 @@ class Principal:
     """Whether a token of the settings was shown: everything is allowed."""
     is_revoked: bool = False
     """The user or the token was deleted, or has ended: nothing is allowed any more."""
+    meter: QuotaMeter | None = None
+    """What counts the requests of a user who has a quota; None for all others, whose requests nothing counts."""
     _callbacks: list[Callable[[], None]] = field(default_factory=list)
 
     def add_revoked_callback(self, callback: Callable[[], None]) -> Callable[[], None]:

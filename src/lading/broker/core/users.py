@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ...model.errors import Reason, Refusal
 from .credentials import Credentials
+from .quotas import Quota
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule
 
 PASSWORD_CHARACTERS_MAX = 1024
@@ -90,6 +91,8 @@ class AccessTable:
     rules: Mapping[str, frozenset[AccessRule]] = field(default_factory=dict)
     """By user."""
     next_id: int = 1
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    """By user, or EVERYBODY for those who have none of their own."""
 
     def user(self, name: str) -> User:
         """Return a user. Raises Refusal if there is none of this name."""
@@ -102,12 +105,13 @@ class AccessTable:
         return replace(self, users={**self.users, user.name: user}, next_id=max(self.next_id, user.id + 1))
 
     def without_user(self, name: str) -> AccessTable:
-        """Return the table without a user, whose tokens and rules go too: a later one of that name has none of them."""
+        """Return the table without a user, whose tokens, rules and quota go too: a later one of that name has none."""
         return replace(
             self,
             users={key: user for key, user in self.users.items() if key != name},
             tokens={key: token for key, token in self.tokens.items() if token.owner != name},
             rules={key: rules for key, rules in self.rules.items() if key != name},
+            quotas={key: quota for key, quota in self.quotas.items() if key != name},
         )
 
     def with_token(self, token: Token) -> AccessTable:
@@ -127,12 +131,23 @@ class AccessTable:
             rules.setdefault(rule.user, set()).add(rule)
         return replace(self, rules={user: frozenset(found) for user, found in rules.items() if found})
 
+    def with_quotas(self, quotas: Mapping[str, Quota]) -> AccessTable:
+        """Return the table with other quotas for some users; an empty one is none."""
+        kept = {name: quota for name, quota in {**self.quotas, **quotas}.items() if not quota.is_empty}
+        return replace(self, quotas=kept)
+
+    def quota_of(self, name: str) -> Quota | None:
+        """Return the quota of a user, that of everybody if the user has none; strangers are ANONYMOUS."""
+        return self.quotas.get(name or ANONYMOUS) or self.quotas.get(EVERYBODY)
+
     def with_name(self, name: str, new_name: str) -> AccessTable:
         """Return the table with another name for a user, who keeps everything else."""
         user = replace(self.users[name], name=new_name)
         tokens = [replace(one, owner=new_name) for one in self.tokens.values() if one.owner == name]
         rules = [replace(one, user=new_name) for one in self.rules.get(name, ())]
         table = self.without_user(name).with_user(user).with_rules(rules)
+        if (quota := self.quotas.get(name)) is not None:
+            table = table.with_quotas({new_name: quota})
         return replace(table, tokens={**table.tokens, **{(one.owner, one.name): one for one in tokens}})
 
     def all_rules(self) -> list[AccessRule]:
@@ -146,6 +161,7 @@ class AccessTable:
             "users": [user.document() for user in self.users.values()],
             "tokens": [token.document() for token in self.tokens.values()],
             "rules": [rule.document() for rule in self.all_rules()],
+            "quotas": {name: quota.document() for name, quota in self.quotas.items()},
         }
 
     @classmethod
@@ -157,7 +173,9 @@ class AccessTable:
             {user.name: user for user in users}, {(token.owner, token.name): token for token in tokens},
             next_id=int(document["next_id"]),
         )  # fmt: skip
-        return table.with_rules(AccessRule.parse(one) for one in document["rules"])
+        # version 1 has no quotas
+        quotas = {str(name): Quota.parse(one) for name, one in document.get("quotas", {}).items()}
+        return table.with_rules(AccessRule.parse(one) for one in document["rules"]).with_quotas(quotas)
 
 
 def require_user_name(name: str) -> str:

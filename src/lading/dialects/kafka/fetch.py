@@ -127,12 +127,15 @@ _PLAIN: Final = {False: struct.Struct(">ihqqqii"), True: struct.Struct(">ihqqqbi
 
 
 def fetch_answer(
-    request: FetchRequest, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]], error: int = 0
+    request: FetchRequest,
+    topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]],
+    error: int = 0,
+    throttle_ms: int = 0,
 ) -> list[Bytes]:
     """Return the whole frame of an answer, in pieces: the batches are not copied."""
     version = request.version
     flexible = version >= FLEXIBLE
-    head: list[bytes] = [INT32.pack(request.correlation), NO_TAGS if flexible else b"", INT32.pack(0)]
+    head: list[bytes] = [INT32.pack(request.correlation), NO_TAGS if flexible else b"", INT32.pack(throttle_ms)]
     if version >= _WITH_SESSION:
         head.append(struct.pack(">hi", error, 0))
     head.append(count(len(topics), flexible))

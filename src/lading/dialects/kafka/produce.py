@@ -103,6 +103,14 @@ def encode_response(layout: ResponseLayout, correlation: int, outcomes: Sequence
     return _CORRELATED.pack(LENGTH_BYTES + len(body), correlation) + body
 
 
+def with_throttle(layout: ResponseLayout, frame: bytes, throttle_ms: int) -> bytes:
+    """Return the frame of an answer that has the client wait; unchanged if its version cannot say so."""
+    if layout.version < _WITH_THROTTLE:
+        return frame
+    end = len(frame) - (len(NO_TAGS) if layout.version >= FLEXIBLE else 0)
+    return frame[: end - INT32.size] + INT32.pack(throttle_ms) + frame[end:]
+
+
 _CORRELATED: Final = struct.Struct(">ii")
 _PLAIN: Final = struct.Struct(">ihq")
 _TIMED: Final = struct.Struct(">ihqq")

@@ -114,6 +114,11 @@ def encode_unsupported_versions(correlation: int, keys: Collection[int]) -> byte
     return _INT32.pack(len(body)) + body
 
 
+def has_throttle_time(key: int) -> bool:
+    """Return whether answers of a rare API have a field for how long a client is to wait."""
+    return "throttle_time_ms" in _message(key, "Response").fields
+
+
 def load_codecs(keys: Iterable[int]) -> None:
     """Import and prepare the codecs of all versions of rare messages, which takes some hundred ms; from any thread."""
     for key in keys:

@@ -8,7 +8,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.rights import AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...broker.core.quotas import Quota
+from ...broker.core.rights import CLUSTER, EVERYBODY, AccessRule, PatternKind, Resource, ResourceKind, Right
 from ...broker.core.users import Token, User
 from ...clock import date_us
 from ...model.errors import Reason, Refusal
@@ -64,6 +65,14 @@ class RulesChange(RequestModel):
     delete: tuple[RuleDocument, ...] = ()
 
 
+class QuotaDocument(RequestModel):
+    """PUT /quotas/{user}: all of a user's quota; what is not named is not bounded."""
+
+    producer_byte_rate: float | None = None
+    consumer_byte_rate: float | None = None
+    request_percentage: float | None = None
+
+
 class AdminAccess:
     """Handlers."""
 
@@ -88,7 +97,23 @@ class AdminAccess:
             HttpRoute("DELETE", _TOKEN, "token.delete", self._delete_token, right=None),
             HttpRoute("GET", "/rules", "rules.list", self._rules, right=None),
             HttpRoute("POST", "/rules", "rules.change", self._change_rules, resource=lambda request, path: ANY_USER),
+            HttpRoute("GET", "/quotas", "quotas.list", self._quotas, right=None),
+            HttpRoute("PUT", "/quotas/{user}", "quota.set", self._set_quota),
         ]
+
+    async def _quotas(self, request: Request, path: Parameters) -> Response:
+        quotas = self._access.table.quotas.items()
+        may_see_all = self._access.allows(principal_of(request), Right.DESCRIBE, CLUSTER)
+        own = getattr(principal_of(request), "name", None)
+        return await answer_rows(
+            {"user": name, **quota.document()} for name, quota in quotas if may_see_all or name in (own, EVERYBODY)
+        )
+
+    async def _set_quota(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(QuotaDocument, request, self._services.receive)
+        quota = Quota(**wanted.model_dump())
+        await self._change(self._access.set_quotas({path["user"]: quota}))
+        return json_response({"user": path["user"], **quota.document()})
 
     async def _users(self, request: Request, path: Parameters) -> Response:
         users = self._access.table.users.values()

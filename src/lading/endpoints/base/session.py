@@ -98,6 +98,9 @@ class ConnectionHandle(Protocol):
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
 
+    def throttle(self, delay_us: int) -> None:
+        """Begin no more requests for so long: the user of the connection has used up a quota."""
+
     def run(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
 
@@ -147,7 +150,7 @@ class ProtocolSession(ABC):
         self.is_blocked = False
         """The client does not read its responses."""
         self.is_congested = False
-        """The disk is far behind: no request begins."""
+        """The disk is far behind, or a quota is used up: no request begins."""
         self.is_resting = False
         """Others have their turn."""
         self.is_ended = False
@@ -218,6 +221,11 @@ class ProtocolSession(ABC):
     @abstractmethod
     def lose(self) -> None:
         """Leave groups and cancel what waits: the connection is gone. Called once, also if the client may not stay."""
+
+    def throttle(self, delay_us: int) -> None:
+        """Rest for what a ``QuotaMeter`` says; nothing for 0."""
+        if delay_us:
+            self.connection.throttle(delay_us)
 
     # -- what deadlines and the end of the connection depend on
 

@@ -22,6 +22,7 @@ from ..encryption.listener_tls import find_tls
 from .cross_site import CrossSiteGuard, HostNames
 from .http_connection import HttpConnection, make_context
 from .https_connection import HttpsConnection
+from .quota_rest import BODY_BYTES
 
 DRAIN_TIMEOUT_S: Final = 5
 DATE_EVERY_S: Final = 1.0
@@ -171,7 +172,9 @@ async def read_body(request: Request, limit_bytes: int, budget: ReceiveBudget) -
     size_bytes = int(declared[:20]) if declared.isdigit() else limit_bytes
     if size_bytes > limit_bytes:
         raise _too_large(limit_bytes)
-    return await _ArrivingBody(request, size_bytes, budget).read()
+    body = await _ArrivingBody(request, size_bytes, budget).read()
+    request.scope[BODY_BYTES] = len(body)
+    return body
 
 
 def _too_large(limit_bytes: int) -> Refusal:

@@ -21,13 +21,12 @@ from ...broker.core.principal import Principal
 from ...broker.core.rights import CLUSTER, Resource, ResourceKind, topic_resource
 from ...endpoint_settings import TokenSettings, endpoint_key
 from ...model.errors import Reason, Refusal
+from .quota_rest import PRINCIPAL
 from .routing import Access, Guard, HttpRoute, Parameters
 
 if TYPE_CHECKING:
     from ..base.services import Services
 
-PRINCIPAL: Final = "lading.principal"
-"""In the scope of a request: who sends it."""
 LOGIN_BYTES_MAX: Final = 8 << 10
 _STATUS: Final = {Reason.UNAUTHORIZED: 403, Reason.STOPPING: 503}
 _CHALLENGE: Final = 'Basic realm="lading", charset="UTF-8"'

@@ -18,6 +18,7 @@ from ...log_lines import origin
 from ...metrics import Metrics
 from ...model.errors import LadingError, Reason, Refusal
 from ...settings import Address
+from .quota_rest import rest_for_quota
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class Router:
                 peer = str(Address(*client)) if client else ""
                 log.exception("%s %s failed", scope["method"], name, extra=origin(self._endpoint, peer))
                 response = Response("internal error; the broker's log has the details\n", 500, media_type="text/plain")
+        await rest_for_quota(request, response)
         self._requests[self._endpoint, name, str(response.status_code)] += 1
         self._sent_bytes[(self._endpoint,)] += len(response.body)
         await response(scope, receive, send)

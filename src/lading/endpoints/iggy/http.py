@@ -33,6 +33,7 @@ from ...model.errors import LadingError, Reason, Refusal
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
 from ..http_shared.http_guard import HttpGuard
+from ..http_shared.quota_rest import PRINCIPAL
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
 from .http_callers import HttpCaller, HttpCallers
@@ -197,6 +198,7 @@ class IggyHttp:
         async def answer(request: Request, path: Parameters) -> Response:
             try:
                 caller = self._callers.identify(request)
+                request.scope[PRINCIPAL] = caller.client.principal
                 if caller.client.principal is None and not is_open:
                     raise login_refusal()
             except LadingError as error:

@@ -24,8 +24,10 @@ from ...dialects.iggy_classic.responses import IdentityInfo
 from ...model.errors import LadingError, MalformedMessage, Reason
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
+from ..base.metering import measure_request
 from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Bytes, Parts, Slot
+from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .answers import Answer
 from .clients import Client, clients_of
@@ -150,7 +152,12 @@ class IggySession(ProtocolSession):
             if self.requests_count == 1:
                 self.connection.settle()
             inbox.at = end
-            self._answer(code, start, end, now_us)
+            client = self._client
+            if client is None or client.principal is None or client.principal.meter is None:
+                self._answer(code, start, end, now_us)
+            else:
+                with measure_request(self, client.principal.meter, end - start if code == SEND else 0):
+                    self._answer(code, start, end, now_us)
             if self._commands_in_turn >= COMMANDS_PER_TURN:
                 self._commands_in_turn = 0
                 return ReceiveResult.TURN
@@ -338,6 +345,9 @@ class IggySession(ProtocolSession):
         else:
             head = _POLLED_HEAD.pack(0, 4 + answer.size_bytes, answer.count)
         self._requests[self._polled_labels] += 1
+        client = self._client
+        if client is not None and client.principal is not None and client.principal.meter is not None:
+            self.throttle(client.principal.meter.take_read(answer.size_bytes, clock_us()))
         if answer.stubs:
             self.connection.count_dropped("unholdable", answer.stubs)
         return (head, *answer.parts)

@@ -77,6 +77,8 @@ class SessionConnection(Guarded):
         """Within the session: what completes at once must not call it again."""
         self._works: set[asyncio.Future[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._throttled: asyncio.TimerHandle | None = None
+        """While a quota is used up."""
 
     @abstractmethod
     def proceed(self) -> None:
@@ -101,6 +103,9 @@ class SessionConnection(Guarded):
         for work in works:
             work.cancel()
         self.tick_at(None)
+        if self._throttled is not None:
+            self._throttled.cancel()
+            self._throttled = None
         self.inbox.drop()
 
     def _cut_loose(self) -> None:
@@ -148,8 +153,32 @@ class SessionConnection(Guarded):
         self._services.broker.appender.call_when_uncongested(self._on_disk_ready)
 
     def _on_disk_ready(self) -> None:
-        self.session.is_congested = False
+        self.session.is_congested = self._throttled is not None
         self.proceed()
+
+    def throttle(self, delay_us: int) -> None:
+        """Begin no more requests for so long: the user of the connection has used up a quota.
+
+        What the client sends meanwhile fills its own buffers. A broker that stops waits for nobody's quota.
+        """
+        if self.session.is_lost or self._services.stopping:
+            return
+        self.session.is_congested = True
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + delay_us / 1e6
+        if self._throttled is not None:
+            if self._throttled.when() >= due_s:
+                return
+            self._throttled.cancel()
+        self._throttled = loop.call_at(due_s, self.end_throttle)
+
+    def end_throttle(self) -> None:
+        """Begin requests again, unless the disk is far behind: then the next append waits for it."""
+        if self._throttled is not None:
+            self._throttled.cancel()
+            self._throttled = None
+            self.session.is_congested = False
+            self.proceed()
 
     def run(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
         """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
@@ -236,6 +265,7 @@ class SessionServer:
     async def stop(self) -> None:
         """Answer what is whole, close; a client that does not read is cut."""
         for connection in list(self._connections):
+            connection.end_throttle()
             connection.proceed()
         with contextlib.suppress(TimeoutError):
             if self._connections:

@@ -54,6 +54,12 @@ class InnerConnection:
             self.session.is_congested = True
         self._connection.wait_for_disk()
 
+    def throttle(self, delay_us: int) -> None:
+        """Begin no more requests for so long."""
+        if self.session is not None:
+            self.session.is_congested = True
+        self._connection.throttle(delay_us)
+
 
 class LayeredSession(ProtocolSession):
     """A layer; a subclass fills the inbox of the session within, and is the sink of its responses."""

@@ -141,6 +141,14 @@ def _not_joined(body: Any, code: int) -> Fields:
     }  # fmt: skip
 
 
+def _no_quotas(body: Any, code: int) -> Fields:
+    entries = []
+    for one in body.entries:
+        entity = [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in one.entity]
+        entries.append({"error_code": code, "error_message": None, "entity": entity})
+    return {"entries": entries}
+
+
 def _no_id(body: Any, code: int) -> Fields:
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
 
@@ -233,6 +241,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.ELECT_LEADERS: [RequestNeed(Right.ADMINISTRATE, _CLUSTER)],
     v.LIST_PARTITION_REASSIGNMENTS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
     v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
+    v.ALTER_CLIENT_QUOTAS: [RequestNeed(Right.ADMINISTRATE, _CLUSTER, refuse=_no_quotas)],
 }  # fmt: skip
 """By API key; those whose fields differ by version are in ``NEEDS_BY_VERSION``."""
 

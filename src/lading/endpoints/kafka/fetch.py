@@ -33,6 +33,7 @@ from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
 from ..base.responses import Slot
 from ..base.route_cache import UserRouteCaches
+from ..base.services import now_us
 from .fetch_reader import ConvertedBatches, FetchReader, PartitionRecords
 from .handling import Context
 from .request_context import RequestContext
@@ -383,10 +384,15 @@ class DelayedFetch:
         error = next((one.error for _, rows in topics for one in rows if one.error), 0)
         self._connection.count("Fetch", error)
         self._fetcher.messages_out(self._count)
-        self._send(topics)
+        principal, throttle_ms = self._connection.principal, 0
+        if principal is not None and principal.meter is not None:
+            size_bytes = sum(one.size_bytes for _, rows in topics for one in rows)
+            self._connection.throttle(principal.meter.take_read(size_bytes, now_us()))
+            throttle_ms = self._connection.throttle_ms
+        self._send(topics, throttle_ms)
 
-    def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]]) -> None:
-        self._slot.fill(fetch_answer(self._request, topics))
+    def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]], throttle_ms: int) -> None:
+        self._slot.fill(fetch_answer(self._request, topics, 0, throttle_ms))
 
 
 def _refused(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:

@@ -149,8 +149,9 @@ class LongFetch(DelayedFetch):
         super()._end()
         self._connection.cancels.discard(self)
 
-    def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]]) -> None:
-        self._connection.run_in_worker(partial(fetch_answer, self._request, topics), self._on_encoded)
+    def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]], throttle_ms: int) -> None:
+        encode = partial(fetch_answer, self._request, topics, 0, throttle_ms)
+        self._connection.run_in_worker(encode, self._on_encoded)
 
     def _on_encoded(self, encoded: Future[list[bytes | bytearray | memoryview]]) -> None:
         self._go_on(lambda: self._slot.fill(encoded.result()))

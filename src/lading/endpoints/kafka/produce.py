@@ -38,6 +38,7 @@ from ...dialects.kafka.produce import (
     encode_response,
     parse_produce_request,
     response_layout,
+    with_throttle,
 )
 from ...dialects.kafka.requests import parse_request_header, read_uvarint
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
@@ -309,7 +310,10 @@ class PendingProduce:
                 break
         self.connection.count("Produce", failed.error if failed else 0)
         if self._acks:
-            self._slot.fill((encode_response(self._layout, self._correlation, outcomes),))
+            response = encode_response(self._layout, self._correlation, outcomes)
+            if self.connection.throttle_end_us:
+                response = with_throttle(self._layout, response, self.connection.throttle_ms)
+            self._slot.fill((response,))
         elif failed:
             self.connection.refuse(self._slot, failed.message or "")
         else:

@@ -41,8 +41,17 @@ class RequestContext(Protocol):
     """By whether the name is an id, and the name."""
     produce_head_bytes: int
     """Bytes of the head of its last Produce, 0 before the first: the next one most often has the same."""
+    throttle_end_us: int
+    """Until when the last quota that was used up had the client wait; 0 if there was none."""
     cancels: set[Any]
     """Long polls that wait, each with ``cancel()``."""
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client is to send nothing, for the fields that say so."""
+
+    def throttle(self, delay_us: int) -> None:
+        """Begin no more requests for so long."""
 
     def count(self, name: str, error: int) -> None:
         """Count a response in the metrics."""

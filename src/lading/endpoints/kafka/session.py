@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from ...broker.core.callbacks import ignore
 from ...broker.core.principal import Principal
+from ...broker.core.quotas import QuotaMeter
 from ...dialects.kafka import versions
 from ...dialects.kafka.requests import (
     HEAD,
@@ -21,6 +22,7 @@ from ...dialects.kafka.requests import (
     decode_request,
     encode_answer,
     encode_unsupported_versions,
+    has_throttle_time,
     parse_request_header,
 )
 from ...model.errors import MalformedMessage
@@ -28,6 +30,7 @@ from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Slot
+from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import Fetcher
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
@@ -90,6 +93,7 @@ class KafkaSession(ProtocolSession):
         """Requests wait for the one before them."""
         self.principal: Principal | None = None
         self.produce_head_bytes = 0
+        self.throttle_end_us = 0
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
 
@@ -148,7 +152,10 @@ class KafkaSession(ProtocolSession):
             if self.requests_count == 1:
                 self.connection.settle()
             try:
-                self._begin_request(start, end)
+                if self.principal is None or self.principal.meter is None:
+                    self._begin_request(start, end)
+                else:
+                    self._begin_metered(self.principal.meter, start, end)
             except MalformedMessage as error:
                 self.close_on_error(str(error))
                 break
@@ -258,6 +265,28 @@ class KafkaSession(ProtocolSession):
         else:
             self._dispatch(view[start:end])
 
+    def _begin_metered(self, meter: QuotaMeter, start: int, end: int) -> None:
+        """Begin a request of a user who has a quota; those behind it wait until what it takes is paid for."""
+        begun_us = now_us()
+        view = self.inbox.view
+        if end - start >= HEAD.size and view[start] << 8 | view[start + 1] == versions.PRODUCE:
+            # before it is begun: a response that is ready at once tells of it
+            self.throttle(meter.take_produced(end - start, begun_us))
+        self._begin_request(start, end)
+        if meter.times_requests:
+            end_us = now_us()
+            self.throttle(meter.take_time(end_us - begun_us, end_us))
+
+    def throttle(self, delay_us: int) -> None:
+        if delay_us:
+            self.throttle_end_us = max(self.throttle_end_us, now_us() + delay_us)
+            super().throttle(delay_us)
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client is to send nothing, for the fields that say so."""
+        return max(0, -(-(self.throttle_end_us - now_us()) // 1_000))
+
     def _dispatch(self, frame: memoryview) -> None:
         head = parse_request_header(frame)
         handler = self._handlers.rare.get(head.key)
@@ -330,6 +359,8 @@ class KafkaSession(ProtocolSession):
             error, rows_count, encode = answer.error, answer.rows_count, partial(answer.frame, correlation)
         else:
             error, rows_count = answer.get("error_code", 0), _count_rows(answer)
+            if self.throttle_end_us and has_throttle_time(key):
+                answer = {**answer, "throttle_time_ms": self.throttle_ms}
             encode = partial(encode_answer, key, version, correlation, answer)
         self.count(name, error)
         if rows_count <= ROWS_INLINE:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.core.principal import Principal
+from ...broker.core.quotas import QuotaMeter
 from ...broker.core.rights import Right
 from ...dialects.nsq import commands
 from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
@@ -20,6 +21,8 @@ from ...dialects.nsq.identify import Identity
 from ...model.errors import LadingError
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
+from ..base.metering import measure_request
+from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .consume import NsqConsumer
 from .handlers import HANDLERS, NsqdHandlers, require_state, take_body, take_magic
@@ -102,6 +105,10 @@ class NsqdSession(ProtocolSession):
         self._steps_left = STEPS_MAX
         self._unread_bytes = 0
         """Received, and not whole when it was looked at."""
+        self._is_measured = False
+        """Within ``_receive_measured``."""
+        self._held_us = 0
+        """No message is delivered before: the user has used up a quota; 0: none is."""
         self.now_us = 0
         """When something was received that is being taken."""
         self._heard_us = 0
@@ -139,6 +146,9 @@ class NsqdSession(ProtocolSession):
         return frame(ERROR, b"too much client connections")
 
     def receive(self, now_us: int) -> ReceiveResult:
+        principal = self.login.principal
+        if principal is not None and principal.meter is not None and not self._is_measured:
+            return self._receive_measured(principal.meter, now_us)
         self.now_us = now_us
         is_held_up = self.responses.waiting or self.is_blocked or self.is_congested or self.is_ended
         if is_held_up or self.consumer is not None or self.inbox.at:
@@ -155,6 +165,19 @@ class NsqdSession(ProtocolSession):
         self.requests_count += 1
         self._heard_us = now_us
         return _DONE
+
+    def _receive_measured(self, meter: QuotaMeter, now_us: int) -> ReceiveResult:
+        """Receive from a user who has a quota."""
+        begun, published = self.inbox.at, sum(self.published.values())
+        self._is_measured = True
+        try:
+            with measure_request(self, meter) as request:
+                result = self.receive(now_us)
+                if sum(self.published.values()) > published:
+                    request.produced_bytes = self.inbox.at - begun
+        finally:
+            self._is_measured = False
+        return result
 
     def _take_all(self, now_us: int) -> ReceiveResult:
         """Take one command after the other, as far as order and bounds allow."""
@@ -207,7 +230,7 @@ class NsqdSession(ProtocolSession):
         if is_blocked:
             self._full_bytes = self.connection.unsent_bytes() + ANSWERS_BYTES_MAX
         if self.consumer is not None:
-            self.consumer.subscriber.blocked = is_blocked
+            self.consumer.subscriber.blocked = is_blocked or self._held_us > 0
 
     @property
     def is_busy(self) -> bool:
@@ -387,6 +410,28 @@ class NsqdSession(ProtocolSession):
         if not self.is_lost:
             self._sent_bytes[_BY_ENDPOINT] += frames.size
             self.responses.push(frames.data)
+            principal = self.login.principal
+            if principal is not None and principal.meter is not None:
+                self._hold_deliveries(principal.meter.take_read(frames.size, clock_us()))
+
+    def _hold_deliveries(self, delay_us: int) -> None:
+        """Deliver no more for so long; what the client finishes is read, since its time runs."""
+        if delay_us and self.consumer is not None:
+            self.consumer.subscriber.blocked = True
+            is_timed = self._held_us > 0
+            self._held_us = max(self._held_us, clock_us() + delay_us)
+            if not is_timed:
+                self.connection.call_later(delay_us, self._deliver_again)
+
+    def _deliver_again(self) -> None:
+        left_us = self._held_us - clock_us()
+        if left_us > 0:
+            # more was delivered before the hold, or the timer's clock is a little ahead
+            self.connection.call_later(left_us, self._deliver_again)
+            return
+        self._held_us = 0
+        if self.consumer is not None:
+            self.consumer.subscriber.blocked = self.is_blocked
 
     def respond(self, data: bytes) -> None:
         """Answer a command with this, behind what was asked before it."""

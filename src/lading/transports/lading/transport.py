@@ -325,6 +325,15 @@ class LadingTransport:
         """Delete rules, then add some."""
         self._http.request("POST", "rules", again=True, document={"add": list(add), "delete": list(delete)})
 
+    def quotas(self) -> list[dict[str, Any]]:
+        """Return the ``user`` of each quota, ``*`` for that of all others, and what it bounds."""
+        rows: list[dict[str, Any]] = self._http.get("quotas").json()
+        return rows
+
+    def set_quota(self, user: str, quota: dict[str, float]) -> None:
+        """Give a user a quota in place of the one before; an empty one bounds nothing."""
+        self._http.request("PUT", "quotas", user, again=True, document=quota)
+
     def close(self) -> None:
         """Close the kept connections."""
         self._http.close()

@@ -24,7 +24,9 @@ from ....dialects.iggy_current.operations import NON_REPLICATED, PING, POLL, REG
 from ....dialects.iggy_current.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, SERVER_VERSION, is_spoken
 from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ...base.inbox import no_progress_error
+from ...base.metering import measure_request
 from ...base.responses import Parts, Slot
+from ...base.services import now_us as clock_us
 from ...base.session import ProtocolSession, ReceiveResult
 from ..clients import Client
 from ..logins import Logins
@@ -140,7 +142,12 @@ class CurrentFraming:
             if session.requests_count == 1:
                 self._connection.settle()
             inbox.at = end
-            self._answer(header, start + HEADER_BYTES, end, now_us)
+            principal = self._caller.client.principal
+            if principal is None or principal.meter is None:
+                self._answer(header, start + HEADER_BYTES, end, now_us)
+            else:
+                with measure_request(session, principal.meter, end - start if header.operation == SEND_MESSAGES else 0):
+                    self._answer(header, start + HEADER_BYTES, end, now_us)
             if session.is_ended:
                 break
             if self._requests_in_turn >= COMMANDS_PER_TURN:
@@ -319,7 +326,11 @@ class CurrentFraming:
         self._count(header, _OK)
         if polled.stubs:
             self._connection.count_dropped("unholdable", polled.stubs)
-        return headers.reply_header(header, sum(map(len, polled.parts))), *polled.parts
+        size_bytes = sum(map(len, polled.parts))
+        principal = self._caller.client.principal
+        if principal is not None and principal.meter is not None:
+            self._session.throttle(principal.meter.take_read(size_bytes, clock_us()))
+        return headers.reply_header(header, size_bytes), *polled.parts
 
     def _to_error(self, header: FrameHeader, error: LadingError) -> Parts:
         """Encode a refusal: in the result section if the request could be parsed, else as the status in the header."""

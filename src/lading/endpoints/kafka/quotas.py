@@ -1,0 +1,107 @@
+"""DescribeClientQuotas and AlterClientQuotas: Kafka's view of the quotas of users.
+
+Quotas here are of users, one by one or of all who have none of their own (``--entity-default``). Those of client ids
+and addresses are refused by name: a client chooses its own id, and addresses have ``connections.peer_share``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final
+
+from ...broker.core.quotas import QUOTA_NAMES, Quota
+from ...broker.core.rights import EVERYBODY
+from ...dialects.kafka.errors import INVALID_REQUEST, UNKNOWN_SERVER_ERROR
+from ...dialects.kafka.versions import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
+from ...model.errors import LadingError, Reason, Refusal
+from .handling import Context, Fields, Handler, Request, Session
+
+USER: Final = "user"
+EXACT, DEFAULT, ANY = range(3)
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """DescribeClientQuotas and AlterClientQuotas."""
+    quotas = ClientQuotas(context)
+    return {DESCRIBE_CLIENT_QUOTAS: quotas.describe, ALTER_CLIENT_QUOTAS: quotas.alter}
+
+
+class ClientQuotas:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._access = context.broker.access
+        self._change = context.services.authenticator.change
+
+    def describe(self, session: Session, request: Request) -> Fields:
+        """Return the quotas that fit all components; one of another entity than users fits none."""
+        found = self._access.table.quotas
+        names = [name for name in found if all(_fits(one, name) for one in request.body.components)]
+        if request.body.strict and not request.body.components:
+            names = []
+        return {
+            "error_code": 0,
+            "error_message": None,
+            "entries": [{"entity": [_entity(name)], "values": _values(found[name])} for name in names],
+        }
+
+    def alter(self, session: Session, request: Request) -> Awaitable[Fields]:
+        return self._alter(request.body)
+
+    async def _alter(self, body: Any) -> Fields:
+        rows = []
+        for entry in body.entries:
+            code, message = 0, None
+            try:
+                name = _name_of(entry.entity)
+                quota = _changed(self._access.table.quotas.get(name, Quota()), entry.ops)
+                if not body.validate_only:
+                    await self._change(self._access.set_quotas({name: quota}))
+            except Refusal as refusal:
+                code, message = INVALID_REQUEST, str(refusal)
+            except LadingError as error:
+                code, message = UNKNOWN_SERVER_ERROR, str(error)
+            entity = [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in entry.entity]
+            rows.append({"error_code": code, "error_message": message, "entity": entity})
+        return {"entries": rows}
+
+
+def _fits(component: Any, name: str) -> bool:
+    if component.entity_type != USER:
+        return False
+    if component.match_type == EXACT:
+        return name != EVERYBODY and name == component.match
+    return component.match_type == ANY or (component.match_type == DEFAULT and name == EVERYBODY)
+
+
+def _entity(name: str) -> Fields:
+    return {"entity_type": USER, "entity_name": None if name == EVERYBODY else name}
+
+
+def _values(quota: Quota) -> list[Fields]:
+    return [{"key": key, "value": value} for key, value in quota.document().items()]
+
+
+def _name_of(entity: Sequence[Any]) -> str:
+    """Return the user whom an entry is about. Raises Refusal if it is about anything else."""
+    if [one.entity_type for one in entity] != [USER]:
+        kinds = " and ".join(str(one.entity_type) for one in entity) or "nothing"
+        raise Refusal(Reason.INVALID_QUOTA, f"quotas are of users here, not of {kinds}; use --entity-type users")
+    (user,) = entity
+    if user.entity_name == EVERYBODY:
+        raise Refusal(Reason.INVALID_QUOTA, "user '*' is nobody's name; use --entity-default for all others")
+    return EVERYBODY if user.entity_name is None else str(user.entity_name)
+
+
+def _changed(quota: Quota, changes: Sequence[Any]) -> Quota:
+    document = quota.document()
+    for one in changes:
+        if one.key not in QUOTA_NAMES:
+            raise Refusal(
+                Reason.INVALID_QUOTA, f"there is no quota {one.key!r} here; there are {', '.join(QUOTA_NAMES)}"
+            )
+        if one.remove:
+            document.pop(one.key, None)
+        else:
+            document[one.key] = one.value
+    return Quota.parse(document)
