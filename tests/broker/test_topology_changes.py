@@ -75,6 +75,8 @@ CHANGES: dict[str, Callable[[Broker], Change[Any]]] = {
     "alter_topic": lambda broker: broker.changes.alter_topic(
         broker.topology.resolve("s.t"), TopicSettings(hide_states=True)
     ),
+    "rename_topic": lambda broker: broker.renames.rename_topic(broker.topology.resolve("s.t"), "u"),
+    "rename_stream": lambda broker: broker.renames.rename_stream(broker.topology.stream("s"), "r"),
     "delete_topic": lambda broker: broker.changes.delete_topic(broker.topology.resolve("s.t")),
     "add_partitions": lambda broker: broker.changes.add_partitions(broker.topology.resolve("s.t"), 2),
     "delete_partitions": lambda broker: broker.changes.delete_partitions(broker.topology.resolve("s.t"), 2),

@@ -12,6 +12,7 @@ import pytest
 
 import lading
 from lading import testing
+from lading.model.errors import LadingError
 from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames, message, to_partition
 from tests.endpoints.test_iggy_releases import (
@@ -74,14 +75,43 @@ def test_a_topic_keeps_its_messages_for_as_long_as_it_is_told_later(
     body = frames.ask(GET_TOPIC, where)[1]
     # id, time and count of partitions come first, then expiry, compression and size
     assert struct.unpack_from("<QBQ", body, 16) == (HOUR_US, 1, 1 << 20)
-    # names stay, and what does not exist is told
-    assert client.ask(UPDATE_TOPIC, update + short("other")) == (5, b"")
     assert client.ask(UPDATE_TOPIC, named(name) + named("none") + update[len(where) :] + short("topic"))[0] == 2011
     assert client.ask(UPDATE_TOPIC, where + struct.pack("<BQQB", 1, NEVER, 0, 0) + short("Topic")) == (0, b"")
     assert struct.unpack_from("<Q", frames.ask(GET_TOPIC, where)[1], 16) == (NEVER,)
     assert client.ask(UPDATE_STREAM, named(name) + short(name)) == (0, b"")
-    assert client.ask(UPDATE_STREAM, named(name) + short("other")) == (5, b"")
     assert client.ask(UPDATE_STREAM, named(f"no-{name}") + short("other"))[0] == 1010
+
+
+@pytest.mark.parametrize("version", [None, "0.6.202", "0.8.0"])
+def test_a_topic_and_its_stream_get_other_names(
+    made: tuple[Frames, str], connect: Callable[[], Frames], broker: BrokerProcess, version: str | None
+) -> None:
+    frames, name = made
+    client, where = log_in(connect, version), named(name) + named("topic")
+    # a client that says no version writes as the first release, with seconds
+    kept = struct.pack("<I", 0) if version is None else struct.pack("<BQQB", 1, NEVER, 0, 0)
+    before = frames.ask(GET_TOPIC, where)[1]
+    consumer = b"\1" + named("me")
+    assert frames.ask(STORE_OFFSET, consumer + where + struct.pack("<IQ", 1, 1)) == (0, b"")
+    assert client.ask(UPDATE_TOPIC, where + kept + short("Other")) == (0, b"")
+    assert client.ask(UPDATE_TOPIC, where + kept + short("third"))[0] == 2011
+    assert client.ask(UPDATE_STREAM, named(name) + short(f"{name}-b")) == (0, b"")
+    assert client.ask(UPDATE_STREAM, named(name) + short("other"))[0] == 1010
+    # where messages lie is what routes remember: one of the old name is not sent anywhere
+    assert frames.ask(SEND, where + to_partition(1) + message(b"lost"))[0] == 1010
+    where = named(f"{name}-b") + named("other")
+    assert frames.ask(SEND, where + to_partition(1) + message(b"d"))[0] == 0
+    after = frames.ask(GET_TOPIC, where)[1]
+    assert (after[:12], after[-12:]) == (before[:12], after[-12:])
+    assert struct.unpack_from("<Q", frames.ask(GET_OFFSET, consumer + where + struct.pack("<I", 1))[1], 12) == (1,)
+    sent = [one.payload for one in lading.Consumer(broker.url, f"{name}-b.other", end="latest")]
+    assert sent == [b"a", b"b", b"c", b"d"]
+    with pytest.raises(LadingError, match="does not exist"):
+        lading.Consumer(broker.url, f"{name}.topic", end="latest")
+    again = named(f"{name}-b")
+    assert client.ask(UPDATE_STREAM, again + short("default"))[0] == 5
+    assert frames.ask(CREATE_STREAM, struct.pack("<I", 0) + short(name))[0] == 0
+    assert client.ask(UPDATE_STREAM, again + short(name))[0] == 1012
 
 
 @pytest.mark.parametrize("release", ["0.1", "0.4"])
@@ -164,9 +194,13 @@ def test_the_same_over_http(made: tuple[Frames, str], broker: BrokerProcess, ver
         update = {"name": "topic", "compression_algorithm": "none", "message_expiry": hour, "max_topic_size": None}
         assert http.put(topic, json=update).status_code == 204
         assert http.get(topic).json()["message_expiry"] == hour
-        assert http.put(topic, json={**update, "name": "other"}).json()["id"] == 5
+        assert http.put(topic, json={**update, "name": "other"}).status_code == 204
+        assert http.get(topic).status_code == 404
+        assert http.put(f"/streams/{name}/topics/other", json=update).status_code == 204
         assert http.put(f"/streams/{name}", json={"name": name}).status_code == 204
-        assert http.put(f"/streams/{name}", json={"name": "other"}).json()["id"] == 5
+        assert http.put(f"/streams/{name}", json={"name": f"{name}-b"}).status_code == 204
+        assert http.get(f"/streams/{name}").status_code == 404
+        assert http.put(f"/streams/{name}-b", json={"name": name}).status_code == 204
         offsets = f"{topic}/consumer-offsets"
         stored = {"consumer_id": "me", "partition_id": first, "offset": 1}
         assert http.put(offsets, json=stored).status_code == 204

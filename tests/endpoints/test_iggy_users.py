@@ -216,6 +216,33 @@ def test_rights_hold_over_http(users: tuple[BrokerProcess, dict[str, str]]) -> N
     assert root.get("/users/root").json()["permissions"]["global"] == dict.fromkeys(FLAGS, True)
 
 
+def test_who_renames_needs_the_right_to_create_and_rights_follow(users: tuple[BrokerProcess, dict[str, str]]) -> None:
+    root, ann = (log_in(users[0], name) for name in ("root", "ann"))
+    flags = ("manage_topic", "read_topic", "poll_messages", "send_messages")
+    streams: dict[str, Any] = {
+        "0": {**dict.fromkeys((*FLAGS[4:], "manage_stream", "read_stream"), False),
+              "topics": {"0": dict.fromkeys(flags, True)}},
+    }  # fmt: skip
+    nothing = dict.fromkeys(FLAGS, False)
+    permissions = {"global": nothing, "streams": streams}
+    assert root.put("/users/ann/permissions", json={"permissions": permissions}).status_code == 204
+    update = {"name": "u", "compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
+    assert ann.put("/streams/s/topics/t", json={**update, "name": "t"}).status_code == 204
+    assert ann.put("/streams/s/topics/t", json=update).json()["id"] == 41
+    assert root.put("/streams/s/topics/t", json=update).status_code == 204
+    try:
+        told = ann.get("/users/ann").json()["permissions"]["streams"]["0"]["topics"]
+        assert told == {"0": dict.fromkeys(flags, True)}
+        assert ann.get("/streams/s/topics/u/messages").is_success
+        assert ann.get("/streams/s/topics/t/messages").status_code == 403
+    finally:
+        assert root.put("/streams/s/topics/u", json={**update, "name": "t"}).status_code == 204
+    permissions = {"global": nothing, "streams": {"0": {**streams["0"], "manage_topics": True}}}
+    assert root.put("/users/ann/permissions", json={"permissions": permissions}).status_code == 204
+    assert ann.put("/streams/s/topics/t", json=update).status_code == 204
+    assert ann.put("/streams/s/topics/u", json={**update, "name": "t"}).status_code == 204
+
+
 def test_a_user_is_made_changed_and_deleted(
     users: tuple[BrokerProcess, dict[str, str]], connect: Callable[[], Frames]
 ) -> None:

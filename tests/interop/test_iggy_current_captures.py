@@ -26,12 +26,6 @@ DIFFERENT: Final[Mapping[str, str]] = {
     "topic.create (raw body without options)": CREATED,
     "topic.create (same name)": OPTIONS,
     "topic.create (missing stream)": OPTIONS,
-    "topic.update": "topics keep their names",
-    "topic.purge": "the topic kept its name, so that the new one names none",
-    "stream.update": "streams keep their names",
-    "stream.purge": "the stream kept its name, so that the new one names none",
-    "topic.delete": "the stream kept its name",
-    "stream.delete": "the stream kept its name",
     "login (wrong password)": "while no users are set up, every login succeeds",
 }
 """Exchanges with another outcome."""

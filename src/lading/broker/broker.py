@@ -38,6 +38,7 @@ from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
 from .core.namespace import Namespace
 from .core.positions import Positions
+from .core.renames import Renames
 from .core.retention_enforcer import RetentionEnforcer
 from .core.settings import BrokerSettings
 from .core.states import States
@@ -83,6 +84,7 @@ class Broker:
             TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),
         )  # fmt: skip
         """For who lets others have their turn meanwhile."""
+        self.renames = Renames(self.topology, self.changes, self.access, self.catalog, directory)
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
         self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))

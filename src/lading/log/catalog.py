@@ -38,6 +38,12 @@ class Catalog(CatalogDatabase):
         with self.write(CatalogRecordKind.STREAM) as db:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
+    def rename_stream(self, stream_id: int, name: str, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
+        """Give a stream another name, which is free, and topics that refer to its topics other ``settings``."""
+        with self.write(CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC) as db:
+            db.execute("UPDATE streams SET name = ? WHERE id = ?", (name, stream_id))
+            _set_settings(db, settings)
+
     def topics(self) -> list[TopicRow]:
         """Return all topics by stream and id."""
         rows = self._db.execute(
@@ -78,7 +84,13 @@ class Catalog(CatalogDatabase):
     def set_settings(self, uuid: bytes, settings: Mapping[str, Any]) -> None:
         """Replace the settings of a topic."""
         with self.write(CatalogRecordKind.TOPIC) as db:
-            db.execute("UPDATE topics SET settings = ? WHERE uuid = ?", (json.dumps(dict(settings)), uuid))
+            _set_settings(db, {uuid: settings})
+
+    def rename_topic(self, uuid: bytes, name: str, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
+        """Give a topic another name, free in its stream, and topics that refer to it other ``settings``."""
+        with self.write(CatalogRecordKind.TOPIC) as db:
+            db.execute("UPDATE topics SET name = ? WHERE uuid = ?", (name, uuid))
+            _set_settings(db, settings)
 
     def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
         """Set the number of partitions; positions of partitions that no longer exist are deleted."""
@@ -202,3 +214,8 @@ class Catalog(CatalogDatabase):
         with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
             db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))
+
+
+def _set_settings(db: sqlite3.Connection, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
+    rows = [(json.dumps(dict(one)), uuid) for uuid, one in settings.items()]
+    db.executemany("UPDATE topics SET settings = ? WHERE uuid = ?", rows)

@@ -18,6 +18,7 @@ from ...log.directory import DataDirectory, TopicDescription, partition_path
 from ...log.interface import PartitionLog
 from ...model.errors import CorruptLog, Reason, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
+from .flat_names import FlatNames
 from .found_topics import FoundTopics
 from .settings import TopicSettings
 from .topology import ID_MAX, Partition, Stream, Topic
@@ -49,7 +50,7 @@ class Namespace:
         """Grows with ``forget_routes``."""
         self._streams: dict[int, Stream] = {}
         self._streams_by_name: dict[str, Stream] = {}
-        self._topics_by_flat_name: dict[str, Topic] = {}
+        self._flat_names = FlatNames()
         self._topics_by_uuid: dict[bytes, Topic] = {}
         self._found = FoundTopics(catalog, directory, self.notes, now_us)
         self._recover()
@@ -80,7 +81,7 @@ class Namespace:
         described = self._found.describe_unlisted(uuid)
         if described is None:
             return
-        other = self._topics_by_flat_name.get(described.name)
+        other = self._flat_names.find(described.name)
         if other is not None:
             if self._directory.remove_if_empty(uuid):
                 return
@@ -131,13 +132,13 @@ class Namespace:
 
     def resolve(self, name: str) -> Topic:
         """Return the topic a flat name means: ``t`` in ``default``, or ``s.t``."""
-        if (topic := self._topics_by_flat_name.get(name)) is None:
+        if (topic := self._flat_names.find(name)) is None:
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist")
         return topic
 
     def _find_topic(self, stream: Stream, name: str) -> Topic | None:
         # equal flat names are refused at create, so the flat name finds it, if it is of this stream and name
-        topic = self._topics_by_flat_name.get(flat_name(stream.name, name))
+        topic = self._flat_names.find(flat_name(stream.name, name))
         return topic if topic is not None and topic.stream is stream and topic.name == name else None
 
     # -- what changes are made of
@@ -178,7 +179,9 @@ class Namespace:
     def remove_stream(self, stream: Stream) -> None:
         """Remove a stream without topics, also from the catalog."""
         self._catalog.remove_stream(stream.id)
-        del self._streams[stream.id], self._streams_by_name[stream.name]
+        del self._streams[stream.id]
+        for name in [name for name, one in self._streams_by_name.items() if one is stream]:
+            del self._streams_by_name[name]
         self.forget_routes()
 
     def make_topic(
@@ -214,8 +217,7 @@ class Namespace:
     def require_new(self, topic: Topic) -> None:
         """Raise Refusal unless its stream is there, and has neither the id nor the name."""
         stream, name = topic.stream, topic.name
-        if self._streams.get(stream.id) is not stream:
-            raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {stream.id} does not exist")
+        self._require_stream(stream)
         if topic.id in stream.topics:
             raise Refusal(
                 Reason.TOPIC_ID_EXISTS,
@@ -223,7 +225,12 @@ class Namespace:
             )
         if self._find_topic(stream, name):
             raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
-        self._require_unambiguous(stream, name)
+        for flat in self._flat_names.names(stream, [name]):
+            self._require_unambiguous(stream, name, flat)
+
+    def _require_stream(self, stream: Stream) -> None:
+        if self._streams.get(stream.id) is not stream:
+            raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {stream.id} does not exist")
 
     def require_current(self, topic: Topic) -> None:
         """Raise Refusal if the topic was deleted."""
@@ -243,15 +250,62 @@ class Namespace:
         """Let everybody find the topic."""
         self.forget_routes()
         topic.stream.topics[topic.id] = topic
-        self._topics_by_flat_name[topic.flat_name] = topic
+        self._flat_names.add(topic)
         self._topics_by_uuid[topic.uuid] = topic
 
     def unlink_topic(self, topic: Topic) -> None:
         """Remove the topic from lookups."""
         self.forget_routes()
         del topic.stream.topics[topic.id]
-        del self._topics_by_flat_name[topic.flat_name]
+        self._flat_names.remove(topic)
         del self._topics_by_uuid[topic.uuid]
+
+    # -- names
+
+    def reserve_topic_name(self, topic: Topic, name: str) -> None:
+        """Keep a name for a topic that is going to have it; flat names find it by both. Refusal if it cannot."""
+        stream = topic.stream
+        self.require_current(topic)
+        _require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
+        if self._find_topic(stream, name):
+            raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
+        for flat in self._flat_names.names(stream, [name]):
+            self._require_unambiguous(stream, name, flat)
+            _require_other_target(topic, flat)
+        self._flat_names.reserve(topic, name)
+
+    def reserve_stream_name(self, stream: Stream, name: str) -> None:
+        """Keep a name for a stream that is going to have it; flat names find its topics by both."""
+        self._require_stream(stream)
+        _require_name(name, "stream", Reason.INVALID_STREAM_NAME)
+        if name in self._streams_by_name:
+            raise Refusal(
+                Reason.STREAM_NAME_EXISTS, f"stream {name!r} already exists with id {self._streams_by_name[name].id}"
+            )
+        for topic in stream.topics.values():
+            flat = flat_name(name, topic.name)
+            self._require_unambiguous(stream, topic.name, flat)
+            _require_other_target(topic, flat)
+        self._streams_by_name[name] = stream
+        self._flat_names.reserve(stream, name)
+
+    def require_reserved(self, renamed: Stream | Topic) -> None:
+        """Raise Refusal if what a name was reserved for was deleted meanwhile."""
+        if isinstance(renamed, Topic):
+            self.require_current(renamed)
+        else:
+            self._require_stream(renamed)
+
+    def settle_name(self, renamed: Stream | Topic, *, take: bool) -> None:
+        """End a reservation: the new name is the name if ``take``, and the other one is free."""
+        self._flat_names.settle(renamed, take=take)
+        if isinstance(renamed, Stream):
+            known = self._streams.get(renamed.id) is renamed
+            for name in [name for name, one in self._streams_by_name.items() if one is renamed]:
+                del self._streams_by_name[name]
+            if known:
+                self._streams_by_name[renamed.name] = renamed
+        self.forget_routes()
 
     def close(self) -> None:
         """Close every log."""
@@ -260,9 +314,8 @@ class Namespace:
 
     # -- the parts
 
-    def _require_unambiguous(self, stream: Stream, name: str) -> None:
-        flat = flat_name(stream.name, name)
-        other = self._topics_by_flat_name.get(flat)
+    def _require_unambiguous(self, stream: Stream, name: str, flat: str) -> None:
+        other = self._flat_names.find(flat)
         if other is not None:
             raise Refusal(
                 Reason.AMBIGUOUS_NAME,
@@ -340,3 +393,9 @@ def require_other(name: str, settings: TopicSettings) -> None:
     """Raise SettingError if a topic of this name would be its own dead letter topic."""
     if settings.dead_letter_topic == name:
         raise SettingError(f"topic {name!r} cannot be its own dead_letter_topic; name another")
+
+
+def _require_other_target(topic: Topic, name: str) -> None:
+    """Raise Refusal if a topic that gets this name would be its own dead letter topic."""
+    if topic.settings.dead_letter_topic == name:
+        raise Refusal(Reason.AMBIGUOUS_NAME, f"{name!r} is the dead_letter_topic of {topic.flat_name!r}; name another")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -32,9 +33,12 @@ class ChangeRunner:
             return result
         return await self._shield(self._go_on(change, step))
 
-    async def make_in_turn(self, changed: object, change: Change[R]) -> R:
-        """Make a change of a topic, or of users, when those of the same one before it have ended."""
-        return await self._shield(self._wait_and_make(changed, change))
+    async def make_in_turn(self, changed: object, change: Change[R], *also: object) -> R:
+        """Make a change of a topic, or of users, when those of the same one before it have ended.
+
+        ``also`` are others that it changes; who names several names them in the same order, users last.
+        """
+        return await self._shield(self._wait_and_make([changed, *also], change))
 
     async def _shield(self, work: Coroutine[None, None, R]) -> R:
         task = asyncio.ensure_future(work)
@@ -48,9 +52,10 @@ class ChangeRunner:
             # whoever waited has it; where nobody does any more it is nobody's fault
             task.exception()
 
-    async def _wait_and_make(self, changed: object, change: Change[R]) -> R:
-        turn = self._turns.setdefault(changed, asyncio.Lock())
-        async with turn:
+    async def _wait_and_make(self, changed: list[object], change: Change[R]) -> R:
+        async with AsyncExitStack() as turns:
+            for one in changed:
+                await turns.enter_async_context(self._turns.setdefault(one, asyncio.Lock()))
             return await self._go_on(change, None)
 
     async def _go_on(self, change: Change[R], step: Callable[[], object] | None) -> R:

@@ -11,6 +11,7 @@ from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, topic_
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.state_commands import GetStates, SetStates, SetStatesWhere
+from ...dialects.iggy_classic.validation import normalise_name
 from ...model.errors import Reason, Refusal
 from ...model.names import flat_name
 
@@ -194,6 +195,9 @@ OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
     "delete_personal_access_token": None,
 }
 """The same by operation of the current generation."""
+_CREATE: Final = (c.CreateStream, c.CreateTopic)
+_RENAME: Final = (later.UpdateStream, later.UpdateTopic)
+_RENAME_OPERATIONS: Final = frozenset({"update_stream", "update_topic"})
 _EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server)
 
 
@@ -201,13 +205,20 @@ def require_command(broker: Broker, principal: Principal | None, command: Any) -
     """Raise Refusal unless a user may give a command of the classic releases."""
     if broker.access.is_enabled and not isinstance(command, c.Ping):
         fields = {name: getattr(command, name) for name in ("stream", "topic", "name") if hasattr(command, name)}
+        if isinstance(command, _CREATE):
+            # as it is stored: rules are about that
+            fields["name"] = normalise_name(command.name)
         _require(broker, principal, COMMAND_RIGHTS.get(type(command), _EVERYTHING), fields)
+        if isinstance(command, _RENAME):
+            _require_new_name(broker, principal, fields, normalise=normalise_name)
 
 
 def require_operation(broker: Broker, principal: Principal | None, name: str, fields: Fields) -> None:
     """Raise Refusal unless a user may do an operation of the current generation; ``fields`` have the broker's ids."""
     if broker.access.is_enabled and name != "ping":
         _require(broker, principal, OPERATION_RIGHTS.get(name, _EVERYTHING), fields)
+        if name in _RENAME_OPERATIONS:
+            _require_new_name(broker, principal, fields)
 
 
 def _require(broker: Broker, principal: Principal | None, needed: NeededRight | None, fields: Fields) -> None:
@@ -215,6 +226,22 @@ def _require(broker: Broker, principal: Principal | None, needed: NeededRight | 
         raise login_refusal()
     if needed is not None:
         _require_right(broker, principal, needed.right, needed.find(broker, fields), fields)
+
+
+def _require_new_name(
+    broker: Broker, principal: Principal | None, fields: Fields, normalise: Callable[[str], str] = str
+) -> None:
+    """Raise Refusal unless a user may create what a stream or topic is to be called, if that is another name."""
+    find = broker.topology
+    try:
+        renamed = find.topic(fields["stream"], fields["topic"]) if "topic" in fields else find.stream(fields["stream"])
+    except Refusal:
+        # told by who looks it up to rename it
+        return
+    if fields["name"] != renamed.name:
+        needed = _NEW_TOPIC if "topic" in fields else _NEW_STREAM
+        wanted = needed.find(broker, {**fields, "name": normalise(fields["name"])})
+        broker.access.require(principal, needed.right, wanted)
 
 
 def _require_right(broker: Broker, principal: Principal, right: Right, resource: Resource, fields: Fields) -> None:

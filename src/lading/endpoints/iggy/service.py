@@ -16,7 +16,7 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
-from ...dialects.iggy_classic.validation import normalise_name
+from ...dialects.iggy_classic.validation import choose_name, normalise_name
 from ...model.errors import Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
@@ -36,7 +36,7 @@ from .entities import (
 )
 from .poll import consumer_of
 from .rights import require_command
-from .upkeep import UPKEEP_HANDLERS, refuse_new_name
+from .upkeep import UPKEEP_HANDLERS, rename_stream, update_topic
 from .users import users_of
 
 if TYPE_CHECKING:
@@ -99,6 +99,13 @@ class IggyService:
                 return r.StreamDetails(describe_stream(stream, MeasuredStream([])), [])
             case c.DeleteStream():
                 await make(changes.delete_stream(self._broker.topology.stream(command.stream)))
+            case later.UpdateStream():
+                stream = self._broker.topology.stream(command.stream)
+                await rename_stream(self._services, stream, choose_name(stream.name, command.name))
+            case later.UpdateTopic():
+                topic = self.topic(command)
+                name, settings = choose_name(topic.name, command.name), change_settings(topic, command)
+                await update_topic(self._services, topic, name, settings)
             case c.CreateTopic():
                 stream, name = self._broker.topology.stream(command.stream), normalise_name(command.name)
                 count = command.partitions_count
@@ -129,9 +136,6 @@ class IggyService:
                 return changes.add_partitions(topic, command.partitions_count)
             case c.DeletePartitions():
                 return changes.delete_partitions(topic, command.partitions_count)
-            case later.UpdateTopic():
-                refuse_new_name(topic.name, normalise_name(command.name))
-                return changes.alter_topic(topic, change_settings(topic, command))
             case _:
                 return changes.delete_topic(topic)
 
@@ -336,6 +340,7 @@ CHANGES: Final = (
     c.DeleteTopic,
     c.CreatePartitions,
     c.DeletePartitions,
+    later.UpdateStream,
     later.UpdateTopic,
     c.CreateGroup,
     c.DeleteGroup,

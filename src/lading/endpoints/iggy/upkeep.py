@@ -1,28 +1,41 @@
-"""Changes to streams and topics that exist, by clients of every generation: empty them, and not rename them."""
+"""Changes to streams and topics that exist, by clients of every generation: empty, rename and alter them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.core.record_deletion import delete_before
 from ...dialects.iggy_classic import later_commands as later
-from ...dialects.iggy_classic.validation import normalise_name
 from ...model.errors import Reason, Refusal
 from .poll import consumer_of
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.settings import TopicSettings
     from ...broker.core.topology import Partition, Stream, Topic
+    from ...broker.core.topology_changes import Change
+    from ..base.services import Services
 
 
-def refuse_new_name(name: str, wanted: str) -> None:
-    """Raise a Refusal if a stream or topic is to be called otherwise."""
-    if wanted != name:
-        raise Refusal(
-            Reason.FEATURE_UNAVAILABLE, f"{name!r} cannot be called {wanted!r}: streams and topics keep their names"
-        )
+def rename_stream(services: Services, stream: Stream, name: str) -> Awaitable[None]:
+    """Give a stream the name that a client wants."""
+    broker = services.broker
+    return services.changes.make_in_turn(stream, broker.renames.rename_stream(stream, name), broker.access)
+
+
+def update_topic(services: Services, topic: Topic, name: str, settings: TopicSettings) -> Awaitable[None]:
+    """Give a topic the name and the settings that a client wants."""
+    broker = services.broker
+    if name == topic.name:
+        return services.changes.make_in_turn(topic, broker.changes.alter_topic(topic, settings))
+
+    def change() -> Change[None]:
+        yield from broker.renames.rename_topic(topic, name)
+        yield from broker.changes.alter_topic(topic, settings)
+
+    return services.changes.make_in_turn(topic, change(), broker.access)
 
 
 def purge_topic(topic: Topic) -> None:
@@ -43,10 +56,6 @@ def delete_segments(partition: Partition, count: int) -> None:
     end = max((segment.end_offset for segment in islice(closed, count)), default=0)
     # what is not decided yet stays, as with every other deletion
     delete_before(partition, min(end, partition.log.last_stable_offset))
-
-
-def _update_stream(broker: Broker, command: later.UpdateStream) -> None:
-    refuse_new_name(broker.topology.stream(command.stream).name, normalise_name(command.name))
 
 
 def _purge_stream(broker: Broker, command: later.PurgeStream) -> None:
@@ -70,7 +79,6 @@ def _delete_offset(broker: Broker, command: later.DeleteOffset) -> None:
 
 
 UPKEEP_HANDLERS: Final[Mapping[type[Any], Callable[[Broker, Any], None]]] = {
-    later.UpdateStream: _update_stream,
     later.PurgeStream: _purge_stream,
     later.PurgeTopic: _purge_topic,
     later.DeleteSegments: _delete_segments,

@@ -25,7 +25,7 @@ from ...base.services import Services, now_us
 from ...base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from ..clients import Client, clients_of
 from ..rights import require_operation
-from ..upkeep import delete_segments, purge_stream, purge_topic, refuse_new_name
+from ..upkeep import delete_segments, purge_stream, purge_topic, rename_stream, update_topic
 from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, describe_topic_with_partitions
 from .caller import CurrentCaller, from_wire, to_wire
 from .poll import consumer_of
@@ -156,9 +156,9 @@ class CurrentService:
         stream = await make(self._broker.changes.create_stream(None, name, now_us=now_us()))
         return describe_stream(stream, MeasuredStream([]))
 
-    def _update_stream(self, caller: CurrentCaller, stream: Identifier, name: str, options: Options) -> Outcome:
+    async def _update_stream(self, caller: CurrentCaller, stream: Identifier, name: str, options: Options) -> bytes:
         refuse_options(options, "streams")
-        refuse_new_name(self._broker.topology.stream(from_wire(stream)).name, name)
+        await rename_stream(self._services, self._broker.topology.stream(from_wire(stream)), name)
         return NOTHING
 
     async def _delete_stream(self, caller: CurrentCaller, stream: Identifier) -> bytes:
@@ -209,9 +209,9 @@ class CurrentService:
         self, caller: CurrentCaller, stream: Identifier, topic: Identifier, name: str, options: Options
     ) -> bytes:
         found = self._topic(stream, topic)
-        refuse_new_name(found.name, name)
         settings = merge_options(found.settings, options, len(found.partitions))
-        return await self._change(found, self._broker.changes.alter_topic(found, settings))
+        await update_topic(self._services, found, name, settings)
+        return NOTHING
 
     async def _delete_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> bytes:
         found = self._topic(stream, topic)
