@@ -5,16 +5,25 @@ from __future__ import annotations
 import base64
 import json
 import socket
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lading import testing
-from lading.console.server import listen
+from lading.client.consumer import Consumer
+from lading.client.producer import Producer
+from lading.console.server import listen, routes_of
 from lading.console.settings import ConsoleSettings
 from lading.console.source import ConsoleSource
+from lading.mirror.run import run_mirror
+from lading.mirror.settings import MirrorSettings
 from lading.model.address import Address
 from lading.model.errors import LocalError
+from lading.pipeline.run import run
+from lading.pipeline.settings import PipelineSettings
+from lading.tables.local import LocalExecutor
 
 from .conftest import SCRIPT, TestClient, client
 
@@ -163,3 +172,158 @@ def test_queues_and_addresses_of_others_are_refused() -> None:
         ConsoleSource("nsq://127.0.0.1:4150")
     with pytest.raises(LocalError, match="this machine only"):
         listen(Address("0.0.0.0", 0))
+
+
+def test_what_is_sent_is_what_the_dry_run_showed(page: TestClient, broker: testing.BrokerProcess) -> None:
+    headers = [
+        {"key": "n", "kind": "int128", "value": "-1"}, {"key": "n", "kind": "string", "value": None},
+        {"key": "b", "kind": "raw", "value": {"base64": "AP8="}},
+    ]  # fmt: skip
+    document = {"topic": "sent-here", "message": {"key": None, "headers": headers, "payload": {"base64": "/w=="}}}
+    assert page.post("/api/send", json=document | {"dry_run": True}).json()["headers"] == [
+        ["n", 8, "ff" * 16], ["n", 2, None], ["b", 1, "00ff"],
+    ]  # fmt: skip
+    assert page.post("/api/send", json=document).json()["sent"] == 1
+    with Consumer(broker.url, "sent-here", timeout_s=0) as consumer:
+        (message,) = list(consumer)
+    assert message.payload == b"\xff"
+    assert [tuple(one) for one in message.headers] == [("n", 8, b"\xff" * 16), ("n", 2, None), ("b", 1, b"\x00\xff")]
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [({}, "field 'topic'"), ({"topic": "flights"}, "a message is an object"),
+     ({"topic": "flights", "message": {"headers": [{"key": "n", "kind": "uint8", "value": "256"}]}}, "does not fit"),
+     ({"topic": "flights", "partition": 7, "message": {}}, "partition"), ([], "not a JSON object")],
+)  # fmt: skip
+def test_what_cannot_be_sent_is_a_sentence(page: TestClient, document: Any, said: str) -> None:
+    answer = page.post("/api/send", json=document)
+    assert (answer.status_code, said in answer.json()["error"]) == (400, True), answer.text
+
+
+def test_states_are_counted_then_set_and_hidden(page: TestClient) -> None:
+    page.post(
+        "/api/send", json={"topic": "stated", "message": {"payload": "x", "headers": [{"key": "a", "value": "1"}]}}
+    )
+    change = {"topic": "stated", "where": "a = '1'", "state": "poisoned"}
+    assert page.post("/api/states", json=change | {"dry_run": True}).json()["matched"] == 1
+    assert offsets(documents(page, "/api/messages", topic="stated")) == [0]
+    assert page.post(
+        "/api/states", json={"topic": "stated", "partition": 0, "offset": "0", "state": "poisoned"}
+    ).is_success
+    assert offsets(documents(page, "/api/messages", topic="stated")) == []
+    assert [one["state"] for one in messages(documents(page, "/api/messages", topic="stated", states="all"))] == [
+        "poisoned"
+    ]
+
+
+CHANGES = ("/api/send", "/api/states", "/api/dead-letters/redrive", "/api/quarantine/redrive")
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_nothing_changes_with_read_only_or_by_a_form(
+    broker: testing.BrokerProcess, page: TestClient, listener: socket.socket, path: str
+) -> None:
+    watching = client(ConsoleSettings(broker.url, is_read_only=True), listener)
+    answer = watching.post(path, json={"topic": "flights", "message": {"payload": "x"}, "dry_run": False})
+    assert (answer.status_code, "--read-only" in answer.json()["error"]) == (403, True)
+    assert watching.get("/api/about").json()["can_send"] is False
+    assert page.post(path, data={"topic": "flights"}).status_code == 415
+    assert page.get(path).status_code == 405
+
+
+def test_every_change_is_one_that_read_only_turns_off(broker: testing.BrokerProcess, listener: socket.socket) -> None:
+    settings = ConsoleSettings(broker.url)
+    source = ConsoleSource(broker.url)
+    routes = routes_of(settings, source)
+    assert sorted(one.path for one in routes if one.methods and one.methods - {"GET", "HEAD"}) == sorted(CHANGES)
+
+
+def test_dead_letters_are_counted_and_sent_back_once(page: TestClient, broker: testing.BrokerProcess) -> None:
+    with Producer(broker.url) as producer:
+        producer.send("bills", b"origin")
+        for number in range(3):
+            told = {
+                "topic": "bills",
+                "partition": "0",
+                "offset": "0",
+                "exception.class.name": "E<b>" if number else "F",
+            }
+            letter = {"tenant": "acme"} | {f"__connect.errors.{name}": text for name, text in told.items()}
+            producer.send("bills-dlq", b"letter %d" % number, headers=letter)
+        producer.send("bills-dlq", b"a stranger")
+    found = documents(page, "/api/dead-letters", topic="bills-dlq")[-1]
+    assert [(one["why"], one["messages"]) for one in found["bars"]] == [("E<b>", 2), ("F", 1)]
+    assert (found["letters"], found["strangers"], found["rows"][0]["offset"]) == (3, 1, "2")
+    change = {"topic": "bills-dlq", "where": "exception = 'E<b>'"}
+    assert page.post("/api/dead-letters/redrive", json=change).json()["dry_run"] is True
+    assert page.post("/api/dead-letters/redrive", json=change | {"dry_run": False}).json()["sent"] == 2
+    assert (
+        page.post("/api/dead-letters/redrive", json=change).json() | {"sent": 0, "already": 2}
+        == page.post("/api/dead-letters/redrive", json=change).json()
+    )
+    with Consumer(broker.url, "bills", start=1, timeout_s=0) as consumer:
+        assert [(message.payload, message.headers["tenant"]) for message in consumer] == [
+            (b"letter 1", "acme"), (b"letter 2", "acme"),
+        ]  # fmt: skip
+
+
+def test_a_profile_with_a_pipeline_that_is_broken(
+    broker: testing.BrokerProcess, listener: socket.socket, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[source]\nform = 1\n")
+    page = client(ConsoleSettings(broker.url, pipelines=(broken,)), listener)
+    profile = documents(page, "/api/profile", topic="flights")[-1]["profile"]
+    assert (profile["messages"], {row["key"] for row in profile["headers"]}) == (300, {"carrier", "delay"})
+    assert "[headers]" in profile["contract"]
+    assert "form" in profile["drift"][0]["error"]
+    assert "form" in ask(page, "/api/pipelines")["pipelines"][0]["error"]
+    assert "form" in page.get("/api/quarantine", params={"pipeline": str(broken)}).json()["error"]
+    assert "--pipeline" in page.get("/api/quarantine", params={"pipeline": "/etc/passwd"}).json()["error"]
+
+
+def test_runs_of_a_pipeline_with_its_quarantine(
+    full: bool, broker: testing.BrokerProcess, listener: socket.socket, tmp_path: Path
+) -> None:
+    if not full:
+        pytest.skip("runs a pipeline, two seconds of CPU: only with LADING_TEST_FULL=1")
+    file = tmp_path / "flights.toml"
+    file.write_text(
+        f"[source]\nfrom = {broker.url!r}\ntopic = 'flights'\n[quality]\nmax_failure_ratio = 1.0\n"
+        "[headers]\ncarrier = { type = 'string', values = ['UA'] }\ndelay = { type = 'smallint' }\n"
+        "[good]\nto = 'parquet:good'\n"
+    )
+    with closing(LocalExecutor(1)) as executor:
+        run(lambda: pytest.fail("needs no Spark"), PipelineSettings.load(file), executor=executor)
+    page = client(ConsoleSettings(broker.url, pipelines=(file,)), listener)
+    (pipeline,) = ask(page, "/api/pipelines")["pipelines"]
+    totals = [pipeline["totals"].get(name, 0) for name in ("read", "good", "quarantined")]
+    assert totals == [300, 200, 100]
+    assert sum(batch["good"] for batch in pipeline["batches"]) == 200
+    assert pipeline["reasons"] == [{"reason": "value_not_allowed", "header": "carrier", "messages": 100}]
+    found = ask(page, "/api/quarantine", pipeline=str(file), where="delay > 100")
+    assert [(bar["reason"], bar["messages"]) for bar in found["bars"]] == [("value_not_allowed", 59)]
+    one = ask(page, "/api/quarantined", pipeline=str(file), message="flights/0/3")
+    assert (one["reasons"][0]["reason"], one["message"]["offset"], one["message"]["headers"][0]["text"]) == (
+        "value_not_allowed", "3", None,
+    )  # fmt: skip
+    assert page.post("/api/quarantine/redrive", json={"pipeline": str(file)}).json()["sent"] == 100
+
+
+def test_a_mirror_and_its_report(broker: testing.BrokerProcess, listener: socket.socket, tmp_path: Path) -> None:
+    copied = {"flights": "flights-copy"}
+    settings = MirrorSettings(
+        broker.url, broker.url, ("flights",), (), copied, fidelity=True, state=tmp_path / "state"
+    )  # fmt: skip
+    report = tmp_path / "fidelity.json"
+    report.write_text(json.dumps(run_mirror(settings).as_document()))
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("[1]")
+    page = client(ConsoleSettings(broker.url, mirrors=(tmp_path / "state", report, wrong)), listener)
+    state, fidelity, nothing = ask(page, "/api/mirrors")["mirrors"]
+    assert (state["source"], state["topics"], state["running"]) == (
+        broker.url, [{"topic": "flights", "messages": 300, "partitions": 1}], False,
+    )  # fmt: skip
+    assert {row["lost"] for row in fidelity["fidelity"]} == {0}
+    assert "neither" in nothing["error"]

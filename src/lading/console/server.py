@@ -30,8 +30,12 @@ from ..model.address import Address
 from ..model.errors import LadingError, LocalError
 from ..model.version import __version__
 from ..settings import HttpSettings
+from .changes import MessageChanges
+from .failures import FailurePages
+from .headers import HeaderPages
 from .messages import MessagePages
 from .responses import error_answer, json_answer
+from .runs import RunPages
 from .settings import ConsoleSettings
 from .source import ConsoleSource
 from .topics import TopicPages
@@ -135,7 +139,7 @@ def make_app(
         return error_answer(error)
 
     routes = [Route(path, page) for path in PAGES]
-    routes += [Route("/api/about", about), *TopicPages(source).routes(), *MessagePages(source).routes()]
+    routes += [Route("/api/about", about), *routes_of(settings, source)]
     mounted = [*routes, Mount("/static", StaticFiles(directory=str(STATIC)))]
     app: ASGIApp = Starlette(routes=mounted, exception_handlers={LadingError: refuse, OSError: refuse})
     app = ConsolePolicy(app)
@@ -144,6 +148,18 @@ def make_app(
     hosts = HostNames(HttpSettings())
     hosts.bind(listener)
     return CrossSiteGuard(app, hosts, NAME, Metrics())
+
+
+def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
+    """Return what the pages ask for."""
+    return [
+        *TopicPages(source).routes(),
+        *MessagePages(source).routes(),
+        *MessageChanges(source, is_read_only=settings.is_read_only).routes(),
+        *HeaderPages(source, settings.pipelines).routes(),
+        *FailurePages(source, settings).routes(),
+        *RunPages(settings).routes(),
+    ]
 
 
 class ConsolePolicy:

@@ -91,6 +91,10 @@ class MirrorState:
         (row,) = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,))
         return str(row[0])
 
+    def list_facts(self) -> dict[str, str]:
+        """Return all facts that are known, such as ``source`` and ``target``, without adding one."""
+        return dict(self._db.execute("SELECT name, value FROM facts"))
+
     def require_pair(self, source: str, target: str) -> None:
         """Raise LocalError if the state is that of other systems."""
         for name, value in (("source", source), ("target", target)):

@@ -3,6 +3,7 @@ import { post } from "../api.js";
 import { ask, copy, count, errorBox, fill, h, moment, size, toast, visible } from "../dom.js";
 
 const SHOWN_MAX = 200_000; // characters; all of it can be copied and saved
+const HEADERS_AT_ONCE = 500;
 const STATES = ["available", "unavailable", "poisoned", "marked_for_deletion"];
 
 export function bytesOf(base64) {
@@ -33,12 +34,12 @@ const short = (text) => (text.length <= SHOWN_MAX ? text : `${text.slice(0, SHOW
 function headerRow(one) {
   const bytes = bytesOf(one.value);
   const text = bytes === null ? null : one.text ?? textOf(bytes);
-  const button = (label, what, value) => h("button", { type: "button", class: "mini", title: `Copy ${what}`, onclick: () => copy(value, what) }, label);
+  const button = (label, what, make) => h("button", { type: "button", class: "mini", title: `Copy ${what}`, onclick: () => copy(make(), what) }, label);
   const shown = bytes === null ? h("span", { class: "null" }, "null") : text === null ? [h("span", { class: "soft" }, "0x"), hexOf(bytes.subarray(0, 4096)), bytes.length > 4096 ? "…" : ""]
     : text === "" ? h("span", { class: "soft" }, "empty") : visible(text.length > 4096 ? `${text.slice(0, 4096)}…` : text, true);
   return h("tr", {}, h("td", { class: "key" }, visible(one.key)), h("td", { class: `kind kind-${one.kind.startsWith("kind ") ? "raw" : one.kind}` }, one.kind),
     h("td", { class: "value" }, h("div", { class: "clip" }, shown)), h("td", { class: "n soft" }, bytes === null ? "" : size(bytes.length)),
-    h("td", { class: "actions" }, bytes === null ? null : [text === null ? null : button("text", "the value as text", text), button("hex", "the bytes as hex", hexOf(bytes)), button("b64", "the bytes in base64", one.value)]));
+    h("td", { class: "actions" }, bytes === null ? null : [text === null ? null : button("text", "the value as text", () => text), button("hex", "the bytes as hex", () => hexOf(bytes)), button("b64", "the bytes in base64", () => one.value)]));
 }
 
 function payloadView(whole) {
@@ -92,10 +93,15 @@ export function detail(whole, context, changed) {
   const sum = whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
   const facts = [["place", `partition ${whole.partition}, offset ${whole.offset}`], ["time", `${moment(whole.timestamp_us)} UTC`], ["state", whole.state.replaceAll("_", " ")],
     ["key", key === null ? h("span", { class: "null" }, "null") : keyText === null ? `0x${hexOf(key)}` : visible(keyText)], ["id", whole.id ?? "none"], ["CRC-32", sum]];
-  const shownHeaders = whole.headers.slice(0, 500);
-  const rows = h("tbody", {}, shownHeaders.map(headerRow));
-  const rest = whole.headers.length - shownHeaders.length;
-  const all = rest > 0 ? h("button", { type: "button", onclick: () => { fill(rows, whole.headers.map(headerRow)); all.remove(); } }, `Show ${count(rest)} more headers`) : null;
+  const rows = h("tbody");
+  const all = h("button", { type: "button", onclick: addHeaders });
+  function addHeaders() {
+    const from = rows.children.length;
+    rows.append(...whole.headers.slice(from, from + HEADERS_AT_ONCE).map(headerRow));
+    all.textContent = `Show more headers: ${count(rows.children.length)} of ${count(whole.headers.length)} are here`;
+    all.hidden = rows.children.length >= whole.headers.length;
+  }
+  addHeaders();
   return h("div", { class: "whole" },
     h("dl", { class: "facts" }, facts.map(([name, shown]) => [h("dt", {}, name), h("dd", {}, shown)])),
     h("div", { class: "bar small" }, h("h3", {}, "Headers"), h("span", { class: "soft" }, count(whole.headers.length)), h("span", { class: "grow" }),
@@ -103,7 +109,7 @@ export function detail(whole, context, changed) {
       h("button", { type: "button", class: "mini", onclick: () => copy(link, "the address of this message") }, "copy link"),
       context.about.can_send ? h("a", { class: "button mini", href: `/send?topic=${encodeURIComponent(whole.topic)}&like=${whole.partition}:${whole.offset}` }, "send one like it") : null,
       context.about.can_mark ? stateMenu(whole, changed) : null),
-    whole.headers.length ? h("div", { class: "scroll" }, h("table", { class: "headers-table" }, h("thead", {}, h("tr", {}, ["header", "kind", "value", "size", "copy"].map((one) => h("th", { scope: "col" }, one)))), rows)) : h("p", { class: "soft" }, "none"), all,
+    whole.headers.length ? h("div", { class: "scroll" }, h("table", { class: "headers-table" }, h("thead", {}, h("tr", {}, [["header"], ["kind"], ["value"], ["size", "n"], ["copy", "n"]].map(([one, kind]) => h("th", { scope: "col", class: kind }, one)))), rows)) : h("p", { class: "soft" }, "none"), all,
     payloadView(whole));
 }
 

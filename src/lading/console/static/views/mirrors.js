@@ -1,2 +1,25 @@
-export const title = () => "Soon";
-export async function render(main) { main.append("not yet"); }
+// Mirrors: which systems, how far, and the fidelity table of a report.
+import { get } from "../api.js";
+import { count, fill, h, table, visible } from "../dom.js";
+
+export const title = () => "Mirrors";
+
+export async function render(main, context) {
+  const place = h("div");
+  main.append(h("div", { class: "bar" }, h("h1", {}, "Mirrors")), place);
+  await context.every(5, async () => {
+    const found = await get("/api/mirrors", {}, context.signal);
+    fill(place, found.mirrors.length ? found.mirrors.map(mirror) : h("p", { class: "empty" }, "No mirror of this user has run on this machine. ", h("code", {}, "lading mirror SRC DST --report fidelity.json"), " makes one; ", h("code", {}, "--mirror fidelity.json"), " shows its report here."));
+  });
+}
+
+function mirror(one) {
+  if (one.error) return [h("h2", {}, visible(one.name)), h("div", { class: "warning" }, h("p", {}, visible(one.error)))];
+  const head = h("h2", {}, visible(one.source ?? "?"), " → ", visible(one.target ?? "?"), one.running ? h("span", { class: "badge" }, "running") : null, one.report ? h("span", { class: "badge" }, "report") : null);
+  const facts = h("p", { class: "soft" }, visible(one.name), one.messages === undefined ? "" : `; ${count(one.messages)} messages in ${one.seconds} s, carrier ${one.carrier}`);
+  const columns = one.topics?.length ? Object.keys(one.topics[0]).filter((key) => typeof one.topics[0][key] !== "object") : [];
+  const named = { topic: "topic", messages: one.report ? "messages" : "source offsets passed" };
+  return [head, facts,
+    columns.length ? table(columns.map((key) => [named[key] ?? key.replaceAll("_", " "), typeof one.topics[0][key] === "number" ? "n" : ""]), one.topics.map((topic) => columns.map((key) => (typeof topic[key] === "number" ? count(topic[key]) : visible(String(topic[key])))))) : null,
+    one.fidelity ? [h("h3", {}, "Fidelity"), table(["fact", ["messages", "n"], ["exact", "n"], ["by carrier", "n"], ["lost", "n"], "what is counted"], one.fidelity.map((row) => [visible(row.fact), count(row.messages), count(row.exact), count(row.rebuilt), row.lost ? h("b", { class: "bad" }, count(row.lost)) : count(row.lost), h("span", { class: "soft" }, visible(row.counted))]))] : null];
+}

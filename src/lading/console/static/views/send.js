@@ -1,2 +1,120 @@
-export const title = () => "Soon";
-export async function render(main) { main.append("not yet"); }
+// The send form: typed headers in order, the same key more than once, nulls; what will be sent is shown before it is.
+import { get, post } from "../api.js";
+import { ask, count, errorBox, fill, h, plural, table, toast, visible } from "../dom.js";
+import { bytesOf, hexOf, textOf } from "./message.js";
+import { tabs } from "./topic.js";
+
+export const title = (params) => `Send to ${params.get("topic") ?? ""}`;
+const KINDS = ["string", "raw", "bool", "int8", "int16", "int32", "int64", "int128", "uint8", "uint16", "uint32", "uint64", "uint128", "float32", "float64"];
+
+function base64Of(bytes) {
+  let text = "";
+  for (const one of bytes) text += String.fromCharCode(one);
+  return btoa(text);
+}
+
+function fromHex(text, what) {
+  const digits = text.trim().replace(/^0x/i, "").replace(/\s+/g, "");
+  if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) throw new Error(`${what}: ${text.slice(0, 40)} is not hex; write pairs of digits such as 00ff`);
+  return { base64: base64Of(Uint8Array.from(digits.match(/../g) ?? [], (one) => parseInt(one, 16))) };
+}
+
+export async function render(main, context) {
+  const topic = context.params.get("topic") ?? "";
+  main.append(tabs(topic, "/send", context));
+  if (!context.about.can_send) {
+    main.append(h("p", { class: "empty" }, context.about.is_read_only ? "This console was started with --read-only: it sends nothing." : "What is shown here is a directory; there is no server to send to."));
+    return;
+  }
+  const rows = h("div");
+  const addRow = (header = { key: "", kind: "string", text: "", isNull: false }) => {
+    const key = h("input", { type: "text", placeholder: "header", "aria-label": "Header", value: header.key, spellcheck: "false" });
+    const kind = h("select", { "aria-label": "Kind" }, KINDS.map((one) => h("option", { value: one }, one)));
+    kind.value = header.kind;
+    const value = h("input", { type: "text", "aria-label": "Value", value: header.text, spellcheck: "false" });
+    const isNull = h("input", { type: "checkbox", checked: header.isNull, onchange: draw });
+    const row = h("div", { class: "header-row" }, key, kind, value, h("label", { class: "check" }, isNull, "null"),
+      h("button", { type: "button", class: "mini", "aria-label": "Remove this header", onclick: () => row.remove() }, "×"));
+    kind.addEventListener("change", draw);
+    function draw() {
+      value.disabled = isNull.checked;
+      value.placeholder = { raw: "text, or 0x00ff", bool: "true or false", string: "text, may be empty" }[kind.value] ?? "number";
+    }
+    row.read = () => {
+      const made = { key: key.value, kind: kind.value };
+      if (isNull.checked) return { ...made, value: null };
+      if (kind.value === "raw" && value.value.startsWith("0x")) return { ...made, value: fromHex(value.value, `header ${key.value}`) };
+      // numbers stay text on their way: JavaScript has no 64 bits
+      return { ...made, value: value.value };
+    };
+    draw();
+    rows.append(row);
+    return key;
+  };
+  const key = h("input", { type: "text", spellcheck: "false", "aria-label": "Key" });
+  const hasKey = h("input", { type: "checkbox", onchange: () => { key.disabled = !hasKey.checked; } });
+  key.disabled = true;
+  const partition = h("input", { type: "number", min: 0, placeholder: "by key", "aria-label": "Partition" });
+  const payload = h("textarea", { spellcheck: "false", "aria-label": "Payload" });
+  const form = h("select", { "aria-label": "Form of the payload", onchange: () => { payload.disabled = form.value === "null"; } },
+    [["text", "text"], ["hex", "hex"], ["null", "null: none"]].map(([value, label]) => h("option", { value }, label)));
+  const problem = h("div");
+  const note = h("p", { class: "soft" });
+  main.append(note, h("form", { class: "sendform", onsubmit: (event) => { event.preventDefault(); send(); } },
+    h("fieldset", {}, h("legend", {}, "Headers"), rows, h("button", { type: "button", onclick: () => addRow().focus() }, "Add a header"),
+      h("span", { class: "soft" }, " in this order; the same key may come more than once")),
+    h("fieldset", {}, h("legend", {}, "Key and partition"), h("div", { class: "row" }, h("label", { class: "check" }, hasKey, "with a key"), key, h("label", { class: "check" }, "partition", partition))),
+    h("fieldset", {}, h("legend", {}, "Payload"), h("p", {}, form), payload),
+    problem, h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send…"))));
+
+  function read() {
+    const message = { headers: [...rows.children].map((one) => one.read()), key: hasKey.checked ? key.exact ?? key.value : null };
+    message.payload = form.value === "null" ? null : form.value === "hex" ? fromHex(payload.value, "payload") : payload.value;
+    return { topic, partition: partition.value === "" ? null : Number(partition.value), message };
+  }
+
+  async function send() {
+    fill(problem);
+    try {
+      const document = read();
+      const shown = await post("/api/send", { ...document, dry_run: true });
+      const bytes = shown.payload_bytes;
+      const isSure = await ask("Send this message?", [
+        h("p", {}, "To ", h("b", {}, visible(topic)), document.partition === null ? "" : `, partition ${document.partition}`, bytes === null ? ", without a payload" : `, payload of ${plural(bytes, "byte")}`, document.message.key === null ? ", without a key." : ", with a key."),
+        shown.headers.length ? table(["header", "kind", "bytes"], shown.headers.map(([name, kind, hex], at) => [visible(name), document.message.headers[at].kind ?? kind, hex === null ? h("span", { class: "null" }, "null") : h("code", {}, hex === "" ? "none" : hex.length > 80 ? `${hex.slice(0, 80)}…` : hex)])) : h("p", {}, "No headers.")], "Send");
+      if (!isSure) return;
+      await post("/api/send", document);
+      toast(`sent to ${topic}`);
+      fill(note, "Sent. ", h("a", { href: `/messages?topic=${encodeURIComponent(topic)}` }, "See the newest messages"));
+    } catch (error) {
+      fill(problem, errorBox(error));
+    }
+  }
+
+  const like = context.params.get("like");
+  if (!like) { addRow(); return; }
+  const [number, offset] = like.split(":");
+  const whole = await get("/api/message", { topic, partition: number, offset }, context.signal);
+  for (const one of whole.headers) {
+    const bytes = bytesOf(one.value);
+    const text = bytes === null ? "" : one.text ?? textOf(bytes);
+    const kind = KINDS.includes(one.kind) ? one.kind : "raw";
+    // bytes that are no value of their kind go back as bytes
+    const isText = text !== null && !(kind === "raw" && text.startsWith("0x"));
+    addRow({ key: one.key, kind: isText ? kind : "raw", text: bytes === null ? "" : isText ? text : `0x${hexOf(bytes)}`, isNull: bytes === null });
+  }
+  const keyBytes = bytesOf(whole.key);
+  if (keyBytes) {
+    hasKey.checked = true;
+    key.disabled = false;
+    const text = textOf(keyBytes);
+    key.value = text ?? `0x${hexOf(keyBytes)}`;
+    if (text === null) { key.exact = { base64: whole.key }; key.disabled = true; }
+  }
+  const data = bytesOf(whole.payload);
+  const text = data === null ? null : textOf(data);
+  form.value = data === null ? "null" : text === null ? "hex" : "text";
+  payload.value = data === null ? "" : text ?? hexOf(data);
+  payload.disabled = data === null;
+  fill(note, `Like message ${like}, which has ${plural(count(whole.headers.length), "header")}.`);
+}

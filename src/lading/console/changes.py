@@ -1,0 +1,104 @@
+"""What changes something: sending messages, setting states. Nothing of it exists where the console is read-only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..client.message_json import parse_document
+from ..client.producer import Producer
+from ..client.states import set_state
+from ..model.errors import LocalError
+from .responses import Document, json_answer
+from .source import ConsoleSource
+
+BODY_BYTES_MAX: Final = 64 << 20
+JSON_TYPE: Final = "application/json"
+
+
+def changing(work: Callable[[Document], Document], *, is_read_only: bool) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of a request whose body is a document; ``work`` runs in a thread."""
+
+    async def handle(request: Request) -> Response:
+        # forms of other pages cannot send this type without asking first
+        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
+            return json_answer({"error": f"send the document as {JSON_TYPE}"}, 415)
+        if is_read_only:
+            return json_answer({"error": "this console was started with --read-only: it changes nothing"}, 403)
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                return json_answer({"error": f"the request is larger than {BODY_BYTES_MAX:,} bytes"}, 413)
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            return json_answer({"error": "the request is not a JSON object"}, 400)
+        return json_answer(await run_in_threadpool(work, document))
+
+    return handle
+
+
+class MessageChanges:
+    """Handlers."""
+
+    def __init__(self, source: ConsoleSource, *, is_read_only: bool) -> None:
+        self._source = source
+        self._is_read_only = is_read_only
+
+    def routes(self) -> list[Route]:
+        """Return the table for the router."""
+        return [
+            Route("/api/send", changing(self._send, is_read_only=self._is_read_only), methods=["POST"]),
+            Route("/api/states", changing(self._set_state, is_read_only=self._is_read_only), methods=["POST"]),
+        ]
+
+    def _send(self, document: Document) -> Document:
+        """Send one message; with ``dry_run`` only return the bytes that its headers would have."""
+        topic, partition = field_of(document, "topic", str), field_of(document, "partition", int, None)
+        message = parse_document(document.get("message"))
+        shown = [[key, int(kind), None if data is None else data.hex()] for key, kind, data in message.headers]
+        if field_of(document, "dry_run", bool, False):
+            return {"sent": 0, "headers": shown, "payload_bytes": message.payload and len(message.payload)}
+        with Producer(self._source.url) as producer:
+            producer.send(topic, message.payload, key=message.key, headers=message.headers, partition=partition)
+        return {"sent": 1, "headers": shown}
+
+    def _set_state(self, document: Document) -> Document:
+        """Set the state of one message, or of all that a filter selects; with ``dry_run`` only count them."""
+        offset, where = field_of(document, "offset", str, None), field_of(document, "where", str, None)
+        selected: dict[str, Any] = {"where": where} if where else {"offsets": [_offset(offset)]}
+        with self._source.lend() as transport:
+            done = set_state(
+                transport, field_of(document, "topic", str), field_of(document, "state", str),
+                partition=field_of(document, "partition", int, None), reason=field_of(document, "reason", str, None),
+                dry_run=field_of(document, "dry_run", bool, False), **selected,
+            )  # fmt: skip
+        return done._asdict()
+
+
+_REQUIRED: Final = object()
+
+
+def field_of(document: Document, name: str, type_: type, default: Any = _REQUIRED) -> Any:
+    """Return a field of a request. Raises LocalError if it is missing, or of another type."""
+    value = document.get(name)
+    if value is None and default is not _REQUIRED:
+        return default
+    if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+        raise LocalError(f"field {name!r} of the request: a {type_.__name__} is needed")
+    return value
+
+
+def _offset(text: str | None) -> int:
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
+        raise LocalError("say which messages: an offset, or a filter")
+    return int(text)

@@ -1,0 +1,186 @@
+"""Failures: dead letters with their reasons, the quarantine of pipelines, and sending them back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..model import reason_headers
+from ..model.errors import LocalError
+from ..model.headers import Headers
+from ..model.message import Message
+from ..model.state import State
+from ..model.values import HeaderValue
+from ..pipeline.dead_letter_redrive import ForeignDeadLetters
+from ..pipeline.quarantine import MAX_REPLAYS, Quarantine
+from ..pipeline.settings import PipelineSettings
+from .changes import changing, field_of
+from .documents import show_whole
+from .long_work import Advance, run_with_progress
+from .responses import Document, json_answer, stream_answer, text_of
+from .settings import ConsoleSettings
+from .source import ConsoleSource
+
+ROWS_MAX: Final = 200
+BARS_MAX: Final = 60
+NAMES: Final = ("dead", "dlq", "dlt", "quarantine", "parked", "error")
+"""What is in the names of topics of dead letters, where no setting says so."""
+
+
+class FailurePages:
+    """Handlers."""
+
+    def __init__(self, source: ConsoleSource, settings: ConsoleSettings) -> None:
+        self._source = source
+        self._settings = settings
+
+    def routes(self) -> list[Route]:
+        """Return the table for the router."""
+        is_read_only = self._settings.is_read_only
+        return [
+            Route("/api/failures", self._list),
+            Route("/api/dead-letters", self._dead_letters),
+            Route("/api/quarantine", self._quarantine),
+            Route("/api/quarantined", self._quarantined),
+            Route("/api/dead-letters/redrive", changing(self._redrive, is_read_only=is_read_only), methods=["POST"]),
+            Route(
+                "/api/quarantine/redrive", changing(self._redrive_quarantine, is_read_only=is_read_only),
+                methods=["POST"],
+            ),
+        ]  # fmt: skip
+
+    def _list(self, request: Request) -> Response:
+        with self._source.lend() as transport:
+            metas = transport.topics()
+        of: dict[str, list[str]] = {}
+        for meta in metas:
+            letters = meta.settings.get("dead_letter_topic")
+            if letters:
+                of.setdefault(str(letters), []).append(meta.name)
+        rows = [
+            {"topic": meta.name, "of": of.get(meta.name, []),
+             "messages": sum(part.end_offset - part.first_offset for part in meta.partitions)}
+            for meta in metas
+            if meta.name in of or any(name in meta.name.lower() for name in NAMES)
+        ]  # fmt: skip
+        return json_answer({"topics": rows, "pipelines": [_name(file) for file in self._settings.pipelines]})
+
+    def _dead_letters(self, request: Request) -> Response:
+        topic, where = text_of(request, "topic"), request.query_params.get("where", "").strip() or None
+
+        def work(advance: Advance) -> Document:
+            bars: Counter[tuple[str, str, str]] = Counter()
+            rows: list[Document] = []
+            strangers = 0
+            for batch, columns in self._letters(topic).batches(where):
+                partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
+                for at, facts in enumerate(columns.to_pylist()):
+                    told = (
+                        facts if facts["convention"] is not None else _own_reason(batch.column("headers")[at].as_py())
+                    )
+                    if told is None:
+                        strangers += 1
+                        continue
+                    bars[told["convention"], told["origin_topic"] or "", _why(told)] += 1
+                    rows.append({"partition": partitions[at], "offset": str(offsets[at]), "why": _why(told), **told})
+                # the last ones are shown: what fails now comes first
+                rows = rows[-ROWS_MAX:]
+                advance(batch.num_rows)
+            drawn = [
+                {"convention": key[0], "origin_topic": key[1], "why": key[2], "messages": count}
+                for key, count in bars.most_common(BARS_MAX)
+            ]  # fmt: skip
+            return {"bars": drawn, "rows": rows[::-1], "letters": bars.total(), "strangers": strangers}
+
+        return stream_answer(lambda: run_with_progress(work))
+
+    def _redrive(self, document: Document) -> Document:
+        done = self._letters(field_of(document, "topic", str)).redrive(
+            field_of(document, "where", str, None) or None, limit=field_of(document, "limit", int, None),
+            max_replays=field_of(document, "max_replays", int, MAX_REPLAYS),
+            to=field_of(document, "to", str, None) or None,
+            dry_run=field_of(document, "dry_run", bool, True),
+        )  # fmt: skip
+        return asdict(done)
+
+    def _letters(self, topic: str) -> ForeignDeadLetters:
+        return ForeignDeadLetters(self._source.url, topic, self._settings.state / f"redrive-{topic.replace('/', '_')}")
+
+    def _quarantine(self, request: Request) -> Response:
+        quarantine = self._quarantine_of(text_of(request, "pipeline"))
+        where = request.query_params.get("where", "").strip() or None
+        reasons = request.query_params.getlist("reason")
+        rows = list(quarantine.rows(where, reasons, ROWS_MAX))
+        return json_answer({"bars": quarantine.histogram(where), "rows": rows})
+
+    def _quarantined(self, request: Request) -> Response:
+        """One message beside its reasons."""
+        found = self._quarantine_of(text_of(request, "pipeline")).find(text_of(request, "message"))
+        facts = [{name: str(row[name]) for name in ("reason", "header", "detail", "replays")} for row in found]
+        return json_answer({"reasons": facts, "message": {"topic": found[0]["topic"]} | show_whole(_message(found[0]))})
+
+    def _redrive_quarantine(self, document: Document) -> Document:
+        done = self._quarantine_of(field_of(document, "pipeline", str)).redrive(
+            field_of(document, "where", str, None) or None, field_of(document, "reasons", list, []),
+            max_replays=max(1, field_of(document, "max_replays", int, MAX_REPLAYS)),
+            limit=field_of(document, "limit", int, None), dry_run=field_of(document, "dry_run", bool, True),
+        )  # fmt: skip
+        return asdict(done)
+
+    def _quarantine_of(self, name: str) -> Quarantine:
+        return Quarantine(PipelineSettings.load(file_named(self._settings.pipelines, name)))
+
+
+def file_named(files: Sequence[Path], name: str) -> Path:
+    """Return the pipeline file that the page names. Raises LocalError for one that the console was not given."""
+    for file in files:
+        if _name(file) == name:
+            return file
+    raise LocalError(f"pipeline {name!r} is not shown here; start the console with --pipeline FILE")
+
+
+def _name(file: Path) -> str:
+    return str(file)
+
+
+def _why(told: Document) -> str:
+    exception, reason = told["exception"] or "", told["reason"] or ""
+    # texts of exceptions hold what differs from message to message
+    return exception or reason or "no reason given"
+
+
+def _own_reason(headers: Sequence[Document]) -> Document | None:
+    """Return what Lading's own copies say, with the names that those of others have; None for another message."""
+    said = {one["key"]: one["value"] for one in headers if one["key"] in reason_headers.REASON_HEADERS}
+    if reason_headers.REASON not in said:
+        return None
+
+    def text(key: str) -> str | None:
+        value = said.get(key)
+        return None if value is None else value.decode(errors="replace")
+
+    topic, _, place = (text(reason_headers.ORIGIN) or "").partition("/")
+    partition, _, offset = place.partition("/")
+    return {
+        "convention": "Lading", "origin_topic": topic or None, "origin_partition": partition or None,
+        "origin_offset": offset or None, "exception": text(reason_headers.REASON),
+        "reason": text(reason_headers.DETAIL),
+        "origin_group": text(reason_headers.PIPELINE), "deliveries": None, "origin_timestamp_ms": None,
+    }  # fmt: skip
+
+
+def _message(row: dict[str, Any]) -> Message:
+    return Message(
+        payload=row["payload"],
+        headers=Headers([(one["key"], HeaderValue(one["kind"], one["value"])) for one in row["headers"]]),
+        key=row["key"], stream=row["stream"], topic=row["topic"], partition=row["partition"], offset=row["offset"],
+        timestamp_us=int(row["timestamp"].timestamp() * 1_000_000), id=row["id"], checksum=row["checksum"],
+        state=State(row["state"]),
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""The header explorer: the profile of a topic, the contract that it suggests, and drift from those of pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..model.errors import LadingError
+from ..pipeline.contract import drift, headers_section, profile_topic
+from ..pipeline.profile import read_profile
+from ..pipeline.profile_page import describe_looks
+from ..pipeline.settings import PipelineSettings
+from .long_work import Advance, run_with_progress
+from .responses import Document, number_of, stream_answer, text_of
+from .source import ConsoleSource
+
+LIMIT: Final = 50_000
+LIMIT_MAX: Final = 1_000_000_000
+HEADERS_MAX: Final = 500
+"""A page shows so many headers, the heaviest."""
+
+
+class HeaderPages:
+    """Handlers."""
+
+    def __init__(self, source: ConsoleSource, pipelines: Sequence[Path]) -> None:
+        self._source = source
+        self._pipelines = pipelines
+
+    def routes(self) -> list[Route]:
+        """Return the table for the router."""
+        return [Route("/api/profile", self._profile)]
+
+    def _profile(self, request: Request) -> Response:
+        topic, limit = text_of(request, "topic"), number_of(request, "limit", LIMIT, LIMIT_MAX)
+        where = request.query_params.get("where", "").strip() or None
+
+        def work(advance: Advance) -> Document:
+            found = read_profile(self._source.url, topic, where=where, limit=limit, on_rows=advance)
+            document = found.document(topic, self._source.shown)
+            contract = headers_section(found.statistics, topic, document["headers"])
+            rows = document["headers"]
+            shown = [row | {"looks": describe_looks(row["looks"])} for row in rows[:HEADERS_MAX]]
+            more = {"headers_count": len(rows), "contract": contract, "drift": self._drift(topic, limit, advance)}
+            return {"profile": document | {"headers": shown} | more}
+
+        return stream_answer(lambda: run_with_progress(work))
+
+    def _drift(self, topic: str, limit: int, advance: Advance) -> list[dict[str, Any]]:
+        """Return how the messages differ from the contract of each pipeline that reads the topic."""
+        found: list[dict[str, Any]] = []
+        for file in self._pipelines:
+            try:
+                settings = PipelineSettings.load(file)
+            except LadingError as error:
+                # a file that is wrong takes away its own drift, not the profile
+                found.append({"pipeline": str(file), "error": str(error), "rows": []})
+                continue
+            if settings.contract.headers and any(one.topic == topic for one in settings.document.source):
+                survey = profile_topic(
+                    self._source.url, topic, contract=settings.contract, limit=limit, on_rows=lambda rows: advance(0)
+                )
+                rows = [asdict(one) for one in drift(survey, settings.contract)]
+                found.append({"pipeline": settings.id, "rows": rows})
+        return found
