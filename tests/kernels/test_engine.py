@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -61,6 +62,24 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     assert sum("data loaded" in text for text in said) == 2
     (directory,) = (tmp_path / "lading").iterdir()
     assert all(text.strip().endswith(str(directory)) for text in said)
+
+
+def test_a_package_that_was_moved_finds_its_kernels_in_a_cache_that_nobody_may_write(tmp_path: Path) -> None:
+    program = f"from lading.kernels import engine; engine.load('{SMALLEST}'); engine.mark_complete()"
+    run(program, tmp_path)
+    (cached,) = (tmp_path / "lading").iterdir()
+    moved = tmp_path / "moved"
+    shutil.copytree(engine.PACKAGE, moved / "lading", ignore=shutil.ignore_patterns("__pycache__"))
+    (moved / "share" / "lading").mkdir(parents=True)
+    shipped = cached.rename(moved / "share" / "lading" / cached.name)
+    for path in (*shipped.rglob("*"), shipped):
+        path.chmod(path.stat().st_mode & ~0o222)
+    program = (
+        f"import sys; sys.path.insert(0, '{moved}'); sys.prefix = '{moved}'; import os; os.environ['NUMBA_DEBUG_CACHE']"
+        f" = '1'; from lading.kernels import engine; engine.load('{SMALLEST}'); print(engine.PACKAGE)"
+    )
+    said = run(program, Path("/nonexistent"))
+    assert said.endswith(str(moved / "lading")) and "data loaded" in said and "saved" not in said
 
 
 def test_another_source_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from .cache_locator import COMPLETE, RelocatableLocator
+
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED = Path(sys.prefix) / "share" / "lading"
+"""Caches that came with the environment, as ``lading pipeline package`` builds it; used where one fits."""
+LOCATOR = f"{RelocatableLocator.__module__}.{RelocatableLocator.__qualname__}"
 BULK_BYTES = 256 << 10
 """The first so many bytes of work of a process are done by fallbacks: that costs less than loading the kernels."""
 
@@ -101,23 +106,28 @@ def load_in_background() -> None:
 def cache_dir() -> Path:
     """Return the directory of compiled kernels: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
 
-    The name holds a hash of all kernel sources and what they import of ours, where they lie, the versions of Python and
-    Numba and the CPU, because Numba notices none of: a change in an inline function or in a constant of a layout, a
-    home directory shared by different machines. Where nothing is writable, or other users may write there, it is a
-    temporary directory of this process, with one warning.
+    The name holds a hash of all kernel sources and what they import of ours, the versions of Python and Numba and the
+    CPU, because Numba notices none of: a change in an inline function or in a constant of a layout, a home directory
+    shared by different machines. Where the sources lie does not count (cache_locator.py). A complete cache of that name
+    that came with the environment (``SHIPPED``) is used first. Where nothing is writable, or other users may write
+    there, it is a temporary directory of this process, with one warning.
     """
     return _cache_dir(os.environ.get("XDG_CACHE_HOME", ""))
 
 
 def mark_complete() -> None:
     """Note that all kernels are in the cache, so that no process starts a compiler to fill it."""
-    (cache_dir() / "complete").touch()
+    (cache_dir() / COMPLETE).touch()
 
 
 @cache
 def _cache_dir(xdg_cache_home: str) -> Path:
+    name = f"kernels-{_fingerprint()}"
+    shipped = SHIPPED / name
+    if (shipped / COMPLETE).exists() and unsafe_path(shipped) is None:
+        return shipped
     base = Path(xdg_cache_home) if xdg_cache_home else Path("~/.cache").expanduser()
-    path = base / "lading" / f"kernels-{_fingerprint()}"
+    path = base / "lading" / name
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -180,7 +190,7 @@ def _fingerprint() -> str:
     sources = sorted(list_frozen_sources())
     digest = hashlib.sha256()
     for path in sources:
-        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
     facts = (sys.version, version("numba"), version("llvmlite"), platform.machine(), _cpu(), *_numba_settings())
     digest.update("\0".join(facts).encode())
     return digest.hexdigest()[:16]
@@ -234,11 +244,12 @@ def _import(home: str) -> ModuleType:
     with _locked(directory):
         config: Any = importlib.import_module("numba.core.config")
         # a locator is chosen when a decorator runs: other users of Numba in this process keep their own directory
-        before, config.CACHE_DIR = config.CACHE_DIR, str(directory)
+        before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = str(directory), LOCATOR
         try:
             return importlib.import_module(home)
         finally:
-            config.CACHE_DIR = before
+            config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
 
 
 @contextmanager
@@ -247,7 +258,7 @@ def _locked(directory: Path) -> Iterator[None]:
     try:
         import fcntl
 
-        file = (directory / "lock").open("w") if not (directory / "complete").exists() else None
+        file = (directory / "lock").open("w") if not (directory / COMPLETE).exists() else None
     except (ImportError, OSError):
         file = None
     if file is None:
@@ -260,7 +271,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _load_all() -> None:
     try:
-        if not (cache_dir() / "complete").exists():
+        if not (cache_dir() / COMPLETE).exists():
             _fill_cache()
         for home in list_kernel_modules():
             load(home)
