@@ -174,12 +174,14 @@ def test_kafka_tells_how_long(running: testing.BrokerProcess, admin: httpx.Clien
     assert made.entries[0].error_code == 0
     small, whole = produce("throttled", one_batch(b"x")), produce("throttled", one_batch(PAYLOAD))
     assert frames.ask("Produce", 9, **small).throttle_time_ms == 0
-    assert 240 <= frames.ask("Produce", 9, **whole).throttle_time_ms <= 260
+    # a quarter of a second and what is around the payload, less the time that the append took
+    assert 0 < frames.ask("Produce", 9, **whole).throttle_time_ms <= 260
     # the wait is over when the next one is taken; of a flexible version and of one that is not
     assert frames.ask("Produce", 8, **small).throttle_time_ms <= 5
-    assert 200 <= frames.ask("Produce", 3, **whole).throttle_time_ms <= 1_300
+    # the second in advance is used up
+    assert 260 < frames.ask("Produce", 3, **whole).throttle_time_ms <= 1_300
     answer = frames.ask("Fetch", 11, **fetch("throttled"))
-    assert 240 <= answer.throttle_time_ms <= 1_600
+    assert 0 < answer.throttle_time_ms <= 1_600
     assert len(answer.responses[0].partitions[0].records) > len(PAYLOAD)
     # and rare requests that come while others of the user wait tell nothing of it: they were taken
     assert frames.ask("ListGroups", 3, states_filter=[]).throttle_time_ms <= 5
