@@ -329,7 +329,7 @@ def _metadata_deleted(table: Path) -> None:
         (True, _catalog_deleted, "is not in its catalog 'lading' as lading.table, .*; restore it, or"),
         (True, _catalog_damaged, "its log cannot be read or written: .*; mend that"),
         (True, _metadata_damaged, "its log cannot be read or written: .*; mend that"),
-        (True, _partitioned, "is partitioned by 'carrier', .*; remove them from its partition spec, or write another"),
+        (True, _partitioned, "is partitioned by 'carrier', .*; restore its partition spec, or write another"),
         (True, _metadata_deleted, "its log cannot be read or written: .*; mend that"),
     ],
 )  # fmt: skip

@@ -42,6 +42,14 @@ def ingest(
         ),
     ] = None,
     where: Where = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="COLUMN",
+            help="Divide the table by a column, or by year(…), month(…), day(…) or hour(…) of a time. May be repeated.",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -122,6 +130,7 @@ def ingest(
             report = ingest_topic(
                 executor, from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
                 follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
+                partition_by=partition_by or (),
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
     if output is Output.JSON:

@@ -11,6 +11,7 @@ from ..model.errors import LadingError
 from ..tables.files import OWN, check_directory, read_document
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import new_table
+from ..tables.partitions import Partitions
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
 from ..tables.state import PipelineStateDirectory as PipelineState
@@ -95,7 +96,7 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     last = None if state is None else state.manifests.last()
     for table, schema in plan.schemas.items():
         try:
-            table_now = new_table(plan.forms.get(table, DEFAULT_FORM), table)
+            table_now = new_table(plan.forms.get(table, DEFAULT_FORM), table, plan.partitions.get(table, Partitions()))
             table_now.check_claim(None if state is None else state.pipeline)
             if state is not None and last is not None:
                 check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from ..model.state import STATE_BY_WORD, State
 from ..tables.files import local_directory
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import split_target
+from ..tables.partitions import Partitions
 from ..tables.schema import table_schema
 from .reasons import Failure, expectation_counter
 from .settings import QUARANTINE, Good, PipelineSettings, Route
@@ -121,6 +122,8 @@ class Plan:
     forms: Mapping[Path, str] = field(default_factory=dict)
     """The format of every table that a destination names."""
     expectations: tuple[Expectation, ...] = ()
+    partitions: Mapping[Path, Partitions] = field(default_factory=dict)
+    """How tables are divided that are."""
 
     @classmethod
     def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
@@ -130,7 +133,8 @@ class Plan:
         """
         for problem in problems(settings):
             raise SettingError(problem)
-        return _plan(settings, made)
+        plan = _plan(settings, made)
+        return replace(plan, partitions=_partitions(settings, plan.schemas))
 
     @property
     def tables(self) -> list[TablePlan]:
@@ -294,6 +298,25 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
         {local_directory("table", place): form for place, form in settings.forms.items()},
         expectations,
     )
+
+
+def _partitions(settings: PipelineSettings, schemas: Mapping[Path, pa.Schema]) -> dict[Path, Partitions]:
+    """Return how each table is divided. Raises SettingError for what no partition can be, and for two ways."""
+    sections: list[tuple[str, Route | Good]] = [
+        (f"route[{at + 1}]", route) for at, route in enumerate(settings.document.route) if route.table is not None
+    ]
+    found: dict[Path, tuple[str, Partitions]] = {}
+    for key, section in [*sections, ("good", settings.document.good)]:
+        path = local_directory(f"{key}.to", settings.place(section.to or ""))
+        name = f"{settings.name}: {key}.partition_by"
+        made = Partitions.parse(section.partition_by, schemas.get(path), name)
+        other, before = found.setdefault(path, (key, made))
+        if before.words != made.words:
+            raise SettingError(
+                f"{settings.name}: {other} and {key} both write {path}, with different partition_by; give them the "
+                "same, or one of them another table"
+            )
+    return {path: made for path, (_, made) in found.items() if made}
 
 
 def _expectations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Expectation, ...]:

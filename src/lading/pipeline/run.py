@@ -103,7 +103,7 @@ def to_table_run(
     """Return the pipeline in the form that the engine runs."""
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
-        lambda manifest: apply_side_effects(state, manifest, settings.access), plan.forms,
+        lambda manifest: apply_side_effects(state, manifest, settings.access), plan.forms, plan.partitions,
     )  # fmt: skip
 
 

@@ -145,6 +145,7 @@ class Good(PipelineFileSection):
 
     to: Table
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+    partition_by: tuple[str, ...] = ()
 
 
 class Route(PipelineFileSection):
@@ -155,6 +156,7 @@ class Route(PipelineFileSection):
     to: RouteTarget | None = None
     set_state: StateWord | None = None
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+    partition_by: tuple[str, ...] = ()
 
     @property
     def table(self) -> str | None:
@@ -212,6 +214,8 @@ class PipelineSettings:
                 raise SettingError(f"{name}: route {at + 1} does nothing; give it to = … or set_state = … or both")
             if route.columns is not None and route.table is None:
                 raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or remove columns")
+            if route.partition_by and route.table is None:
+                raise SettingError(f"{name}: route {at + 1} has partition_by but no table; add to = …, or remove it")
             if route.set_state is not None and self.document.step:
                 raise SettingError(
                     f"{name}: route {at + 1} sets states, but what it takes are rows that the steps made, and those "

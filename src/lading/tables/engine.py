@@ -21,6 +21,7 @@ from .formats.registry import new_table, open_table
 from .manifest import Manifest
 from .micro_batches import MicroBatchPlanner, run_batches
 from .offsets import OffsetsDocument, document
+from .partitions import Partitions
 from .ranges import OffsetRange
 from .staging import schema_words
 from .state import PipelineStateDirectory, table_in_state
@@ -50,6 +51,8 @@ class TableRun:
     """Does what a published manifest holds besides tables; may be called again for the same one."""
     forms: Mapping[Path, str] = field(default_factory=dict)
     """The form of every table that is not of Parquet files."""
+    partitions: Mapping[Path, Partitions] = field(default_factory=dict)
+    """How tables are divided; those that are not named have no partitions."""
 
     @property
     def places(self) -> list[Path]:
@@ -67,7 +70,9 @@ class RunStart(NamedTuple):
 def claim_tables(run: TableRun) -> None:
     """Make the tables this run's own. Raises LocalError if a table holds data of another writer."""
     for table in run.schemas:
-        new_table(run.forms.get(table, DEFAULT_FORM), table).claim(run.state.pipeline)
+        new_table(run.forms.get(table, DEFAULT_FORM), table, run.partitions.get(table, Partitions())).claim(
+            run.state.pipeline
+        )
 
 
 def finish_last_batch(run: TableRun) -> int:

@@ -8,7 +8,7 @@ checking and the writing of files stay in Arrow inside the tasks; the driver pub
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +23,10 @@ from .files import local_directory, make_directory
 from .formats.directory import DEFAULT_FORM
 from .formats.registry import split_target
 from .options import SourceOptions
+from .partitions import Partitions
 from .planning import Planner
 from .ranges import OffsetRange
+from .schema import table_schema
 from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
 from .state import PipelineStateDirectory
 from .table_commit import StagedBatch, StagedRange, commit
@@ -89,6 +91,7 @@ def ingest(
     compression: str = COMPRESSION,
     max_rows_per_partition: int | None = None,
     transport: Mapping[str, Any] | None = None,
+    partition_by: Sequence[str] = (),
     on_progress: Callable[[IngestProgress], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
@@ -98,7 +101,8 @@ def ingest(
     selects messages. State is in ``to`` unless ``state_dir`` names another directory. With ``follow`` there is a
     batch every ``interval_s`` seconds until interrupted, else this returns when everything up to the end of the topic
     at the start is written. ``verify_checksum`` is on if the payload is among the columns. ``resume`` starts a new
-    checkpoint where the manifests end. When ``stopped`` returns true, a run with ``follow`` ends, and any other raises
+    checkpoint where the manifests end. ``partition_by`` divides the table (``["day(timestamp)", "carrier"]``), as it
+    was divided before. When ``stopped`` returns true, a run with ``follow`` ends, and any other raises
     KeyboardInterrupt.
 
     For readers of manifests a batch is in the table whole or not at all, and every message is in it once after any
@@ -113,6 +117,7 @@ def ingest(
     state_at = table if state_dir is None else local_directory("state directory", state_dir)
     text = columns if columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
+    partitions = Partitions.parse(partition_by, table_schema(projection))
     _check_counts(max_rows=max_rows, max_rows_per_partition=max_rows_per_partition, file_bytes=file_bytes)
     options = SourceOptions.parse(
         {
@@ -135,7 +140,7 @@ def ingest(
         with translate_disk_errors(f"the table {table}"), state.running() as token:
             job = TableJob(
                 from_, topic, text, str(table), str(state.directory), state.pipeline, token,
-                _resume_command(from_, topic, target, state_dir, columns, where),
+                _resume_command(from_, topic, target, state_dir, columns, where, partition_by),
                 where=where, states=states,
                 verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
                 fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
@@ -143,8 +148,9 @@ def ingest(
             )  # fmt: skip
             job.reading.condition()
             run = engine.TableRun(
-                f"the table {table}", state, [planner], {table: job.schema}, job.resume_command, forms={table: form}
-            )
+                f"the table {table}", state, [planner], {table: job.schema}, job.resume_command, forms={table: form},
+                partitions={table: partitions},
+            )  # fmt: skip
             engine.claim_tables(run)
             start = engine.begin(run, resume=resume)
             watch = ManifestWatch(
@@ -194,11 +200,13 @@ def _report(watch: ManifestWatch, table: Path, state: PipelineStateDirectory) ->
 
 
 def _resume_command(
-    from_: str, topic: str, target: str, state_dir: str | Path | None, columns: str | None, where: str | None
-) -> str:
+    from_: str, topic: str, target: str, state_dir: str | Path | None, columns: str | None, where: str | None,
+    partition_by: Sequence[str],
+) -> str:  # fmt: skip
     words = ["lading", "ingest", topic, target, "--from", from_, "--resume"]
     words += ["--columns", columns] if columns is not None else []
     words += ["--where", where] if where is not None else []
+    words += [word for level in partition_by for word in ("--partition-by", level)]
     words += ["--state", str(state_dir)] if state_dir is not None else []
     return shlex.join(words)
 

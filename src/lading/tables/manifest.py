@@ -46,10 +46,13 @@ class DataFile:
     hash: str
     kind: str = TABLE
     target: str = ""
+    partition: str = ""
+    """The partition of the table that the rows belong to, such as ``carrier=UA``; empty for a table without."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {name: getattr(self, name) for name in DataFile.__slots__}
+        """Return it as JSON; without a partition as Lading wrote it before there were any."""
+        held = {name: getattr(self, name) for name in DataFile.__slots__}
+        return held if self.partition else {name: value for name, value in held.items() if name != "partition"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -17,10 +17,11 @@ from ..columns.contract import Projection, parse_columns
 from ..columns.dictionary_encoding import REPEATING
 from ..transports.fetched import States
 from .files import OWN, STAGED
-from .formats.interface import FileLayout, TableFile
+from .formats.interface import FileLayout, Table, TableFile
 from .formats.parquet import ParquetTable
 from .formats.registry import open_table
 from .manifest import HASH_NAME, TABLE, DataFile
+from .partitions import PARTITIONS_MAX, Partitions
 from .ranges import OffsetRange
 from .scan import Counts, read_range
 from .scan_spec import ScanSpec
@@ -160,7 +161,8 @@ class _OpenFile:
 class TableFiles:
     """The files of one task in one table: rows are gathered into row groups, files closed at their size.
 
-    ``first`` orders them among the files of other tasks; the names of staged files begin with ``stem``.
+    Each partition has files of its own. ``first`` orders them among the files of other tasks; the names of staged files
+    begin with ``stem``.
     """
 
     def __init__(self, target: Target, first: int, stem: str) -> None:
@@ -168,39 +170,94 @@ class TableFiles:
         self._first = first
         self._stem = stem
         self._table = open_table(target.table) if target.kind == TABLE else ParquetTable(target.table)
+        # what is staged for no table may lie in the directory of one
+        self._levels = self._table.partitions if target.kind == TABLE else Partitions()
         self._schema = target.schema
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-        self._open: _OpenFile | None = None
-        self._file_rows = 0
+        self._partitions: dict[str, _PartitionFiles] = {}
         self._done: list[tuple[int, DataFile]] = []
+        self._begun = 0
 
     def add(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         """Take some messages: at least the columns of the table, in its types or as dictionaries of them."""
         arrays = [_held(columns[field.name], field) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
-        self._waiting.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._write_group()
+        for name, rows in self._levels.split(batch):
+            if (files := self._partitions.get(name)) is None:
+                files = self._begin(name)
+            files.add(rows)
+        if len(self._partitions) > 1 and sum(one.waiting_bytes for one in self._partitions.values()) >= GROUP_BYTES:
+            # of many partitions none may have a row group's worth, and together they fill the memory
+            for one in self._partitions.values():
+                one.write_group()
 
     def finish(self) -> list[tuple[int, DataFile]]:
         """Write what waits, close the last file; every file with the number that orders it within the range."""
-        if self._waiting:
-            self._write_group()
-        self._close()
+        for files in self._partitions.values():
+            files.write_group()
+            files.close()
         return self._done
 
     def discard(self) -> None:
         """Delete everything of this attempt."""
-        if self._open is not None:
-            self._open.writer.abandon()
-            self._open.sink.close()
+        for files in self._partitions.values():
+            files.abandon()
         for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
 
-    def _write_group(self) -> None:
+    def _begin(self, partition: str) -> _PartitionFiles:
+        if len(self._partitions) >= PARTITIONS_MAX:
+            raise self._levels.too_many_error(self._target.table)
+        drops = frozenset() if self._table.keeps_partition_columns else self._levels.identities
+        kept = pa.schema([field for field in self._schema if field.name not in drops])
+        files = _PartitionFiles(self._table, self._target, kept, self._new_name, self._add_file, partition)
+        self._partitions[partition] = files
+        return files
+
+    def _new_name(self) -> str:
+        self._begun += 1
+        return f"{self._stem}-{self._begun - 1}.{self._table.suffix}"
+
+    def _add_file(self, file: DataFile) -> None:
+        # no two files of a batch begin at the same number: it orders the files of a range
+        self._done.append((self._first + len(self._done), file))
+
+
+class _PartitionFiles:
+    """The files of one task in one partition; a table without has one."""
+
+    def __init__(
+        self,
+        table: Table,
+        target: Target,
+        schema: pa.Schema,
+        new_name: Callable[[], str],
+        add_file: Callable[[DataFile], None],
+        partition: str,
+    ) -> None:
+        self._table = table
+        self._target = target
+        self._schema = schema
+        self._new_name = new_name
+        self._add_file = add_file
+        self._partition = partition
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self.waiting_bytes = 0
+        self._open: _OpenFile | None = None
+        self._file_rows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows with all columns of the table."""
+        batch = rows if rows.num_columns == len(self._schema) else rows.select(self._schema.names)
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self.waiting_bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self.waiting_bytes >= GROUP_BYTES:
+            self.write_group()
+
+    def write_group(self) -> None:
+        """Write a row group of what waits."""
+        if not self._waiting:
+            return
         file = self._open or self._begin()
         columns = [
             _one_form([batch.column(at) for batch in self._waiting], type_)
@@ -208,12 +265,18 @@ class TableFiles:
         ]
         file.writer.write(pa.Table.from_arrays(columns, schema=file.schema))
         self._file_rows += self._rows
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        self._waiting, self._rows, self.waiting_bytes = [], 0, 0
         if file.sink.tell() >= self._target.file_bytes:
-            self._close()
+            self.close()
+
+    def abandon(self) -> None:
+        """Close the file as it is: it is about to be deleted."""
+        if self._open is not None:
+            self._open.writer.abandon()
+            self._open.sink.close()
 
     def _begin(self) -> _OpenFile:
-        name = f"{self._stem}-{len(self._done)}.{self._table.suffix}"
+        name = self._new_name()
         directory = self._target.table / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         sink = HashingFile((directory / name).open("xb", buffering=0))
@@ -222,12 +285,14 @@ class TableFiles:
             for at, field in enumerate(self._schema)
         ])  # fmt: skip
         types = dict(zip(self._schema.names, self._schema.types, strict=True))
-        layout = FileLayout(schema, types, self._target.repeating, self._target.compression)
+        repeating = [name for name in self._target.repeating if name in types]
+        layout = FileLayout(schema, types, repeating, self._target.compression)
         writer = self._table.open_file(sink, layout)
         self._open = _OpenFile(writer, sink, name, schema)
         return self._open
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the file, which is on disk then."""
         if self._open is None:
             return
         sink = self._open.sink
@@ -235,10 +300,12 @@ class TableFiles:
         sink.sync()
         sink.close()
         table = os.path.relpath(self._target.table, self._target.state)
-        # no two files of a batch begin at the same number: it orders the files of a range
-        order = self._first + len(self._done)
-        done = DataFile(table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)
-        self._done.append((order, done))
+        self._add_file(
+            DataFile(
+                table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind,
+                partition=self._partition,
+            )
+        )  # fmt: skip
         self._open, self._file_rows = None, 0
 
 

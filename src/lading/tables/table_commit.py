@@ -259,6 +259,12 @@ def staging_path(state: PipelineStateDirectory, file: DataFile) -> Path:
     return open_table(table_path(state, file)).staging_path(file)
 
 
+def _directory(state: PipelineStateDirectory, file: DataFile) -> str:
+    if not file.partition:
+        return ""
+    return f"{open_table(table_path(state, file)).partition_directory(file.partition)}/"
+
+
 def _manifest(
     state: PipelineStateDirectory,
     run: str,
@@ -272,7 +278,7 @@ def _manifest(
     files = [
         replace(
             file,
-            name=f"{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
+            name=f"{_directory(state, file)}{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
             f"{result.piece.partition:05d}-{first:020d}{Path(file.staged).suffix}",
         )
         if file.kind == TABLE
@@ -283,7 +289,11 @@ def _manifest(
         for first, file in result.files
     ]
     files += [
-        replace(file, name=f"{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}{Path(file.staged).suffix}")
+        replace(
+            file,
+            name=f"{_directory(state, file)}{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}"
+            f"{Path(file.staged).suffix}",
+        )
         for result in sorted(batch.derived, key=lambda result: result.task)
         for at, file in enumerate(result.files)
     ]

@@ -52,10 +52,14 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             if not (self.directory / LOG).exists():
                 if visible_names(self.directory):
                     raise self._missing_log_error()
-                deltalake.DeltaTable.create(str(self.directory), self._delta_schema(schema))
+                names = [field.name for field in self.partitions.fields]
+                schema = pa.schema([*schema, *self.partitions.made_fields()])
+                deltalake.DeltaTable.create(str(self.directory), self._delta_schema(schema), partition_by=names or None)
                 self._sync_log(0)
                 return
-            self._add_columns(self._load(), schema)
+            table = self._load()
+            self._require_partitions(table.metadata().partition_columns, [one.name for one in self.partitions.fields])
+            self._add_columns(table, schema)
 
     def _commit_log(self, table: deltalake.DeltaTable, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         from deltalake import CommitProperties, Transaction
@@ -143,7 +147,8 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         from deltalake.transaction import AddAction
 
         changed_ms = (self.directory / file.name).stat().st_mtime_ns // 1_000_000
-        return AddAction(file.name, file.size_bytes, {}, changed_ms, True, file_statistics(metadata))
+        values = self.partitions.values_of(file.partition) if file.partition else {}
+        return AddAction(file.name, file.size_bytes, values, changed_ms, True, file_statistics(metadata))
 
     def _sync_log(self, first: int) -> None:
         """Bring the log from this version on to disk: ``deltalake`` leaves that to the system's own time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -12,11 +13,13 @@ import xxhash
 from ...model.errors import CorruptLog, LocalError
 from ..files import OWN, STAGED, make_directory, read_document, sync_directory, write_document
 from ..manifest import HASH_NAME, DataFile
+from ..partitions import Partitions
 from .interface import Rename
 
 _READ_BYTES = 1 << 20
 OWNER: Final = "owner.json"
 FORM: Final = "form"
+PARTITION_BY: Final = "partition_by"
 DEFAULT_FORM: Final = "parquet"
 """Of tables whose document names none."""
 
@@ -37,8 +40,22 @@ class DirectoryTable:
         if "suffix" not in vars(cls):
             cls.suffix = cls.form
 
-    def __init__(self, directory: Path) -> None:
+    counted_transforms: ClassVar[tuple[str, ...]] = ()
+    """The transforms of partitions, of those that count, that the form has."""
+    keeps_partition_columns: ClassVar[bool] = False
+    """Whether files hold the columns that are partitions; readers of directories take them from the names."""
+
+    def __init__(self, directory: Path, partition_by: Partitions | None = None) -> None:
         self.directory = directory
+        self._partition_by = partition_by
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        """The levels of partitions: as the table was claimed with, else as it is to be."""
+        known = read_document(self._own / OWNER)
+        if known is None:
+            return self._partition_by or Partitions()
+        return Partitions.parse(known.get(PARTITION_BY, ()))
 
     @property
     def _own(self) -> Path:
@@ -57,7 +74,14 @@ class DirectoryTable:
                 raise LocalError(
                     f"the table {self.directory} is of the form {form}, not {self.form}; name that, or another table"
                 )
+            there, now = known.get(PARTITION_BY, []), self._partition_by
+            if now is not None and now.words != there:
+                raise LocalError(
+                    f"the table {self.directory} is {_partitioned(there)}, and now it would be "
+                    f"{_partitioned(now.words)}; a table keeps its partitions: name the same, or another table"
+                )
             return True
+        self.partitions.require(self.counted_transforms, f"{self.form}:")
         strangers = visible_names(self.directory)
         if strangers:
             raise LocalError(
@@ -75,11 +99,14 @@ class DirectoryTable:
             return
         make_directory("the table", self.directory)
         (self._own / STAGED).mkdir(parents=True, exist_ok=True)
-        write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **self.claim_document()})
+        document = self.claim_document()
+        write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **document})
+        vars(self).pop("partitions", None)
 
-    def claim_document(self) -> Mapping[str, str]:
+    def claim_document(self) -> Mapping[str, Any]:
         """Return what the owner's document says besides the owner."""
-        return {} if self.form == DEFAULT_FORM else {FORM: self.form}
+        document: dict[str, Any] = {} if self.form == DEFAULT_FORM else {FORM: self.form}
+        return {**document, PARTITION_BY: self.partitions.words} if self.partitions else document
 
     def prepare(self, schema: pa.Schema) -> None:
         """Do nothing: every file has its own columns, and readers put them together."""
@@ -88,13 +115,17 @@ class DirectoryTable:
         """Return 0: only manifests know."""
         return 0
 
+    def partition_directory(self, partition: str) -> str:
+        """Return where the files of a partition lie below the table: readers take its values from this name."""
+        return partition
+
     def staging_path(self, file: DataFile) -> Path:
         """Return the path of a staged file."""
         return self._own / STAGED / file.staged
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Rename staged files to their published names; one that is there already is checked."""
-        renamed = False
+        renamed: set[Path] = set()
         for file in files:
             staged, final = self.staging_path(file), self.directory / file.name
             if final.is_file():
@@ -102,15 +133,18 @@ class DirectoryTable:
             elif staged.exists():
                 if staged.stat().st_size != file.size_bytes:
                     _require_same(staged, file, key)
+                if not final.parent.exists():
+                    final.parent.mkdir(parents=True)
+                    renamed |= {parent for parent in final.parents if self.directory in (parent, *parent.parents)}
                 rename(staged, final)
-                renamed = True
+                renamed.add(final.parent)
             else:
                 raise CorruptLog(
                     f"manifest {key[1]} of pipeline {key[0]!r} lists {final.name} with {file.rows} rows, but neither "
                     f"{final} nor {staged} exists; restore one of them"
                 )
-        if renamed:
-            sync_directory(self.directory)
+        for directory in renamed:
+            sync_directory(directory)
 
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""
@@ -134,6 +168,10 @@ class DirectoryTable:
             return None if hash_of(path) == file.hash else "has other bytes than it had"
         except OSError as error:
             return f"cannot be read ({error.strerror})"
+
+
+def _partitioned(words: Sequence[str]) -> str:
+    return f"partitioned by {', '.join(words)}" if words else "without partitions"
 
 
 def form_of(owner: Mapping[str, Any]) -> str:

@@ -23,13 +23,14 @@ import pyarrow.parquet as pq
 from ...model.errors import LadingError, LocalError
 from ..files import OWN, read_document, sync_directory
 from ..manifest import DataFile
+from ..partitions import COUNTED, Partitions
 from .directory import OWNER, visible_names
 from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
 METADATA: Final = "metadata"
 VERSION_HINT: Final = "version-hint.text"
@@ -62,8 +63,11 @@ class IcebergTable(LoggedTable["Table"]):
     package = "pyiceberg"
     log = METADATA
 
-    def __init__(self, directory: Path, catalog: str | None = None) -> None:
-        super().__init__(directory)
+    counted_transforms = COUNTED
+    keeps_partition_columns = True
+
+    def __init__(self, directory: Path, partition_by: Partitions | None = None, catalog: str | None = None) -> None:
+        super().__init__(directory, partition_by)
         self._named = catalog
 
     @classmethod
@@ -87,7 +91,7 @@ class IcebergTable(LoggedTable["Table"]):
             raise LocalError(f"the table {self.directory} is in {there}, not in {now}; name that, or another table")
         return claimed
 
-    def claim_document(self) -> Mapping[str, str]:
+    def claim_document(self) -> Mapping[str, Any]:
         """Return the form and, if one is named, the catalog."""
         return {**super().claim_document(), **({CATALOG: self._named} if self._named else {})}
 
@@ -121,6 +125,10 @@ class IcebergTable(LoggedTable["Table"]):
                 f"~/.pyiceberg.yaml, or set PYICEBERG_CATALOG__{name.upper().replace('-', '_')}__URI"
             ) from None
 
+    def partition_directory(self, partition: str) -> str:
+        """Return where the files of a partition lie: for people, as metadata have its values, and without escapes."""
+        return re.sub(r"[^A-Za-z0-9_./-]", "_", partition)
+
     def prepare(self, schema: pa.Schema) -> None:
         """Make the table if there is none, and add the columns that it does not have, in a commit of their own.
 
@@ -137,8 +145,11 @@ class IcebergTable(LoggedTable["Table"]):
                     raise self._missing_table_error() from None
                 self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
                 location = f"file://{self.directory}"
+                from .iceberg_partitions import partition_spec
+
+                made = self._iceberg_schema(schema)
                 table = self._catalog.create_table(
-                    self._identifier, self._iceberg_schema(schema), location, properties=PROPERTIES
+                    self._identifier, made, location, partition_spec(self.partitions, made), properties=PROPERTIES
                 )
                 sync_directory(self.directory / OWN)
                 sync_directory(self.directory)
@@ -159,8 +170,7 @@ class IcebergTable(LoggedTable["Table"]):
             try:
                 with table.transaction() as transaction:
                     transaction.set_properties({_number_property(pipeline): str(number)})
-                    paths = [f"{table.metadata.location}/{file.name}" for file in files]
-                    transaction.add_files(paths, notes, check_duplicate_files=False)
+                    self._add_files(transaction, files, notes)
             except (CommitFailedException, ValidationException):
                 # the columns were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
@@ -172,6 +182,34 @@ class IcebergTable(LoggedTable["Table"]):
             else:
                 self._note_version(table)
                 return
+
+    def _add_files(self, transaction: Transaction, files: Sequence[DataFile], notes: dict[str, str]) -> None:
+        """Add files to a transaction as pyiceberg's ``add_files`` does, in the partitions that they were written for:
+        it would guess them from statistics, which not every column and transform has."""
+        location = transaction.table_metadata.location
+        if not self.partitions:
+            transaction.add_files([f"{location}/{file.name}" for file in files], notes, check_duplicate_files=False)
+            return
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+        from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+        from pyiceberg.table import TableProperties
+
+        from .iceberg_partitions import PARTITION_AT, partition_record
+
+        metadata = transaction.table_metadata
+        if metadata.name_mapping() is None:
+            mapping = metadata.schema().name_mapping.model_dump_json()
+            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        unpartitioned = metadata.model_copy(
+            update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
+        )
+        types = metadata.schema().as_arrow()
+        with transaction._append_snapshot_producer(notes) as snapshot:
+            for file in files:
+                made = parquet_file_to_data_file(transaction._table.io, unpartitioned, f"{location}/{file.name}")
+                made.spec_id = metadata.default_spec_id
+                made[PARTITION_AT] = partition_record(self.partitions, file.partition, types)
+                snapshot.append_data_file(made)
 
     def _refuse_overtaken(self, table: Table, key: tuple[str, int], attempt: str) -> None:
         """Make pyiceberg's own attempts stop at a commit of this manifest: after one that another writer overtook, it
@@ -217,14 +255,11 @@ class IcebergTable(LoggedTable["Table"]):
             raise self._missing_table_error() from None
 
     def _load_from_catalog(self) -> Table:
+        from .iceberg_partitions import spec_words
+
         table = self._catalog.load_table(self._identifier)
-        if not table.spec().is_unpartitioned():
-            # a file of a batch has rows of several partitions, and could not be added
-            names = ", ".join(repr(field.name) for field in table.spec().fields)
-            raise LocalError(
-                f"the table {self.directory} is partitioned by {names}, and Lading writes tables without partitions; "
-                "remove them from its partition spec, or write another table"
-            )
+        # a file has the rows of one of our partitions, and may have those of several others
+        self._require_partitions(spec_words(table), self.partitions.words)
         return table
 
     def _missing_table_error(self) -> LocalError:

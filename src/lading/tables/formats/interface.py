@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..manifest import DataFile
+from ..partitions import Partitions
 
 Rename = Callable[[Path, Path], Any]
 
@@ -58,6 +59,14 @@ class Table(Protocol):
     def suffix(self) -> str:
         """Return the suffix of its files, without the dot."""
 
+    @property
+    def partitions(self) -> Partitions:
+        """How its rows are divided; without levels they are not."""
+
+    @property
+    def keeps_partition_columns(self) -> bool:
+        """Whether files hold the columns that are partitions themselves."""
+
     def open_file(self, sink: RawIOBase, layout: FileLayout) -> TableFile:
         """Begin a file that a task stages."""
 
@@ -78,6 +87,9 @@ class Table(Protocol):
 
     def find_last_commit(self, pipeline: str) -> int:
         """Return the number of the last manifest of ``pipeline`` that the table itself knows; 0 if it keeps none."""
+
+    def partition_directory(self, partition: str) -> str:
+        """Return where the files of a partition lie, relative to the table."""
 
     def staging_path(self, file: DataFile) -> Path:
         """Return the path of a staged file, which no reader of the table sees."""

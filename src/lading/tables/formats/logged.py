@@ -88,7 +88,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         """
         pipeline, number = key
         with self._translate_errors():
-            if file.name in self._listed:
+            if file.name.rpartition("/")[2] in self._listed:
                 return super().find_change(key, file, is_read=is_read)
             if self._committed_number(self._snapshot, pipeline) < number:
                 return f"is not in the table's log, {self._version_word(self._snapshot)}"
@@ -139,12 +139,24 @@ class LoggedTable(ParquetTable, Generic[T]):
                     f"{column.word}; a table keeps its types: name the old type, another column, or another table"
                 )
         for other in left.values():
-            if not other.nullable:
+            if not other.nullable and other.name not in self.partitions.identities:
                 raise LocalError(
                     f"the table {self.directory} has the column {other.name!r}, which may not be null and is not among "
                     "the columns that are written; allow nulls in it, or write another table"
                 )
         return new
+
+    def _require_partitions(self, there: Sequence[str], own: Sequence[str]) -> None:
+        """Raise LocalError if the log says other partitions than the table was claimed with."""
+        if list(there) != list(own):
+            shown = [
+                f"partitioned by {', '.join(map(repr, names))}" if names else "without partitions"
+                for names in (there, own)
+            ]
+            raise LocalError(
+                f"the table {self.directory} is {shown[0]}, and Lading writes it {shown[1]}; restore its partition "
+                "spec, or write another table"
+            )
 
     def _type_error(self, field: pa.Field[Any], error: Exception) -> LocalError:
         return LocalError(

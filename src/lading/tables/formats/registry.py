@@ -8,6 +8,7 @@ from typing import Final
 
 from ...model.errors import LocalError
 from ..files import OWN, read_document
+from ..partitions import Partitions
 from .delta import DeltaTable
 from .directory import DEFAULT_FORM, OWNER, form_of
 from .iceberg import IcebergTable
@@ -33,12 +34,15 @@ def split_target(text: str) -> tuple[str, str]:
     return f"{form}:{catalog}" if catalog else form, place
 
 
-def new_table(form: str, directory: Path) -> Table:
-    """Return a table at ``directory`` that is to be claimed in a form as ``split_target`` gives it."""
+def new_table(form: str, directory: Path, partition_by: Partitions | None = None) -> Table:
+    """Return a table at ``directory`` that is to be claimed in a form as ``split_target`` gives it.
+
+    Without ``partition_by`` a table that is there keeps the partitions that it has.
+    """
     name, _, catalog = form.partition(":")
     if hasattr(FORMATS[name], "split_place"):
-        return FORMATS[name](directory, catalog)
-    return FORMATS[name](directory)
+        return FORMATS[name](directory, partition_by, catalog)
+    return FORMATS[name](directory, partition_by)
 
 
 def open_table(directory: Path) -> Table:
