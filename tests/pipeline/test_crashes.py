@@ -14,7 +14,7 @@ from lading.model.state import State
 from lading.pipeline import side_effects
 from lading.tables.files import write_document
 from lading.tables.formats.registry import FORMATS, open_table
-from lading.tables.staging import TableFiles
+from lading.tables.staging import PartitionFiles, TableFiles
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver
@@ -132,7 +132,7 @@ def test_states_changed_between_crash_and_restart(place: Place) -> None:
 
 
 def _break_errands(monkeypatch: pytest.MonkeyPatch, striker: Striker) -> None:
-    send, note, write = side_effects.send_copies, write_document, TableFiles._write_group
+    send, note, write = side_effects.send_copies, write_document, PartitionFiles.write_group
 
     def send_and_strike(*arguments: Any) -> int:
         count = send(*arguments)
@@ -145,12 +145,12 @@ def _break_errands(monkeypatch: pytest.MonkeyPatch, striker: Striker) -> None:
 
     monkeypatch.setattr(side_effects, "send_copies", send_and_strike)
 
-    def write_and_strike(self: TableFiles) -> None:
+    def write_and_strike(self: PartitionFiles) -> None:
         write(self)
         striker("half")
 
     monkeypatch.setattr(side_effects, "write_document", strike_and_note)
-    monkeypatch.setattr(TableFiles, "_write_group", write_and_strike)
+    monkeypatch.setattr(PartitionFiles, "write_group", write_and_strike)
     # whoever is killed tidies nothing up
     monkeypatch.setattr(TableFiles, "discard", lambda self: None)
 

@@ -173,7 +173,7 @@ class TableFiles:
         # what is staged for no table may lie in the directory of one
         self._levels = self._table.partitions if target.kind == TABLE else Partitions()
         self._schema = target.schema
-        self._partitions: dict[str, _PartitionFiles] = {}
+        self._partitions: dict[str, PartitionFiles] = {}
         self._done: list[tuple[int, DataFile]] = []
         self._begun = 0
 
@@ -204,12 +204,12 @@ class TableFiles:
         for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
 
-    def _begin(self, partition: str) -> _PartitionFiles:
+    def _begin(self, partition: str) -> PartitionFiles:
         if len(self._partitions) >= PARTITIONS_MAX:
             raise self._levels.too_many_error(self._target.table)
         drops = frozenset() if self._table.keeps_partition_columns else self._levels.identities
         kept = pa.schema([field for field in self._schema if field.name not in drops])
-        files = _PartitionFiles(self._table, self._target, kept, self._new_name, self._add_file, partition)
+        files = PartitionFiles(self._table, self._target, kept, self._new_name, self._add_file, partition)
         self._partitions[partition] = files
         return files
 
@@ -222,7 +222,7 @@ class TableFiles:
         self._done.append((self._first + len(self._done), file))
 
 
-class _PartitionFiles:
+class PartitionFiles:
     """The files of one task in one partition; a table without has one."""
 
     def __init__(
