@@ -168,7 +168,9 @@ def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Bro
         assert len(consumer.poll(10, 5.0)) == 3
         consumer.commit()
         lading("message", "send", "grouped", "--lines", stdin="d\ne\n")
-        (row,) = documents(lading("group", "list", "--output", "json"))
+        rows = documents(lading("group", "list", "--output", "json"))
+        # channels of the tests before are in the list too
+        (row,) = [row for row in rows if row["protocol"] != "nsq"]
         assert (row["protocol"], row["group"], row["members"], row["lag"]) == ("native", "ops", 1, 2)
         shown = lading("group", "show", "ops")
         assert "native group: Stable, generation 1, lag 2\nmember " in shown.stderr

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lading.dialects.iggy_classic.group_keeper import group_number
 from lading.dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, Reason, Refusal, SettingError, Unreachable
 from lading.testing import BrokerProcess
 from lading.transports.fetched import FetchResult
 from lading.transports.fitting import fill_missing_columns
-from lading.transports.iggy.group import group_number
 from lading.transports.iggy.sending import REQUEST_MESSAGES_MAX, requests
 from lading.transports.iggy.transport import IggyTransport
 from lading.transports.interface import Position, Transport

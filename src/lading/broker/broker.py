@@ -46,6 +46,7 @@ from .core.topology import Partition, Topic
 from .core.topology_changes import TopologyCallbacks, TopologyChanges
 from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
+from .group_changes import GroupChanges
 from .group_view import GroupViews
 from .iggy.groups import IggyGroups
 from .iggy.poll import IggyPoller
@@ -95,7 +96,6 @@ class Broker:
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = self._add(NativeGroups(self.catalog, self._positions, settings.session_timeout_us))
         self.coordinated_groups = self._add(KafkaGroupCoordinator(self.catalog, self._positions, settings))
-        self.group_views = GroupViews(self.topology.topics, self.groups, self.native_groups, self.coordinated_groups)
         self._memory = self._add(WriterStateManager(self.appender, self.catalog, settings, attempts))
         self.native_transactions = self._add(
             NativeTransactions(self.catalog, self.counters, settings.transaction_timeout_us)
@@ -126,6 +126,9 @@ class Broker:
             )
         )  # fmt: skip
         self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES))
+        groups = (self.groups, self.native_groups, self.coordinated_groups, self.channels)
+        self.group_views = GroupViews(self.topology.topics, *groups)
+        self.group_changes = GroupChanges(self.topology.topics, self._positions, *groups)
         self.channels.on_exhausted = ExhaustedMessageHandler(
             self.dead_letters, self.states, self.counters, lambda: self._now_us
         )

@@ -1,11 +1,14 @@
-"""Groups of all protocols in one form: who is in them, how far they are, and how much is left (design.md Names)."""
+"""Groups and channels in one form: who is in them, how far they are, and how much is left (design.md Names)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ..dialects.nsq import protocol as nsq_row
 from ..turns import TurnCounter, Turns
+from .channels import Channels
+from .channels.channel import Channel
 from .core.position import PositionKey
 from .core.topology import Partition, Topic
 from .iggy.consumer import IGGY, ConsumerRef, IggyConsumerKind
@@ -14,9 +17,14 @@ from .kafka.group import KAFKA
 from .kafka.group_coordinator import KafkaGroupCoordinator
 from .native.groups import NATIVE, NativeGroups
 
+CHANNEL: Final = nsq_row.PROTOCOL.name
+
 
 class PartitionLag(NamedTuple):
-    """One partition: the next offset the group reads, the end of what may be read, and what lies between."""
+    """One partition: the next offset the group reads, the end of what may be read, and what is left.
+
+    For a channel ``position`` is the first message that is not finished, and ``lag`` counts those that are not.
+    """
 
     topic: str
     partition: int
@@ -26,7 +34,7 @@ class PartitionLag(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group; ``name`` is unique within its protocol (Iggy: topic/name). ``state`` is the protocol's own word."""
+    """A group or a channel; ``name`` is unique within its protocol (Iggy, NSQ: topic/name), ``state`` its own word."""
 
     protocol: str
     name: str
@@ -55,11 +63,13 @@ class GroupViews:
         iggy: IggyGroups,
         native: NativeGroups,
         kafka: KafkaGroupCoordinator,
+        channels: Channels,
     ) -> None:
         self._topics = topics
         self._iggy_groups = iggy
         self._native_groups = native
         self._kafka_groups = kafka
+        self._channels = channels
 
     def list_all(self) -> Turns[list[GroupView]]:
         """Return all groups, by protocol and name, in turns."""
@@ -76,8 +86,10 @@ class GroupViews:
             progress: list[PartitionLag] = []
             for partition in places.get(group.key, ()) if group.topic is None else group.topic.partitions:
                 position = partition.positions.get(group.key)
-                if position is not None:
-                    progress.append(_lag(partition, position.offset + group.next_after))
+                kept = None if group.keeper is None else partition.positions.get(group.keeper)
+                offsets = [one.offset for one in (position, kept) if one is not None]
+                if offsets:
+                    progress.append(_lag(partition, max(offsets) + group.next_after))
                 if turn.is_over():
                     yield
             views.append(
@@ -87,6 +99,11 @@ class GroupViews:
             )  # fmt: skip
             if turn.is_over():
                 yield
+        for topic in topics:
+            for channel in self._channels.of_topic(topic):
+                views.append(_channel_view(channel))
+                if turn.is_over(len(channel.lanes)):
+                    yield
         return sorted(views, key=lambda view: (view.protocol, view.name))
 
     def _iggy(self, topics: Iterable[Topic]) -> Iterator[_FoundGroup]:
@@ -96,7 +113,8 @@ class GroupViews:
                 key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
                 name = f"{topic.flat_name}/{group.name}"
                 # Iggy stores the offset that was consumed last
-                yield _FoundGroup(IGGY, name, _word(members), 0, members, key, topic, next_after=1)
+                keeper = ConsumerRef.keeper_of(group.name).key
+                yield _FoundGroup(IGGY, name, _word(members), 0, members, key, topic, keeper, next_after=1)
 
     def _native(self) -> Iterator[_FoundGroup]:
         for name in self._native_groups.names():
@@ -121,7 +139,25 @@ class _FoundGroup(NamedTuple):
     members: list[str]
     key: PositionKey
     topic: Topic | None = None
+    keeper: PositionKey | None = None
+    """Another consumer whose positions are the group's where they are higher."""
     next_after: int = 0
+
+
+def _channel_view(channel: Channel) -> GroupView:
+    members = [f"subscriber {number}" for number, _ in enumerate(channel.subscribers, 1)]
+    progress = [
+        PartitionLag(
+            channel.topic.flat_name,
+            lane.partition.number,
+            lane.window.first,
+            lane.partition.log.last_stable_offset,
+            lane.waiting + lane.in_flight + lane.deferred,
+        )
+        for lane in channel.lanes
+    ]
+    state = "Paused" if channel.paused else _word(members)
+    return GroupView(CHANNEL, f"{channel.topic.flat_name}/{channel.name}", state, 0, members, progress, channel.topic)
 
 
 def _word(members: list[str]) -> str:

@@ -1,24 +1,34 @@
-"""``lading group``: consumer groups of all protocols, their members and their lag."""
+"""``lading group``: consumer groups and channels of all protocols: members and lag, new positions, deletion."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Server
-from .output import Output, json_line, print_note, print_table
+from .output import Output, format_count, json_line, print_note, print_table
 
-app = typer.Typer(help="Consumer groups of all protocols, with their lag.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from ..transports.lading.transport import LadingTransport
+
+app = typer.Typer(help="Consumer groups of all protocols, and NSQ channels.", no_args_is_help=True)
 COLUMNS = {"protocol": "protocol", "group": "group", "state": "state", "members": "members", "lag": "lag"}
 PARTITION_COLUMNS = {
     "topic": "topic", "partition": "partition", "position": "position", "end": "end", "lag": "lag",
 }  # fmt: skip
 
 
+PLANNED_COLUMNS = {"topic": "topic", "partition": "partition", "position": "position", "new_position": "new position"}
+GroupName = Annotated[str, typer.Argument(help="Group, as `lading group list` shows it; of Iggy and NSQ, TOPIC/GROUP.")]
+ProtocolName = Annotated[
+    str | None, typer.Option("--protocol", "-p", help="Protocol, if groups of several protocols share the name.")
+]
+
+
 @app.command("list")
 def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
-    """List consumer groups of all protocols with their lag.
+    """List consumer groups of all protocols, and NSQ channels, with their lag.
 
     Example:
 
@@ -32,10 +42,8 @@ def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT)
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Group, as `lading group list` shows it; of Iggy, TOPIC/GROUP.")],
-    protocol: Annotated[
-        str | None, typer.Option("--protocol", "-p", help="Protocol, if groups of several protocols share the name.")
-    ] = None,
+    name: GroupName,
+    protocol: ProtocolName = None,
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -48,14 +56,7 @@ def show(
     from .connection import admin
 
     with admin(server) as transport:
-        if protocol is None:
-            known = [row["protocol"] for row in transport.groups() if row["group"] == name]
-            protocol = known[0] if known else "kafka"
-            if len(known) > 1:
-                print_note(
-                    f"{' and '.join(known)} have a group {name!r}; this is the one of {protocol}, see --protocol"
-                )
-        group = transport.group(protocol, name)
+        group = _find(transport, name, protocol)
     if output is Output.JSON:
         json_line(group)
         return
@@ -63,3 +64,95 @@ def show(
     print_note(f"{group['protocol']} group: {group['state']}, generation {group['generation']}, lag {group['lag']}")
     for member in group["members"]:
         print_note(f"member {member}")
+
+
+@app.command()
+def reset(
+    name: GroupName,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="earliest, latest, an offset, -N for the last N of each partition, or a time."),
+    ] = None,
+    shift: Annotated[
+        int, typer.Option("--shift", help="Move each position by so many messages; negative goes back.")
+    ] = 0,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="Only this topic, with all its partitions. May be repeated."),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", min=0, help="Only this partition (from 0). May be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")] = False,
+    protocol: ProtocolName = None,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Have a group read again, or skip, messages; it must have no members.
+
+    Without --topic it is all partitions in which the group has a position.
+
+    Examples:
+
+        lading group reset shop --to earliest --dry-run
+
+        lading group reset shop --to 2026-01-31T12:00 --topic orders
+
+        lading group reset orders/audit --shift -100 --partition 0
+    """
+    from ..client.group_reset import plan_group_reset
+    from ..model.errors import LocalError
+    from .connection import admin
+    from .units import parse_bound
+
+    if (to is None) == (shift == 0):
+        raise LocalError("say where the group goes on: either --to earliest, latest, OFFSET or TIME, or --shift N")
+    bound = None if to is None else parse_bound("--to", to)
+    with admin(server) as transport:
+        group = _find(transport, name, protocol, must_be_one=True)
+        planned = plan_group_reset(transport, group, bound, shift=shift, topics=topic or (), partitions=partition or ())
+        if not dry_run:
+            positions = [(one.topic, one.partition, one.new_position) for one in planned]
+            transport.reset_group(group["protocol"], name, positions)
+    print_table([one._asdict() for one in planned], PLANNED_COLUMNS, output=output, title=name)
+    done = "would be reset" if dry_run else "reset"
+    print_note(f"{format_count(len(planned), 'partition')} of {group['protocol']} group {name} {done}")
+    if dry_run and group["members"]:
+        print_note(f"the group has {format_count(len(group['members']), 'member')}; stop them before it is reset")
+
+
+@app.command()
+def delete(
+    name: GroupName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    protocol: ProtocolName = None,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Delete a group with its positions; asks first, and it must have no members.
+
+    Example:
+
+        lading group delete shop
+    """
+    from .connection import admin, confirm
+
+    with admin(server) as transport:
+        group = _find(transport, name, protocol, must_be_one=True)
+        confirm(f"Delete {group['protocol']} group {name} with its positions?", yes)
+        transport.delete_group(group["protocol"], name)
+    print_note(f"deleted {group['protocol']} group {name}")
+
+
+def _find(transport: LadingTransport, name: str, protocol: str | None, *, must_be_one: bool = False) -> dict[str, Any]:
+    """Return a group by name; if several protocols have one, that of the first, or LocalError if it ``must_be_one``."""
+    from ..model.errors import LocalError
+
+    if protocol is None:
+        known = [row["protocol"] for row in transport.groups() if row["group"] == name]
+        protocol = known[0] if known else "kafka"
+        if len(known) > 1:
+            several = f"{' and '.join(known)} have a group {name!r}"
+            if must_be_one:
+                raise LocalError(f"{several}; say which with --protocol")
+            print_note(f"{several}; this is the one of {protocol}, see --protocol")
+    return transport.group(protocol, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from ..model.errors import LocalError
 from .message_format import MEANINGS, compile_format
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
+from .units import parse_bound
 
 if TYPE_CHECKING:
     from ..model.message import Message
@@ -191,23 +191,10 @@ def _messages(
 ) -> Iterator[Message]:  # fmt: skip
     from ..client.consumer import Consumer
 
-    bound = _bound(offset)
+    bound = parse_bound("--offset", offset)
     start = bound if partition is None else {partition: bound}
     with Consumer(from_, topic, group=group, where=where, states=states, start=start, timeout_s=timeout_s) as consumer:
         yield from consumer
-
-
-def _bound(offset: str) -> str | int | datetime:
-    if offset in ("earliest", "latest"):
-        return offset
-    if offset.removeprefix("-").isdigit():
-        return int(offset)
-    try:
-        return datetime.fromisoformat(offset).astimezone()
-    except ValueError:
-        raise LocalError(
-            f"--offset {offset!r}: write earliest, latest, a number, -N for the last N, or a time like 2026-01-31T12:00"
-        ) from None
 
 
 def _printer(output: Output, form: str | None, headers_only: bool) -> Callable[[Message], None]:

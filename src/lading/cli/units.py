@@ -1,12 +1,13 @@
-"""Durations and sizes as people write them: ``90s``, ``1h30m``, ``7d``; ``500MB``, ``1GiB``."""
+"""Durations, sizes and places in a topic as people write them: ``90s``, ``7d``; ``500MB``; ``earliest``, a time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from ..model.errors import SettingError
+from ..model.errors import LocalError, SettingError
 
 _MICROSECONDS: Final = {
     "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
@@ -34,6 +35,20 @@ def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
     if not text.strip() or _NUMBER.sub("", text).strip() or any(unit not in units for _, unit in parts):
         raise SettingError(f"{text!r} is not {wanted}")
     return round(sum(float(number) * units[unit] for number, unit in parts))
+
+
+def parse_bound(option: str, text: str) -> str | int | datetime:
+    """Return a place in a topic, as a ``Consumer`` takes it; LocalError, which names the ``option``, for other text."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.removeprefix("-").isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise LocalError(
+            f"{option} {text!r}: write earliest, latest, a number, -N for the last N, or a time like 2026-01-31T12:00"
+        ) from None
 
 
 def topic_settings(given: list[str]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from ...dialects.iggy_classic import protocol as iggy_row
+from ...dialects.iggy_classic.group_keeper import keeper_number
 from ..core.position import PositionKey
 
 IGGY: Final = iggy_row.PROTOCOL.name
@@ -23,6 +24,11 @@ class ConsumerRef(NamedTuple):
 
     kind: IggyConsumerKind
     id: int
+
+    @classmethod
+    def keeper_of(cls, group: str) -> Self:
+        """Return the consumer that keeps positions of a group for members that use Lading's own client."""
+        return cls(IggyConsumerKind.CONSUMER, keeper_number(group))
 
     @property
     def key(self) -> PositionKey:

@@ -98,6 +98,25 @@ class NativeGroups(Component):
         if found is not None and member in found.members:
             self._drop(found, [member])
 
+    def delete(self, group: str) -> None:
+        """Delete a group, whose positions were. Raises GROUP_NOT_EMPTY while it has members."""
+        self._require_deletable(group)
+        self._catalog.remove_group(NATIVE, b"", group)
+        del self._groups[group]
+
+    def delete_positions(self, group: str, topics: Iterable[Topic]) -> None:
+        """Delete the positions of a group that is about to be deleted. Raises GROUP_NOT_EMPTY while it has members."""
+        self._require_deletable(group)
+        for topic in topics:
+            self._positions.remove(topic, PositionKey(NATIVE, group))
+
+    def _require_deletable(self, group: str) -> None:
+        found = self._groups.get(group)
+        if found is None:
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"group {group!r} does not exist")
+        if found.members:
+            raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; stop them, then delete it")
+
     def position(self, group: str, partition: Partition) -> StoredPosition | None:
         """Return the group's next offset in a partition, with the epoch it was stored under."""
         return partition.positions.get(PositionKey(NATIVE, group))

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.rights import Resource, ResourceKind, Right, flat_topic_resource
+from ...broker.core.rights import Resource, ResourceKind, Right, flat_topic_resource, topic_resource
+from ...broker.group_changes import GroupPosition
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
 from ...metrics import Gauge, GaugeRow
 from ...model.errors import Reason, Refusal
 from ...turns import finish_in_turns
+from ..base.append_wait import wait_for_result
 from ..base.services import Services, now_us
 from ..http_shared.documents import (
     AbortTransactions,
     CommitTransactions,
     GroupMemberDocument,
+    NewGroupPositions,
     NewPosition,
     NewTransaction,
     answer_document,
@@ -52,6 +55,8 @@ class AdminGroups:
         return [
             HttpRoute("GET", "/groups", "group.list", self._list, right=None),
             HttpRoute("GET", "/groups/{protocol}/{group}", "group.show", self._show, right=None),
+            HttpRoute("PUT", "/groups/{protocol}/{group}/positions", "group.reset", self._reset, right=None),
+            HttpRoute("DELETE", "/groups/{protocol}/{group}", "group.delete", self._delete, right=None),
             HttpRoute(
                 "POST", "/groups/{group}/join", "group.join", self._join, right=Right.READ, resource=group_in_path
             ),
@@ -87,24 +92,45 @@ class AdminGroups:
         def is_visible(name: str) -> bool:
             return access.allows(principal, Right.DESCRIBE, flat_topic_resource(topology, name))
 
-        found = []
-        for view in views:
-            group = Resource(ResourceKind.GROUP, view.name)
-            # the name of a group that belongs to a topic names that too
-            if (
-                access.allows(principal, Right.DESCRIBE, group)
-                if view.topic is None
-                else is_visible(view.topic.flat_name)
-            ):
-                found.append(view._replace(progress=[one for one in view.progress if is_visible(one.topic)]))
-        return found
+        return [
+            view._replace(progress=[one for one in view.progress if is_visible(one.topic)])
+            for view in views
+            if access.allows(principal, Right.DESCRIBE, _resource(view))
+        ]
 
     async def _show(self, request: Request, path: Parameters) -> Response:
+        view = await self._find(request, path)
+        document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
+        return await answer_document(_summary(view) | document)
+
+    async def _reset(self, request: Request, path: Parameters) -> Response:
+        view = await self._find(request, path)
+        wanted = await parse_body(NewGroupPositions, request, self._services.receive)
+        access, topology, principal = self._broker.access, self._broker.topology, principal_of(request)
+        # as who stores a position with the protocol itself
+        access.require(principal, Right.READ, _resource(view))
+        for name in dict.fromkeys(one.topic for one in wanted.positions):
+            access.require(principal, Right.READ, flat_topic_resource(topology, name))
+        positions = [
+            GroupPosition(topology.resolve(one.topic).partition(one.partition), one.offset) for one in wanted.positions
+        ]
+        self._broker.group_changes.reset(view, positions, now_us=now_us())
+        await wait_for_result(self._broker.catalog_commit.confirm())
+        return Response(status_code=204)
+
+    async def _delete(self, request: Request, path: Parameters) -> Response:
+        view = await self._find(request, path)
+        self._broker.access.require(principal_of(request), Right.ADMINISTRATE, _resource(view))
+        changes = self._broker.changes
+        await self._services.changes.make(changes.write_all_to_catalog(self._broker.group_changes.delete(view)))
+        return Response(status_code=204)
+
+    async def _find(self, request: Request, path: Parameters) -> GroupView:
+        """Return the group that a path names, with the topics that the caller may see."""
         protocol, group = path["protocol"], path["group"]
         for view in await self._list_visible(request):
             if (view.protocol, view.name) == (protocol, group):
-                document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
-                return await answer_document(_summary(view) | document)
+                return view
         # whether it exists is told to those who might see it
         self._broker.access.require(principal_of(request), Right.DESCRIBE, group_in_path(request, path))
         raise Refusal(Reason.GROUP_NOT_FOUND, f"{protocol} group {group!r} does not exist; lading group list shows all")
@@ -185,6 +211,13 @@ def _gauges(broker: Broker) -> Iterator[Gauge]:
     group = ("protocol", "group")
     yield Gauge("lading_group_lag", "Messages a group has not read.", (*group, "topic", "partition"), lag)
     yield Gauge("lading_group_members", "Members of a group.", group, members)
+
+
+def _resource(view: GroupView) -> Resource:
+    """Return what rights on a group are asked of: the name of one that belongs to a topic names that too."""
+    if view.topic is None:
+        return Resource(ResourceKind.GROUP, view.name)
+    return topic_resource(view.topic.stream.name, view.topic.name)
 
 
 def _summary(view: GroupView) -> dict[str, Any]:

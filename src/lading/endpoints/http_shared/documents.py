@@ -89,6 +89,20 @@ class NewPosition(RequestModel):
     generation: Count | None = None
 
 
+class GroupPositionDocument(RequestModel):
+    """One partition, of a topic by its flat name, and the next offset to read."""
+
+    topic: str
+    partition: Annotated[int, Field(ge=0, le=0x7FFF_FFFF)]
+    offset: Count
+
+
+class NewGroupPositions(RequestModel):
+    """PUT /groups/{protocol}/{group}/positions"""
+
+    positions: Annotated[list[GroupPositionDocument], Field(min_length=1, max_length=10_000)]
+
+
 class ChunksQuery(RequestModel):
     """GET …/chunks"""
 

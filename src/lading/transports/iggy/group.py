@@ -2,19 +2,18 @@
 
 Groups of servers up to 0.0.40 are numbers: one called by a decimal number is that group, one with another name the
 group of the name's CRC-32. Later servers know groups by names. The server knows only which partitions a member has.
-Positions are stored as those of a single consumer made for the group (CRC-32 of "lading group " and the number): as a
-group the server stores a position for the partition that the member polled last, whatever partition is asked for.
-Positions that other clients stored for the group itself are read too, and the higher one counts.
+Positions are stored as those of a single consumer made for the group (``dialects.iggy_classic.group_keeper``);
+positions that other clients stored for the group itself are read too, and the higher one counts.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic.group_keeper import group_number, keeper_number
 from ...dialects.iggy_classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
@@ -39,13 +38,6 @@ _EXISTING: Final = (5001, 5004)
 """
 
 
-def group_number(group: str) -> int:
-    """Return the number under which the group ``group`` is created: itself if it is a number, else its CRC-32."""
-    if group.isascii() and group.isdigit() and 1 <= int(group) <= U32_MAX:
-        return int(group)
-    return zlib.crc32(group.encode()) or 1
-
-
 class IggyMembership:
     """A member with a connection of its own, because to the server the connection is the member."""
 
@@ -58,7 +50,7 @@ class IggyMembership:
         self._number = group_number(group)
         self._ident: Identifier = group if connection.release.has_names else self._number
         self._group = ConsumerIdentifier(ConsumerKind.GROUP, self._ident)
-        self._keeper = ConsumerIdentifier(ConsumerKind.CONSUMER, zlib.crc32(b"lading group %d" % self._number) or 1)
+        self._keeper = ConsumerIdentifier(ConsumerKind.CONSUMER, keeper_number(group))
         self._topics = dict(topics)
         self._left = False
         self._joined_on = 0

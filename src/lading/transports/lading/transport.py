@@ -269,6 +269,15 @@ class LadingTransport:
         group: dict[str, Any] = self._http.get("groups", protocol, name).json()
         return group
 
+    def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
+        """Have a group without members go on at (topic, partition, next offset); in all of them or in none."""
+        rows = [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in positions]
+        self._http.request("PUT", "groups", protocol, name, "positions", again=True, document={"positions": rows})
+
+    def delete_group(self, protocol: str, name: str) -> None:
+        """Delete a group without members, with its positions."""
+        self._http.request("DELETE", "groups", protocol, name, again=False)
+
     def join(self, group: str, topics: Sequence[str]) -> LadingMembership:
         """Become a member of the native group."""
         return LadingMembership(self._http, self._position_path, group, [self.topic(name).name for name in topics])

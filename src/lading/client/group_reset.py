@@ -1,0 +1,58 @@
+"""Where a group is to go on: from what a user specifies to one offset per partition."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from ..model.errors import LocalError
+from ..transports.interface import Transport
+from .read_bounds import OffsetSpec, resolve_offset
+
+
+class PlannedPosition(NamedTuple):
+    """A partition, the group's position there (None if it has none), and the one that it is to get."""
+
+    topic: str
+    partition: int
+    position: int | None
+    new_position: int
+
+
+def plan_group_reset(
+    transport: Transport,
+    group: dict[str, Any],
+    to: OffsetSpec | None,
+    *,
+    shift: int = 0,
+    topics: Sequence[str] = (),
+    partitions: Collection[int] = (),
+) -> list[PlannedPosition]:
+    """Return the positions that a group would get; nothing is changed.
+
+    ``group`` is what the admin endpoint tells of it. ``to`` is a bound as of a ``Consumer``; without one the position
+    is moved by ``shift``, and a partition without a position is left out. What is before or behind the messages of a
+    partition becomes its first or next offset. Without ``topics`` it is the partitions where the group has a position.
+    LocalError if that leaves none.
+    """
+    stored = {(row["topic"], row["partition"]): int(row["position"]) for row in group["partitions"]}
+    planned = []
+    for meta in map(transport.topic, topics or dict.fromkeys(topic for topic, _ in stored)):
+        for part in meta.partitions:
+            position = stored.get((meta.name, part.number))
+            if partitions and part.number not in partitions:
+                continue
+            if position is None and (not topics or to is None):
+                continue
+            wanted = (position or 0) + shift if to is None else resolve_offset(transport, meta, part, to)
+            new_position = min(max(wanted, part.first_offset), part.end_offset)
+            planned.append(PlannedPosition(meta.name, part.number, position, new_position))
+    if not planned:
+        raise LocalError(
+            f"group {group['group']!r} has no position there to be reset; "
+            "name a topic that it is to read with --topic, and a position with --to"
+        )
+    missing = set(partitions) - {one.partition for one in planned}
+    if missing:
+        raise LocalError(f"partition {min(missing)} is none of those of group {group['group']!r} that can be reset")
+    return planned
