@@ -73,6 +73,6 @@ class DutyTimer:
             after_s = self._tick()
         except Exception:
             # duties are not the service: log it and try again
-            log.exception("a duty of the broker failed; it is tried again")
+            log.exception("a maintenance task of the broker failed; it will be tried again")
         finally:
             self.call_after(after_s)

@@ -89,7 +89,7 @@ def run(
     with logging_to_stderr(settings.log_format), lock_data_directory(settings.data), _runner() as runner:
         for key in exposed_secrets:
             log.warning(
-                "setting %s: arguments stand in the process list for everybody on this machine; "
+                "setting %s: arguments are visible to every user of this machine; "
                 "put the token into a file (%s_file) or the environment (%s)",
                 key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
             )  # fmt: skip

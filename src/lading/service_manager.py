@@ -44,7 +44,7 @@ class ServiceManager:
                 opened.setblocking(False)
                 opened.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            log.warning("the service manager at %s was not told %s: %s", SOCKET, lines[0], error.strerror)
+            log.warning("service manager at %s: cannot send %s: %s", SOCKET, lines[0], error.strerror)
 
     def tell_ready(self) -> None:
         """Say that clients are served."""

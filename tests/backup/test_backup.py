@@ -246,8 +246,8 @@ def test_nothing_is_overwritten(segmented: Path, tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     (tmp_path / "backups" / "letters").touch()
     refusals: list[tuple[str, Callable[[], object]]] = [
-        ("holds 'letters', which is of no backup", lambda: back_up(segmented, store)),
-        ("lies within the data directory", lambda: back_up(segmented, DirectoryStore(segmented / "backups"))),
+        ("holds 'letters', which is not part of a backup", lambda: back_up(segmented, store)),
+        ("is inside the data directory", lambda: back_up(segmented, DirectoryStore(segmented / "backups"))),
         ("holds no topics", lambda: back_up(tmp_path / "backups", DirectoryStore(tmp_path / "new"))),
         ("a file is in its place", lambda: back_up(segmented, DirectoryStore(segmented.parent / "file"))),
     ]

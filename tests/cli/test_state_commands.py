@@ -55,10 +55,10 @@ def test_mark_count_poll_and_find_the_dead_letter(lading: Run) -> None:
 def test_what_cannot_be_done_is_a_sentence(lading: Run) -> None:
     lading("topic", "create", "two", "-p", "2")
     cases = {
-        ("state", "set", "two", "--state", "poisoned"): "say which messages",
-        ("state", "set", "two", "--state", "poisoned", "--offset", "1"): "say which one the offsets are of",
+        ("state", "set", "two", "--state", "poisoned"): "select the messages",
+        ("state", "set", "two", "--state", "poisoned", "--offset", "1"): "pass the one that the offsets belong to",
         ("state", "set", "two", "--state", "poisoned", "--range", "8-3", "-p", "0"): "two offsets like 100-199",
-        ("state", "set", "two", "--state", "poisoned", "--offset", "1", "--where", "a = 1"): "say which messages",
+        ("state", "set", "two", "--state", "poisoned", "--offset", "1", "--where", "a = 1"): "select the messages",
         ("state", "set", "two", "--state", "poisoned", "--where", "a ="): "syntax error in the filter",
         ("state", "set", "two", "--state", "poisoned", "-p", "0", "--range", "0-5"): "cannot be set",
         ("state", "list", "too"): "did you mean 'two'",

@@ -27,7 +27,7 @@ def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     word.write_text("the root's password\n")
     lading("topic", "create", "orders-1")
     refused = lading("user", "add", "ann", "--password-file", "-", stdin="ann's password\n", code=2)
-    assert "the first user has to be an administrator" in refused.stderr
+    assert "the first user must be an administrator" in refused.stderr
     lading("user", "add", "root", "--admin", "--password-file", str(word))
     assert "needs a login" in lading("topic", "list", code=2).stderr
     token = lading("token", "create", "cli", "--user", "root", "--password-file", str(word)).stdout.strip()
@@ -41,7 +41,7 @@ def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     assert "orders-*" in lading("acl", "list", **ann).stdout
     assert "may not write" in lading("message", "send", "orders-1", "x", code=2, **ann).stderr
     lading("acl", "delete", "ann", "read", "orders-*", **root)
-    assert "no such rule" in lading("acl", "delete", "ann", "read", "orders-*", code=2, **root).stderr
+    assert "this rule does not exist" in lading("acl", "delete", "ann", "read", "orders-*", code=2, **root).stderr
     listed = lading("user", "list", "-o", "json", **root).stdout
     assert [row["name"] for row in map(json.loads, listed.splitlines())] == ["root", "ann"]
     assert "no quota" not in lading("user", "quota", **root).stdout

@@ -132,4 +132,4 @@ except Refusal as refusal:
 
 def test_a_producer_is_told_to_come_again_where_there_is_no_memory() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, check=False)
-    assert "there is no memory to decompress a batch" in done.stdout, done.stderr
+    assert "out of memory to decompress a batch" in done.stdout, done.stderr

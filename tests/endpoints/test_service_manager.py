@@ -84,7 +84,7 @@ def test_the_loop_itself_gives_the_signs(tmp_path: Path) -> None:
 
 def test_a_manager_that_is_gone_or_abstract(caplog: pytest.LogCaptureFixture) -> None:
     ServiceManager({"NOTIFY_SOCKET": "/missing/socket"}).tell_stopping()
-    assert "was not told STOPPING=1: No such file" in caplog.text
+    assert "cannot send STOPPING=1: No such file" in caplog.text
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as abstract:
         abstract.bind(f"\0lading-test-{os.getpid()}")
         abstract.settimeout(10)

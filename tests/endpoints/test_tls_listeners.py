@@ -221,7 +221,7 @@ def test_nsqlookupd_wants_a_certificate_of_nodes(
         stranger.sendall(b"  V1PING\n")
         assert not stranger.recv(6)
         raise ConnectionError
-    wait_for_line(broker, r"nsqlookupd_tcp .*TLS failed: peer did not return a certificate; this listener wants")
+    wait_for_line(broker, r"nsqlookupd_tcp .*TLS failed: peer did not return a certificate; this listener requires")
 
 
 def test_optional_certificates_may_be_missing_but_not_wrong(

@@ -54,7 +54,7 @@ def test_drift_is_named(place: Place) -> None:
     # texts that are no numbers fit a column of another type only
     assert {one.header: one.breaks for one in found} == {"carrier": False, "delay": True, "gone": False}
     (of_delay,) = [one for one in found if one.breaks]
-    assert of_delay.table.startswith("breaks as string, which takes another table")
+    assert of_delay.table.startswith("breaks as string, which requires another table")
     assert fate(1) == "missing_header" and fate(2) == "bad_value"
     only = PipelineSettings({**tomllib.loads(GOOD), "headers": {"carrier": "string"}}, place.base, "x.toml")
     (new,) = drift(profile_topic(place.url, place.topic, contract=only.contract, limit=100), only.contract)

@@ -58,4 +58,4 @@ def test_states_need_a_broker_that_has_them(place: Place, served: testing.Broker
         return poison(iggy)(text).replace(f'from = "{iggy}"', f'from = "{served.data_dir}"')
 
     (problem,) = [one for one in checked(place.write(beside)) if one.part == "set_state"]
-    assert f"at {iggy} cannot be told to be the one in {served.data_dir}" in problem.sentence
+    assert f"at {iggy} cannot be confirmed to be the one in {served.data_dir}" in problem.sentence

@@ -274,7 +274,7 @@ def _log_damaged(table: Path) -> None:
     [
         (False, _of_others, "holds a Delta table that Lading did not make, .*; name another directory"),
         (True, _log_deleted, "_delta_log is missing, .*; restore it, or name another table"),
-        (True, _log_damaged, "its log cannot be read or written: .*; mend that"),
+        (True, _log_damaged, "its log cannot be read or written: .*; fix that"),
     ],
 )  # fmt: skip
 def test_what_is_no_table_of_this_run_is_refused(

@@ -327,10 +327,10 @@ def _metadata_deleted(table: Path) -> None:
     [
         (False, _of_others, "holds an Iceberg table that Lading did not make, .*; name another directory"),
         (True, _catalog_deleted, "is not in its catalog 'lading' as lading.table, .*; restore it, or"),
-        (True, _catalog_damaged, "its log cannot be read or written: .*; mend that"),
-        (True, _metadata_damaged, "its log cannot be read or written: .*; mend that"),
+        (True, _catalog_damaged, "its log cannot be read or written: .*; fix that"),
+        (True, _metadata_damaged, "its log cannot be read or written: .*; fix that"),
         (True, _partitioned, "is partitioned by 'carrier', .*; restore its partition spec, or write another"),
-        (True, _metadata_deleted, "its log cannot be read or written: .*; mend that"),
+        (True, _metadata_deleted, "its log cannot be read or written: .*; fix that"),
     ],
 )  # fmt: skip
 def test_what_is_no_table_of_this_run_is_refused(

@@ -85,14 +85,14 @@ def _require_own(data: Path, store: BackupStore) -> None:
     if isinstance(store, DirectoryStore):
         place = Path(store.url).absolute().resolve()
         if place.is_relative_to(data.absolute().resolve()):
-            raise LocalError(f"backup {store.url}: lies within the data directory {data}; name another directory")
+            raise LocalError(f"backup {store.url}: is inside the data directory {data}; name another directory")
         if place.exists() and not place.is_dir():
             raise LocalError(f"backup {store.url}: a file is in its place; name a directory")
     others = [name for name in store.names("") if name not in (POINTS, SEGMENTS)]
     if others:
         raise LocalError(
-            f"backup {store.url}: holds {others[0]!r}, which is of no backup, and nothing is overwritten; name an "
-            "empty or new directory"
+            f"backup {store.url}: holds {others[0]!r}, which is not part of a backup, and nothing is overwritten; "
+            "name an empty or new directory"
         )
 
 

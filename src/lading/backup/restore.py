@@ -193,7 +193,7 @@ def _begin_epochs(data: Path, point: BackupPoint) -> None:
             continue
         mark = watermark.unpack(path.read_bytes())
         if mark is None:
-            raise CorruptLog(f"backup: {file.path} is no watermark; use another one with --point")
+            raise CorruptLog(f"backup: {file.path} is not a watermark; use another one with --point")
         epoch = max(int(time.time()), *(number + 1 for number, _ in mark.epochs))
         path.write_bytes(
             watermark.pack(

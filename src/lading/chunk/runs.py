@@ -27,7 +27,7 @@ def runs(region: NDArray[np.uint8], start: int = 0, end: int | None = None, *, v
     """
     end = region.size if end is None else end
     if not 0 <= start <= end <= region.size:
-        raise MalformedMessage(f"bytes {start} to {end} do not lie in a region of {region.size} bytes")
+        raise MalformedMessage(f"bytes {start} to {end} are outside a region of {region.size} bytes")
     kernels = engine.select(KERNEL_MODULE, fallback, end - start if verify else 0)
     tables: list[NDArray[np.int64]] = []
     codes: list[NDArray[np.uint8]] = []

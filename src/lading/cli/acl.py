@@ -94,7 +94,7 @@ def delete(
     rule = _rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
     with admin(server) as transport:
         if rule not in transport.rules():
-            raise LocalError("there is no such rule; lading acl list shows all")
+            raise LocalError("this rule does not exist; list all with lading acl list")
         transport.change_rules(delete=[rule])
     print_note(f"deleted the rule of [bold]{user}[/]: {operation} on {kind} {_shown(rule)}")
 

@@ -89,7 +89,7 @@ def restore(
         str | None, typer.Option("--point", "-p", metavar="TIME", help="Which backup. Default: the newest.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only check every byte; exit 1 if one is damaged.")] = False,
-    list_all: Annotated[bool, typer.Option("--list", help="Only list the backups that are there.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="Only list the existing backups.")] = False,
     keep_damaged: Annotated[
         bool, typer.Option("--keep-damaged", help="Restore what is intact if messages are damaged.")
     ] = False,

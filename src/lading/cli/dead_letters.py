@@ -88,7 +88,7 @@ def redrive(
     verb = "would be sent" if dry_run else "sent"
     facts = [f"[bold]{done.sent:,}[/] {verb} to their origin", f"{done.already:,} had been sent already"]
     facts += [f"{done.parked:,} parked (sent {max_replays} times before)"] if done.parked else []
-    facts += [f"{done.strangers:,} are no dead letters of a system that is known"] if done.strangers else []
+    facts += [f"{done.strangers:,} are not dead letters of a known system"] if done.strangers else []
     facts += [f"{done.gone:,} have no payload, and their original is deleted"] if done.gone else []
     facts += [f"{done.resumed:,} of an interrupted redrive were finished first"] if done.resumed else []
     print_note(", ".join(facts))

@@ -31,7 +31,7 @@ def read_password(question: str, file: Path | None, *, is_new: bool = False) -> 
             "not a terminal, cannot ask for a password; pass --password-file FILE, or - for standard input"
         )
     if not password:
-        raise LocalError("the password is empty; give another one")
+        raise LocalError("the password is empty; enter a non-empty one")
     return password
 
 

@@ -71,7 +71,7 @@ def set_(
     from ..client.states import set_state
 
     if sum((where is not None or range_ is not None, bool(offset))) != 1:
-        raise LocalError("say which messages: --where FILTER, --offset N (repeatable), or --range A-B")
+        raise LocalError("select the messages with --where FILTER, --offset N (repeatable), or --range A-B")
     first, last = _range(range_) if range_ is not None else (None, None)
     with meter("looking", None) as progress:
 

@@ -95,7 +95,7 @@ def to_microseconds(timestamp: datetime | int | None) -> int | None:
     """Return a timestamp as microseconds since 1970 UTC. Raises LocalError if it is not a point in time."""
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
-            raise LocalError(f"timestamp {timestamp} has no time zone; say which, e.g. datetime.now(UTC)")
+            raise LocalError(f"timestamp {timestamp} has no time zone; pass one, e.g. datetime.now(UTC)")
         return (timestamp - EPOCH) // timedelta(microseconds=1)
     if timestamp is not None and (
         not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63

@@ -61,7 +61,7 @@ def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, w
             raise SettingError(f"invalid start or end {where!r}; {_PLACES}") from None
     if isinstance(where, datetime):
         if where.tzinfo is None:
-            raise SettingError(f"{where} has no time zone; say which, e.g. datetime.now(UTC)")
+            raise SettingError(f"{where} has no time zone; pass one, e.g. datetime.now(UTC)")
         return transport.offset_at(meta.name, part.number, (where - EPOCH) // timedelta(microseconds=1))
     if isinstance(where, bool) or not isinstance(where, int):
         raise SettingError(f"invalid start or end {where!r}; {_PLACES}")

@@ -53,7 +53,7 @@ def set_state(
     if isinstance(state, str) and state not in STATE_BY_WORD:
         raise SettingError(f"a state is one of {', '.join(STATE_BY_WORD)}, not {state!r}")
     if sum((where is not None, offsets is not None, where is None and (first is not None or end is not None))) != 1:
-        raise SettingError("say which messages: where=…, or offsets=…, or first=… and end=…")
+        raise SettingError("select the messages with where=…, or offsets=…, or first=… and end=…")
     if where is None and offsets is None and (first is None or end is None):
         raise SettingError("say both ends of the range: first=… and end=…, which is not included")
     if where is not None:
@@ -86,7 +86,7 @@ def set_state(
 def _only_partition(transport: Transport, topic: str) -> int:
     count = len(transport.topic(topic).partitions)
     if count != 1:
-        raise SettingError(f"topic {topic!r} has {count} partitions; say which one the offsets are of")
+        raise SettingError(f"topic {topic!r} has {count} partitions; pass the one that the offsets belong to")
     return 0
 
 

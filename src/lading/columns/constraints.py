@@ -120,7 +120,7 @@ def _match(texts: Any, pattern: str) -> Any:
         return pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
     except pa.ArrowInvalid as error:
         reason = str(error).rpartition(": ")[2]
-        raise SettingError(f"pattern {pattern!r} is no regular expression (RE2): {reason}") from None
+        raise SettingError(f"pattern {pattern!r} is not a valid regular expression (RE2): {reason}") from None
 
 
 def _constant(value: Any, type_: pa.DataType, word: str) -> pa.Array[Any]:

@@ -148,9 +148,7 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int)
         for message in to_messages(batch, meta.stream, meta.topic, partition):
             if message.offset == offset:
                 return {"topic": meta.name} | show_whole(message)
-    raise LocalError(
-        f"topic {meta.name!r}, partition {partition}: there is no message at offset {offset} any more, or not yet"
-    )
+    raise LocalError(f"topic {meta.name!r}, partition {partition}: no message at offset {offset} any more, or not yet")
 
 
 def _positions(consumer: Consumer) -> str:

@@ -230,7 +230,7 @@ def _own(source: Source, operand: Operand) -> Values:
                 return _typed(source, inner, found, type_)[0]
             array = _own(source, inner)
             return array if array.type == type_ else convert_column(to_located(array), type_)[0]
-    raise AssertionError(f"{operand} has no type of its own")
+    raise AssertionError(f"{operand} has no type; compare it with something that has one")
 
 
 def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataType) -> tuple[Values, Values | None]:

@@ -47,6 +47,6 @@ class AccessFile:
     def damage_error(self, problem: object) -> CorruptLog:
         """Return the error for a document that is none."""
         return CorruptLog(
-            f"{self.path} is damaged ({problem}), so nobody's rights are known; restore it from a backup, or delete it "
-            "to start without users"
+            f"{self.path} is damaged ({problem}), so the rights of users are unknown; restore it from a backup, or "
+            "delete it to start without users"
         )

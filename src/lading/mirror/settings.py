@@ -74,7 +74,7 @@ class MirrorSettings:
         """Raise SettingError for values that contradict each other."""
         for name in (self.source_mark, self.target_mark):
             if "," in name:
-                raise SettingError(f"name {name!r}: names of systems have no comma; choose another one")
+                raise SettingError(f"name {name!r}: names of systems must not contain a comma; choose another one")
         if self.source_mark == self.target_mark and not self.renames:
             raise SettingError(
                 f"source and target are the same, {self.source_mark}; name two systems, or copy a topic under "

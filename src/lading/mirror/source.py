@@ -98,7 +98,7 @@ class LogSource:
                 end = ends[span.partition]
                 raise DataLoss(
                     f"topic {meta.name!r}, partition {span.partition}: it ends at offset {end}, before "
-                    f"{position.offset}, where the mirror stopped: the log was cut back, or is another one; to "
+                    f"{position.offset}, where the mirror stopped: the log was truncated, or is another one; to "
                     "mirror it from its beginning, name another --state"
                 )
             # where reading ends is the end as it was at the start, also for what was read before

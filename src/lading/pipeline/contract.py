@@ -131,7 +131,7 @@ def _effect(column: HeaderColumn, kind: str, type_now: str | None) -> tuple[str,
         return "keeps its columns with another constraint; till then these messages go to quarantine", False
     if type_now is None or type_now == type_word(column.type):
         return "keeps its columns; these messages go to quarantine", False
-    return f"breaks as {type_now}, which takes another table; till then these messages go to quarantine", True
+    return f"breaks as {type_now}, which requires another table; until then these messages go to quarantine", True
 
 
 _NULLS = "keeps its column, null in every row"

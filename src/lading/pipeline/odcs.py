@@ -32,7 +32,7 @@ def to_odcs(settings: PipelineSettings, version: str) -> dict[str, Any]:
     of the engine ``lading``. Raises SettingError if the file declares no headers.
     """
     if not settings.contract.headers:
-        raise SettingError(f"{settings.name} declares no [headers], so there is no contract to export")
+        raise SettingError(f"{settings.name} declares no [headers]; declare them to have a contract to export")
     return {
         "apiVersion": API_VERSION,
         "kind": "DataContract",

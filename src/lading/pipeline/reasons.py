@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SENTENCES: Final[dict[str, str]] = {
-    "missing_header": "the header {header!r} is required and the message has none",
+    "missing_header": "the header {header!r} is required, and the message does not have it",
     "null_header": "the header {header!r} is required and its value is null",
     "bad_value": "the header {header!r} has a value that is no {type} under encoding {encoding}",
     "value_not_allowed": "the header {header!r} has a value that is none of {asked}",

@@ -179,7 +179,7 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
             # Iggy's own server is found out by asking
             transport.states(meta.name, 0, end=1)
         if there.topic_id != meta.topic_id:
-            found = "is not the one in" if there.topic_id else "cannot be told to be the one in"
+            found = "is not the one in" if there.topic_id else "cannot be confirmed to be the one in"
             raise LocalError(
                 f"{settings.name}: the topic {meta.name!r} at {url} {found} {source.from_}; name the broker "
                 'of that directory: source.server = "lading://host:port"'

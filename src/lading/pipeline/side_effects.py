@@ -106,7 +106,7 @@ def _partitions(transport: Transport, server: str, topic: str) -> int:
     count = len(transport.topic(topic).partitions)
     if isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(topic):
         raise NoHeadersThere(
-            f"topic {topic!r} at {server} takes no headers, and what is quarantined or sent again carries some that "
+            f"topic {topic!r} at {server} accepts no headers, and what is quarantined or sent again carries some that "
             "say why and how often; name a server that keeps headers (quarantine.server, source.server), or no "
             "quarantine topic"
         )

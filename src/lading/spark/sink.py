@@ -55,9 +55,7 @@ class ColumnMapping:
         if missing:
             raise SettingError(f"headers names the column {missing[0]!r}, and there are {', '.join(names)}")
         if headers and "headers" in names:
-            raise SettingError(
-                "the frame has a column headers, and option headers makes headers of others; drop one of the two"
-            )
+            raise SettingError("the frame has a column headers, and option headers names others; drop one of the two")
         spare = [name for name in names if name not in (*OWN, *headers, "partition", *READ_ONLY)]
         if spare:
             raise SettingError(

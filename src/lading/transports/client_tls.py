@@ -11,7 +11,7 @@ from ..model.errors import SettingError
 from .option_values import parse_option
 
 _PLAIN_SERVER: Final = "the server has no TLS there; leave out tls, or name its encrypted address"
-_NO_CERTIFICATE: Final = "the server wants a certificate; give certificate_file and key_file"
+_NO_CERTIFICATE: Final = "the server requires a certificate; set certificate_file and key_file"
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(_NO_TLS, _PLAIN_SERVER),

@@ -108,5 +108,5 @@ def address(url: str, scheme: str) -> tuple[str, int]:
     if parts.scheme.lower() != scheme or not parts.hostname or port is None:
         raise SettingError(f"invalid URL {url!r}; expected for example {row.example}")
     if parts.path.strip("/") or parts.query or parts.fragment:
-        raise SettingError(f"{url!r} has more than host and port; the topic is an argument of its own")
+        raise SettingError(f"{url!r} has more than host and port; pass the topic as an argument of its own")
     return parts.hostname, port

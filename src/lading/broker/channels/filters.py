@@ -97,13 +97,13 @@ class HeaderFilter:
                 raise FilterError(f"a pattern has at most {PATTERN_BYTES_MAX} bytes, not {len(pattern.encode())}")
             if (cost := pattern_cost(pattern)) > PATTERN_COST_MAX:
                 raise FilterError(
-                    f"pattern {clauses[0][1]!r}: {cost} parts with all its repetitions, at most {PATTERN_COST_MAX} "
-                    "are taken; repeat less"
+                    f"pattern {clauses[0][1]!r}: {cost} parts with all its repetitions; the limit is "
+                    f"{PATTERN_COST_MAX}; repeat less"
                 )
             try:
                 _matches(pa.array([b""], pa.binary()), pattern)
             except pa.ArrowInvalid as error:
-                raise FilterError(f"{clauses[0][1]!r} is no pattern: {error}") from None
+                raise FilterError(f"{clauses[0][1]!r} is not a valid pattern: {error}") from None
         return cls(test, clauses, inverse, patterns)
 
     def mask(self, page: Page) -> Mask:

@@ -247,7 +247,7 @@ class AccessControl(Component):
         if not self.table.users and not (is_administrator and is_active):
             raise Refusal(
                 Reason.LAST_ADMINISTRATOR,
-                f"user {name!r}: the first user has to be an administrator: nobody else could add users then",
+                f"user {name!r}: the first user must be an administrator, or no user could add others; make it one",
             )
         if name in self.table.users:
             raise Refusal(Reason.USER_EXISTS, f"user {name!r} already exists")
@@ -345,7 +345,7 @@ class AccessControl(Component):
         if not any(one.is_administrator and one.is_active for one in table.users.values()):
             raise Refusal(
                 Reason.LAST_ADMINISTRATOR,
-                f"user {name!r} is the only administrator; make another user one before",
+                f"user {name!r} is the only administrator; make another user one first",
             )
 
     def _replace(self, table: AccessTable) -> Change[None]:

@@ -94,8 +94,8 @@ class FoundTopics:
                 name for name in before.document() if before.document()[name] != description.document().get(name)
             ]
             self._notes.append(
-                f"topic {description.name!r}: {self._directory.path(description.uuid) / DESCRIPTION} said otherwise of "
-                f"{', '.join(changed)} and is rewritten from the catalog"
+                f"topic {description.name!r}: {self._directory.path(description.uuid) / DESCRIPTION} disagrees with "
+                f"the catalog about {', '.join(changed)} and is rewritten"
             )
         return before != description
 
@@ -130,7 +130,7 @@ class FoundTopics:
             number = min(missing)
             path = self._directory.partition(row.uuid, number)
             raise CorruptLog(
-                f"partition {number} of topic {row.name!r} has no directory {path}; put it back, or make an "
+                f"partition {number} of topic {row.name!r} has no directory {path}; restore it, or create an "
                 "empty one in its place to continue without its messages"
             )
         empty = self._directory.empty_partitions(row.uuid, row.partitions)

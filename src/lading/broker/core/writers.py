@@ -108,7 +108,7 @@ class Writers:
         if epoch > writer.epoch:
             return f"{who}: a new epoch starts at block 0"
         if sequence < writer.next_sequence:
-            return f"{who} was written long ago; only the last {self._window} can be asked for again"
+            return f"{who} is too old to be recognized; only the last {self._window} can be repeated"
         return f"{who} leaves a gap: the next is {writer.next_sequence}"
 
     def get(self, writer_id: bytes) -> Writer | None:

@@ -106,7 +106,7 @@ class TransactionCoordinator(Component):
         if not 0 < timeout_us <= self._timeout_us_max:
             raise Refusal(
                 Reason.INVALID_TRANSACTION_TIMEOUT,
-                f"a transaction of producer {name!r} may take 1 to {self._timeout_us_max // 1000} ms, "
+                f"a transaction of producer {name!r} may stay open for 1 to {self._timeout_us_max // 1000} ms, "
                 f"not {timeout_us // 1000}",
             )
         producer = self._names.get(name)

@@ -45,7 +45,7 @@ def parse_request_header(data: memoryview, at: int = 0) -> FrameHeader:
     try:
         return FrameHeader(*_REQUEST.unpack_from(data, at))
     except struct.error:
-        raise MalformedMessage(f"{len(data) - at} bytes are no 256-byte header", at=at) from None
+        raise MalformedMessage(f"{len(data) - at} bytes are not a 256-byte header", at=at) from None
 
 
 def reply_header(request: FrameHeader, body_bytes: int, status: int = 0, op: int = 0, commit: int = 0) -> bytes:
@@ -96,7 +96,7 @@ class ReplyFacts(NamedTuple):
 def parse_reply_header(data: memoryview) -> ReplyFacts:
     """Return the facts in the header of a reply or of an eviction. Raises MalformedMessage for anything else."""
     if len(data) != HEADER_BYTES or data[COMMAND_AT] not in (REPLY, EVICTION):
-        raise MalformedMessage("the bytes are no reply of today's Iggy", at=0)
+        raise MalformedMessage("the bytes are not a reply of today's Iggy", at=0)
     size_bytes = struct.unpack_from("<I", data, SIZE_AT)[0]
     if size_bytes < HEADER_BYTES:
         raise MalformedMessage(f"a reply claims {size_bytes} bytes, less than its header", at=SIZE_AT)

@@ -51,7 +51,7 @@ TOPIC_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "size_of_messages_required_to_save": OptionSpec(
         Kind.UINT64, struct.pack("<Q", 1 << 20), "After how many bytes they are written; here they are at once"
     ),
-    "preallocate_segments": OptionSpec(Kind.BOOL, b"\x00", "Whether segments take their room at once"),
+    "preallocate_segments": OptionSpec(Kind.BOOL, b"\x00", "Whether segments are allocated at once"),
     "durability": OptionSpec(Kind.STRING, b"replicated", "When a send is acknowledged; the broker's durability"),
     "consumer_offset_durability": OptionSpec(
         Kind.STRING, b"replicated", "When an offset is acknowledged; within position_flush_ms here"
@@ -70,17 +70,17 @@ def parse_options(data: memoryview) -> dict[str, Option]:
     Raises StatusError or MalformedMessage if the bytes are not such a block, or a key occurs twice.
     """
     if len(data) > limits.OPTIONS_BYTES_MAX:
-        raise StatusError(TOO_LARGE, f"{len(data)} bytes of options; {limits.OPTIONS_BYTES_MAX} are taken")
+        raise StatusError(TOO_LARGE, f"{len(data)} bytes of options; the limit is {limits.OPTIONS_BYTES_MAX}")
     found: dict[str, Option] = {}
     for place in list_headers(data, 0, len(data), TYPED):
         if place is None or place.key_kind != Kind.STRING or not 1 <= place.key_size <= limits.KEY_BYTES_MAX:
-            raise MalformedMessage("the options are no block of text keys with values")
+            raise MalformedMessage("the options are not a block of text keys with values")
         try:
             key = str(data[place.key_at : place.key_at + place.key_size], "utf-8")
         except UnicodeDecodeError:
             raise MalformedMessage("the key of an option is not UTF-8") from None
         if key in found:
-            raise StatusError(INVALID_VALUE, f"option {key!r} is there twice")
+            raise StatusError(INVALID_VALUE, f"option {key!r} occurs twice")
         found[key] = Option(place.kind, bytes(data[place.value_at : place.value_at + place.value_size]))
         if len(found) > limits.OPTIONS_MAX:
             raise StatusError(TOO_LARGE, f"more than {limits.OPTIONS_MAX} options")

@@ -49,7 +49,7 @@ class ScramExchange:
         binding, comma, rest = text.partition(",")
         identity, second, bare = rest.partition(",")
         if binding not in ("n", "y") or not comma or not second:
-            raise MalformedMessage("SCRAM: channel binding is not supported, or the first message is none")
+            raise MalformedMessage("SCRAM: channel binding is not supported, or the first message is malformed")
         self._header = f"{binding},{identity},".encode()
         name, _, rest = bare.partition(",")
         nonce, *extensions = rest.split(",")
@@ -59,7 +59,7 @@ class ScramExchange:
             raise MalformedMessage("SCRAM: delegation tokens are not supported")
         self.name = _unescape(name[2:])
         if identity and _unescape(identity.removeprefix("a=")) != self.name:
-            raise MalformedMessage("SCRAM: nobody may log in for somebody else")
+            raise MalformedMessage("SCRAM: authorization as another user is not supported")
         self._nonce = nonce[2:] + self._own_nonce
         self._bare = bare
         return self.name
@@ -98,7 +98,7 @@ def _text(message: bytes) -> str:
             return message.decode()
     except UnicodeDecodeError:
         pass
-    raise MalformedMessage("SCRAM: a message is no UTF-8, or too long")
+    raise MalformedMessage("SCRAM: a message is not UTF-8, or too long")
 
 
 def _bytes(text: str) -> bytes:

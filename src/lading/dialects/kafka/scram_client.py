@@ -44,7 +44,7 @@ class ScramLogin:
         if not text.startswith("r=") or not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise MalformedMessage("SCRAM: the server's nonce does not begin with the client's")
         if not ITERATIONS_MIN <= count <= ITERATIONS_MAX:
-            raise MalformedMessage(f"SCRAM: {count} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are taken")
+            raise MalformedMessage(f"SCRAM: {count} iterations; expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt_bytes, count)
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         without_proof = f"c=biws,r={nonce}"

@@ -165,7 +165,7 @@ def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_ma
         except MalformedMessage as error:
             raise BatchRejected(INVALID_RECORD, str(error)) from None
         except MemoryError:
-            sentence = f"there is no memory to decompress a batch of {facts.size_bytes} bytes; retry later"
+            sentence = f"out of memory to decompress a batch of {facts.size_bytes} bytes; retry later"
             raise Refusal(Reason.STOPPING, sentence) from None
     if reason != layout.FINE:
         code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD

@@ -269,5 +269,5 @@ def read_trace_answer(data: bytes | memoryview) -> TraceAnswer | None:
     if data == OK:
         return None
     if len(data) != _TRACE_ANSWER.size or data[:2] != OK:
-        raise MalformedMessage(f"a publication is answered with {len(data)} bytes that are no OK")
+        raise MalformedMessage(f"a publication is answered with {len(data)} bytes that are not OK")
     return TraceAnswer(*_TRACE_ANSWER.unpack(data)[1:])

@@ -99,7 +99,7 @@ _ADVICE: Final = {
     "RECORD_LAYER_FAILURE": _PLAIN_CLIENT,
     "UNSUPPORTED_PROTOCOL": "the client speaks no TLS of version 1.2 or later",
     "NO_PROTOCOLS_AVAILABLE": "the client speaks no TLS of version 1.2 or later",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "this listener wants a certificate of its clients (tls.client_ca)",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "this listener requires a client certificate (tls.client_ca)",
     "CERTIFICATE_VERIFY_FAILED": "the client's certificate is not one that tls.client_ca allows",
     "TLSV1_ALERT_UNKNOWN_CA": _NOT_TRUSTED,
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NOT_TRUSTED,

@@ -56,7 +56,7 @@ class IggyUsers:
         if not self._access.is_enabled:
             only = self._only(client)
             if ident not in (only.id, only.name, ROOT_NAME):
-                raise Refusal(Reason.USER_NOT_FOUND, f"there is no user {ident!r}: no users are set up")
+                raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist: no users are set up")
             return r.UserDetails(only, ALL)
         self._require_logged_in(client)
         user = self._find(ident, client, Right.DESCRIBE)

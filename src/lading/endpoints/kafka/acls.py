@@ -34,7 +34,7 @@ _TYPES: Final = {kind: number for number, kind in KINDS.items()}
 _NUMBERS: Final = {right: number for number, right in OPERATIONS.items()}
 _OFF: Final[dict[str, Any]] = {
     "error_code": SECURITY_DISABLED,
-    "error_message": "no users are set up, so nobody needs rules: any client that reaches the port may do everything; "
+    "error_message": "no users are set up, so rules have no effect: any client that reaches the port may do all; "
     "add a user first: lading user add",
 }
 _FORBIDDEN: Final[dict[str, Any]] = {"error_code": CLUSTER_AUTHORIZATION_FAILED, "error_message": None}
@@ -160,7 +160,7 @@ def _rule(one: Any) -> AccessRule:
     if right is None:
         raise Refusal(
             Reason.INVALID_RULE,
-            "this operation has no right of its own here; use Read, Write, Create, Describe, All, or Alter, which is "
+            "this operation has no right of its own; use Read, Write, Create, Describe, All, or Alter, which is "
             "to change, to configure and to delete",
         )
     if not one.principal.startswith(PRINCIPAL):

@@ -257,7 +257,7 @@ _NO_SUCH: Final = "configs of {!r} cannot be described or changed here; only tho
 def _change(config: Any) -> tuple[str, str | None]:
     operation = config.config_operation
     if operation not in (_SET, _DELETE):
-        raise SettingError(f"{config.name} is no list of values that could be added to or taken from here")
+        raise SettingError(f"{config.name} is not a list of values, which could be appended to or subtracted from")
     return config.name, config.value if operation == _SET else None
 
 

@@ -81,7 +81,7 @@ class SaslLogins:
         try:
             principal, answer = await self._steps[state.mechanism](state, message, session)
             if principal is not None and session.sasl_name not in (None, principal.name):
-                raise Refusal(Reason.INVALID_CREDENTIALS, "a login is made again by the same user only")
+                raise Refusal(Reason.INVALID_CREDENTIALS, "re-authentication must be by the same user")
         except LadingError as error:
             # one text for unknown users and wrong passwords
             session.sasl = None
@@ -114,7 +114,7 @@ class SaslLogins:
             state.refusal = str(refusal)
             return None, _INVALID_TOKEN
         if flags[1].removeprefix("a=") not in ("", principal.name):
-            raise MalformedMessage("OAUTHBEARER: nobody may log in for somebody else")
+            raise MalformedMessage("OAUTHBEARER: authorization as another user is not supported")
         return principal, b""
 
     async def _show_password(self, state: SaslState, message: bytes, session: Session) -> tuple[Principal, bytes]:
@@ -127,7 +127,7 @@ class SaslLogins:
         except ValueError:
             raise MalformedMessage("PLAIN takes a name and a password, with NUL before each") from None
         if identity not in ("", name):
-            raise MalformedMessage("PLAIN: nobody may log in for somebody else")
+            raise MalformedMessage("PLAIN: authorization as another user is not supported")
         if not password.startswith(TOKEN_PREFIX):
             return await self._authenticator.log_in(name, password, session.host)
         principal = await self._authenticator.log_in_with_token(password, session.host)

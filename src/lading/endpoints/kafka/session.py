@@ -130,7 +130,7 @@ class KafkaSession(ProtocolSession):
         while inbox.have - inbox.at >= LENGTH_BYTES:
             (size,) = _SIZE.unpack_from(inbox.view, inbox.at)
             if not 0 <= size <= self._request_bytes_max:
-                too_long = f"a request claims {size} bytes; at most {self._request_bytes_max} are taken"
+                too_long = f"a request claims {size} bytes; the limit is {self._request_bytes_max}"
                 self.close_on_error(TLS_HELLO if is_tls_hello(inbox.unread) else too_long)
                 break
             start = inbox.at + LENGTH_BYTES

@@ -116,7 +116,7 @@ class NsqConsumer:
             page.index = work.result()
         elif isinstance(error, MemoryError):
             # nothing is wrong with the messages: their client waits until there is memory for them again
-            log.error("there is no memory to deliver messages of %s", self.channel.topic.flat_name, extra=self._origin)
+            log.error("out of memory to deliver messages of %s", self.channel.topic.flat_name, extra=self._origin)
             self._connection.call_later(MEMORY_RETRY_US, self._go_on)
             return
         else:

@@ -181,7 +181,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         # a stack of the library may follow the first line
         what = str(error).partition("\n")[0] or type(error).__name__
         return LocalError(
-            f"the table {self.directory}: its log cannot be read or written: {what}; mend that, and run this again"
+            f"the table {self.directory}: its log cannot be read or written: {what}; fix that, and run this again"
         )
 
     @abstractmethod

@@ -173,7 +173,9 @@ class CurrentFrames:
         if facts.kind == EVICTION:
             raise RemoteError(f"the Iggy server ended the connection: {Eviction(facts.reason).name.lower()}")
         if facts.size_bytes - HEADER_BYTES > bytes_max:
-            raise RemoteError(f"the Iggy server announced an answer of {facts.size_bytes} bytes; {bytes_max} are taken")
+            raise RemoteError(
+                f"the Iggy server announced a response of {facts.size_bytes} bytes; the limit is {bytes_max}"
+            )
         body = take(facts.size_bytes - HEADER_BYTES)
         if facts.status or facts.operation in (READ, SEND) or not body:
             return facts.status, body

@@ -49,7 +49,7 @@ class IggyFilesTransport:
         self._path = Path(unquote(url[len(_SCHEME) :] if url.lower().startswith(_SCHEME) else url))
         if not (self._path / STREAMS).is_dir():
             raise LocalError(
-                f"{self._path} is no data directory of an Iggy server: it has no directory {STREAMS!r}; "
+                f"{self._path} is not a data directory of an Iggy server: it has no directory {STREAMS!r}; "
                 f"name the directory that has, such as {_SCHEME}/srv/iggy/local_data"
             )
         self._topics: dict[str, TopicDirectory] = {}
@@ -279,7 +279,7 @@ class PartitionFiles:
         for segment in segments:
             if segment.region[segment.stopped_at :].any():
                 LOG.warning(
-                    "%s: at byte %d begins no whole message: cut short or damaged; %d messages of the file are read",
+                    "%s: at byte %d a message is truncated or damaged; %d messages of the file are read",
                     segment.path,
                     segment.stopped_at,
                     int(segment.chunks[:, COUNT].sum()),

@@ -140,7 +140,7 @@ class IggySocket:
         """
         body = self.request(command, again=again)
         if not body and self.release.is_missing_empty and isinstance(command, GETTING):
-            raise IggyRefusal(f"the Iggy server at {self.place} has no such thing", _MISSING[type(command)], 0)
+            raise IggyRefusal(f"the Iggy server at {self.place} does not have it", _MISSING[type(command)], 0)
         return self.release.commands.parse_response(command, body)
 
     def _find_release(self) -> Release:
@@ -257,7 +257,8 @@ class IggySocket:
         self._answered = True
         if size_bytes > ANSWER_BYTES_MAX:
             raise AnswerTooLarge(
-                f"the server at {self.place} announced an answer of {size_bytes} bytes; {ANSWER_BYTES_MAX} are taken"
+                f"the server at {self.place} announced a response of {size_bytes} bytes; "
+                f"the limit is {ANSWER_BYTES_MAX}"
             )
         return status, _exactly(connection, size_bytes)
 

@@ -79,7 +79,7 @@ class KafkaSocket:
         return self._ask(api, self._version(api), wait_s, **fields)
 
     def speaks(self, api: str) -> bool:
-        """Return whether the broker knows one of ``commands.APIS`` in a version that is known here."""
+        """Return whether the broker knows one of ``commands.APIS`` in a version that Lading knows."""
         self._ready()
         row = commands.APIS[api]
         low, high = self._versions.get(row.key, (0, -1))
@@ -201,7 +201,7 @@ class KafkaSocket:
         version = min(row.high, high)
         if version < max(row.low, low):
             raise RemoteError(
-                f"the broker at {self.place} does not speak {api} in a version that is known here",
+                f"the broker at {self.place} does not speak {api} in a version that Lading knows",
                 code=errors.UNSUPPORTED_VERSION,
             )
         return version

@@ -344,7 +344,7 @@ class KafkaWriter:
         answer = broker.receive_produce()
         if answer.error not in (errors.NONE, errors.DUPLICATE_SEQUENCE):
             error = kafka_error(
-                f"topic {place[0]!r}, partition {place[1]} did not take messages", answer.error, answer.message
+                f"topic {place[0]!r}, partition {place[1]} refused messages", answer.error, answer.message
             )
             raise Retriable(error) if answer.error in errors.RETRIABLE else _Refused(answer.error, error)
         part = delivery.sent.popleft()
@@ -358,7 +358,7 @@ class KafkaWriter:
             delivery.left.appendleft(part)
             raise LimitExceeded(
                 f"message {part.first} of the batch takes {int(part.records.sizes[part.low])} bytes as a record; "
-                f"topic {place[0]!r} does not take as many (max.message.bytes)"
+                f"topic {place[0]!r} does not accept as many (max.message.bytes)"
             )
         half = (part.high - part.low) // 2
         after = (part.sequence + half) % SEQUENCES

@@ -199,7 +199,7 @@ class NsqTransport:
         except NsqRefusal as refusal:
             if refusal.word in _NO_EXT_THERE and command.startswith(b"MPUB_EXT"):
                 raise LocalError(
-                    f"topic {topic!r} at {self.url} takes no headers ({refusal}); make it an ext topic, "
+                    f"topic {topic!r} at {self.url} accepts no headers ({refusal}); make it an ext topic, "
                     "or send messages without headers, key and time"
                 ) from None
             raise
