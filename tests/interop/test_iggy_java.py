@@ -41,6 +41,9 @@ def test_typed_headers_pass_between_its_transports_and_to_lading(tmp_path: Path)
             "http to tcp: one all two 0",
             "http to http: one all two 0",
             "group: 2",
+            "tcp: nothing",
+            "renamed: renamed 2",
+            "over-http: over-http 2",
             "missing: false",
             "streams: 1 1",
         ]

@@ -66,6 +66,20 @@ public class Conversation {
                     PollingStrategy.next(), 10L, true).count();
         }
         System.out.println("group: " + found);
+        tcp.topics().updateTopic(stream, topic, CompressionAlgorithm.None, BigInteger.ZERO, BigInteger.ZERO,
+                Optional.empty(), "renamed");
+        http.topics().updateTopic(stream, TopicId.of("http"), CompressionAlgorithm.None, BigInteger.ZERO,
+                BigInteger.ZERO, Optional.empty(), "over-http");
+        tcp.streams().updateStream(stream, arguments[2] + "-tcp");
+        http.streams().updateStream(StreamId.of(arguments[2] + "-tcp"), arguments[2]);
+        for (String name : List.of("tcp", "renamed", "over-http")) {
+            System.out.println(name + ": " + tcp.topics().getTopic(stream, TopicId.of(name))
+                    .map(one -> one.name() + " " + one.messagesCount()).orElse("nothing"));
+        }
+        tcp.topics().updateTopic(stream, TopicId.of("renamed"), CompressionAlgorithm.None, BigInteger.ZERO,
+                BigInteger.ZERO, Optional.empty(), "tcp");
+        http.topics().updateTopic(stream, TopicId.of("over-http"), CompressionAlgorithm.None, BigInteger.ZERO,
+                BigInteger.ZERO, Optional.empty(), "http");
         System.out.println("missing: " + tcp.streams().getStream(StreamId.of("nothing")).isPresent());
         System.out.println("streams: " + tcp.system().getStats().streamsCount() + " " + http.system().getStats().streamsCount());
         System.exit(0);
