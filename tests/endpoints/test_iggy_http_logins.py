@@ -153,3 +153,24 @@ def test_the_current_generation_changes_topics_with_its_options(http: httpx.Clie
     assert http.get("/streams/Options/topics/t/consumer-offsets?consumer_id=c&partition_id=0").status_code == 404
     assert http.get("/streams/none").status_code == 404
     assert http.delete("/streams/Options").status_code == 204
+
+
+PLACE = "/streams/0/topics/0"
+REQUESTS = (
+    ("POST", "/users/login"), ("POST", "/users/refresh-token"), ("DELETE", "/users/logout"), ("GET", "/stats"),
+    ("GET", "/users"), ("POST", "/users"), ("PUT", "/users/iggy/permissions"), ("POST", "/personal-access-tokens"),
+    ("GET", "/clients"), ("GET", "/streams"), ("POST", "/streams"), ("PUT", "/streams/0"), ("DELETE", "/streams/0"),
+    ("GET", "/streams/0/topics"), ("POST", "/streams/0/topics"), ("PUT", PLACE), ("POST", f"{PLACE}/partitions"),
+    ("DELETE", f"{PLACE}/partitions"), ("GET", f"{PLACE}/consumer-offsets"), ("PUT", f"{PLACE}/consumer-offsets"),
+    ("POST", f"{PLACE}/consumer-groups"), ("GET", f"{PLACE}/messages"), ("POST", f"{PLACE}/messages"),
+    ("GET", f"{PLACE}/messages/flush/1/true"), ("GET", "/cluster/metadata"), ("PUT", f"{PLACE}/partitions/1/states"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [None, "0.6.202", "0.8.0", "0.11.0"])
+def test_a_parameter_that_a_request_does_not_know_is_named(http: httpx.Client, version: str | None) -> None:
+    if version is not None:
+        http.headers["authorization"] = f"Bearer {log_in(http, version)['access_token']['token']}"
+    for method, path in REQUESTS:
+        refused = http.request(method, path, params={"misspelt": "1"}, json={} if method in ("POST", "PUT") else None)
+        assert (refused.status_code, "misspelt" in refused.text) == (400, True), (method, path, refused.text)

@@ -157,7 +157,7 @@ class IggyHttp:
                     row.method,
                     row.pattern,
                     _NAMES[row.command].name,
-                    self._for_caller(partial(self._command, row)),
+                    self._for_caller(partial(self._command, row), has_query=row.source == "query"),
                     Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
                 )
                 for row in _ROWS
@@ -165,11 +165,16 @@ class IggyHttp:
             *self._plain_routes(
                 (
                     ("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
+                    ("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
+                ),
+                has_query=True,
+            ),
+            *self._plain_routes(
+                (
                     ("POST", f"{_TOPIC}/messages", "message.send", self._send),
                     ("GET", f"{_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
                     ("GET", "/options/{scope}", "options.describe", self._options),
                     ("GET", "/cluster/metadata", "cluster.metadata", self._cluster),
-                    ("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
                 )
             ),
             HttpRoute(
@@ -181,18 +186,21 @@ class IggyHttp:
             ),
         ]
 
-    def _plain_routes(self, routes: Iterable[Route], *, is_open: bool = False) -> list[HttpRoute]:
+    def _plain_routes(
+        self, routes: Iterable[Route], *, is_open: bool = False, has_query: bool = False
+    ) -> list[HttpRoute]:
         return [
-            HttpRoute(method, path, name, self._for_caller(handler, is_open=is_open))
+            HttpRoute(method, path, name, self._for_caller(handler, is_open=is_open, has_query=has_query))
             for method, path, name, handler in routes
         ]
 
     def _for_caller(
-        self, handler: CallerHandler, *, is_open: bool = False
+        self, handler: CallerHandler, *, is_open: bool = False, has_query: bool = False
     ) -> Callable[[Request, Parameters], Awaitable[Response]]:
         """Return a handler that identifies the caller, and whose errors have the codes of the caller's release.
 
-        Unless ``is_open`` a stranger is refused unread: what a request says is no business of this broker then.
+        Unless ``is_open`` a stranger is refused unread: what a request says is no business of this broker then. Unless
+        ``has_query`` a request with a parameter in its query is refused by the parameter's name.
         """
 
         async def answer(request: Request, path: Parameters) -> Response:
@@ -204,6 +212,8 @@ class IggyHttp:
             except LadingError as error:
                 return refuse_caller(error, None)
             try:
+                if not has_query:
+                    require_known(request.query_params, ())
                 return await handler(caller, request, path)
             except LadingError as error:
                 return refuse_caller(error, caller)
@@ -254,7 +264,6 @@ class IggyHttp:
             return parse_body(kind, await self._body(request), caller.release.bodies, **fields)
         if row.source == "query":
             return parse_query(kind, dict(request.query_params), caller.release.queries, **fields)
-        require_known(request.query_params, ())
         command = kind(**fields)
         if kind is not c.GetClient:
             # a client id of 0 is not refused here but found by nobody (iggy.md M6)
