@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -26,7 +27,7 @@ from lading.tables.formats import delta
 from lading.tables.formats.delta_statistics import file_statistics
 from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestReport, ingest
-from lading.tables.manifest import DataFile
+from lading.tables.manifest import DataFile, read_manifest, write_manifest
 from lading.tables.state import PipelineStateDirectory
 
 from .direct import DirectExecutor
@@ -120,6 +121,50 @@ def test_a_state_that_is_older_than_its_table_is_refused(
     send(broker, topic, range(10, 20))
     run(broker, topic, table, state=state)
     with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
+        run(broker, topic, table, state=backup)
+    assert delays(table) == list(range(20))
+
+
+def test_a_state_that_is_older_takes_over_what_the_table_has(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
+    send(broker, topic, range(10))
+    run(broker, topic, table, state=state)
+    shutil.copytree(state, backup)
+    send(broker, topic, range(10, 30))
+    run(broker, topic, table, state=state)
+    with pytest.raises(LocalError, match=r"continue where it ends: lading ingest .* --resume") as told:
+        run(broker, topic, table, state=backup)
+    assert str(backup) in str(told.value)
+    target = f"delta:{table}"
+    again: dict[str, Any] = {"columns": COLUMNS, "max_rows": 10, "state_dir": backup}
+    assert ingest(DirectExecutor(), broker.url, topic, target, resume=True, **again).rows == 0
+    assert "is taken over from" in caplog.text
+    send(broker, topic, range(30, 35))
+    assert ingest(DirectExecutor(), broker.url, topic, target, **again).rows == 5
+    # the run whose state is behind now is the one that is refused
+    with pytest.raises(LocalError, match="holds manifest 4"):
+        run(broker, topic, table, state=state)
+    assert delays(table) == list(range(35))
+
+
+def test_what_another_run_left_beside_the_table_is_not_taken_over(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
+    send(broker, topic, range(10))
+    run(broker, topic, table, state=state)
+    shutil.copytree(state, backup)
+    send(broker, topic, range(10, 20))
+    run(broker, topic, table, state=state)
+    copy = table / "_lading" / "last-manifest.json"
+    held = read_manifest(copy)
+    write_manifest(copy, dataclasses.replace(held, files=[dataclasses.replace(held.files[0], hash="xxh3-128:00")]))
+    with pytest.raises(LocalError, match="with other files than this one's"):
+        ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", columns=COLUMNS, state_dir=backup, resume=True)
+    copy.unlink()
+    with pytest.raises(LocalError, match="restore them, or write another table"):
         run(broker, topic, table, state=backup)
     assert delays(table) == list(range(20))
 

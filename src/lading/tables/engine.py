@@ -75,9 +75,12 @@ def claim_tables(run: TableRun) -> None:
         )
 
 
-def finish_last_batch(run: TableRun) -> int:
-    """Finish the last manifest and delete staged files that nothing needs; returns how many. No task may run."""
-    return recover(run.state, run.places, run.deliver)
+def finish_last_batch(run: TableRun, *, take_over: bool = False) -> int:
+    """Finish the last manifest and delete staged files that nothing needs; returns how many. No task may run.
+
+    With ``take_over`` a state that is older than its tables continues where they end.
+    """
+    return recover(run.state, run.places, run.deliver, resume_command=run.resume_command, take_over=take_over)
 
 
 def begin(run: TableRun, *, resume: bool) -> RunStart:
@@ -88,7 +91,7 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
     Raises LocalError if a table's columns would change other than by additions, or if there are manifests without
     their checkpoint.
     """
-    finish_last_batch(run)
+    finish_last_batch(run, take_over=resume)
     for problem in find_changed_files(run.state):
         LOG.warning("%s", problem)
     state, last = run.state, run.state.manifests.last()

@@ -125,15 +125,7 @@ class Manifests:
 
     def read(self, number: int) -> Manifest:
         """Return one manifest. Raises CorruptLog if it cannot be read."""
-        path = self.path(number)
-        document = read_document(path)
-        _require_whole(document, path)
-        try:
-            if document["version"] != VERSION:
-                raise CorruptLog(f"{path} has version {document['version']}; this Lading reads {VERSION}")
-            return Manifest.parse(document)
-        except (KeyError, TypeError) as error:
-            raise CorruptLog(f"{path} is not a valid manifest: {error!r}") from None
+        return read_manifest(self.path(number))
 
     def last(self) -> Manifest | None:
         """Return the newest manifest, or None before the first batch."""
@@ -142,8 +134,25 @@ class Manifests:
 
     def write(self, manifest: Manifest) -> None:
         """Publish a manifest: from then on its batch counts as done, whatever happens."""
-        document = manifest.document()
-        write_document(self.path(manifest.number), {**document, CHECKSUM: checksum_of(document)})
+        write_manifest(self.path(manifest.number), manifest)
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest, with its checksum, in place of what was there; it is on disk when this returns."""
+    document = manifest.document()
+    write_document(path, {**document, CHECKSUM: checksum_of(document)})
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest in a file. Raises CorruptLog if it cannot be read."""
+    document = read_document(path)
+    _require_whole(document, path)
+    try:
+        if document["version"] != VERSION:
+            raise CorruptLog(f"{path} has version {document['version']}; this Lading reads {VERSION}")
+        return Manifest.parse(document)
+    except (KeyError, TypeError) as error:
+        raise CorruptLog(f"{path} is not a valid manifest: {error!r}") from None
 
 
 def checksum_of(document: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from .formats.registry import open_table
 from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .ranges import OffsetRange, merge_ranges
 from .state import PipelineStateDirectory
+from .takeover import keep_copy, require_newest
 
 MANIFESTS_CHECKED: Final = 1_000
 """So many of the newest manifests are looked at when a run begins."""
@@ -138,7 +139,10 @@ def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, re
     if state.published >= manifest.number:
         return
     for directory, files in _by_table(state, manifest).items():
-        open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
+        table = open_table(directory)
+        if table.has_log:
+            keep_copy(directory, manifest)
+        table.commit((manifest.pipeline, manifest.number), files, rename)
     state.note_published(manifest.number)
 
 
@@ -165,11 +169,17 @@ def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[Path]) ->
 
 
 def recover(
-    state: PipelineStateDirectory, tables: Collection[Path], deliver: Callable[[Manifest], None] = lambda manifest: None
+    state: PipelineStateDirectory,
+    tables: Collection[Path],
+    deliver: Callable[[Manifest], None] = lambda manifest: None,
+    *,
+    resume_command: str = "",
+    take_over: bool = False,
 ) -> int:
     """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
 
-    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are.
+    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are, unless
+    ``take_over``: then the state gets the last one from there.
     """
     with state.committing(None):
         last = state.manifests.last()
@@ -179,14 +189,8 @@ def recover(
                 f"pipeline {state.pipeline!r} published manifest {state.published}, but the last one in "
                 f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore them"
             )
-        for table in tables:
-            committed = open_table(table).find_last_commit(state.pipeline)
-            if committed > known:
-                raise LocalError(
-                    f"the table {table} holds manifest {committed} of pipeline {state.pipeline!r}, but the last one in "
-                    f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore "
-                    "them, or write another table"
-                )
+        require_newest(state, tables, resume_command, take_over=take_over)
+        last = state.manifests.last()
         if last is not None:
             rename_staged_files(state, last)
             deliver(last)

@@ -42,6 +42,8 @@ class DirectoryTable:
 
     counted_transforms: ClassVar[tuple[str, ...]] = ()
     """The transforms of partitions, of those that count, that the form has."""
+    has_log: ClassVar[bool] = False
+    """Whether the table itself knows what was committed to it."""
     keeps_partition_columns: ClassVar[bool] = False
     """Whether files hold the columns that are partitions; readers of directories take them from the names."""
 
@@ -145,6 +147,9 @@ class DirectoryTable:
                 )
         for directory in renamed:
             sync_directory(directory)
+
+    def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+        """Do nothing: only manifests know."""
 
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""

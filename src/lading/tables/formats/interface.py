@@ -64,6 +64,10 @@ class Table(Protocol):
         """How its rows are divided; without levels they are not."""
 
     @property
+    def has_log(self) -> bool:
+        """Whether the table itself knows what was committed to it."""
+
+    @property
     def keeps_partition_columns(self) -> bool:
         """Whether files hold the columns that are partitions themselves."""
 
@@ -99,6 +103,9 @@ class Table(Protocol):
 
         Raises CorruptLog if a file is neither staged nor shown, or is not what the manifest says.
         """
+
+    def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+        """Raise LocalError if the table itself knows another batch under this number; ``key`` is as in ``commit``."""
 
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""

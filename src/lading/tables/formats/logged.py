@@ -46,6 +46,7 @@ class LoggedTable(ParquetTable, Generic[T]):
     noun: ClassVar[str]
     """The form's name for people."""
     package: ClassVar[str]
+    has_log = True
     log: ClassVar[str]
     """The directory of the log, in the table's."""
 
@@ -80,6 +81,11 @@ class LoggedTable(ParquetTable, Generic[T]):
         super().commit(key, files, rename)
         with self._translate_errors():
             self._commit_log(table, key, files)
+
+    def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+        """Raise LocalError if the log has another batch under this number than these files."""
+        with self._translate_errors():
+            self._require_same(self._load(), key, files)
 
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest says.

@@ -1,0 +1,82 @@
+"""A state that is older than its tables: the last manifest is taken over from the table that has a copy of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ..model.errors import LocalError
+from .files import OWN, write_document
+from .formats.registry import open_table
+from .manifest import TABLE, Manifest, read_manifest, write_manifest
+from .state import PipelineStateDirectory, table_in_state
+
+LOG: Final = logging.getLogger("lading.tables")
+COPY: Final = "last-manifest.json"
+"""In the own directory of a table with a log: the manifest that is committed to it last, or is about to be."""
+
+
+def keep_copy(table: Path, manifest: Manifest) -> None:
+    """Write down beside the table what is about to be committed to it."""
+    write_manifest(table / OWN / COPY, manifest)
+
+
+def require_newest(
+    state: PipelineStateDirectory, tables: Iterable[Path], resume_command: str, *, take_over: bool
+) -> None:
+    """Raise LocalError, with the command that mends it, if a table has a later manifest than the state.
+
+    With ``take_over`` the state gets that manifest instead, which alone says what is published and where to continue.
+    A warning tells what the manifests in between had besides: counts for reports, and what waited to be sent.
+    """
+    last = state.manifests.last()
+    known = 0 if last is None else last.number
+    ahead: list[tuple[Path, int]] = []
+    for table in tables:
+        committed = open_table(table).find_last_commit(state.pipeline)
+        if committed > known:
+            ahead.append((table, committed))
+    if not ahead:
+        return
+    copies = [_read_copy(state, table, committed) for table, committed in ahead]
+    newest = max((copy for copy in copies if copy is not None), key=lambda copy: copy.number, default=None)
+    table, committed = max(ahead, key=lambda one: one[1])
+    sentence = (
+        f"the table {table} holds manifest {committed} of pipeline {state.pipeline!r}, but the last one in "
+        f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; "
+    )
+    if newest is None or newest.number < committed:
+        raise LocalError(f"{sentence}restore them, or write another table")
+    if not take_over:
+        raise LocalError(
+            f"{sentence}restore them, or, if no other run writes this table, continue where it ends: {resume_command}"
+        )
+    for place, number in ahead:
+        if number == newest.number:
+            # a second run with a copy of the state may have written its own manifest there before it was refused
+            key, own = (state.pipeline, number), table_in_state(state, place)
+            open_table(place).require_commit(
+                key, [one for one in newest.files if one.kind == TABLE and one.table == own]
+            )
+    state.manifests.write(newest)
+    LOG.warning(
+        "the state in %s is taken over from %s, where manifest %d is the last; reports have no counts of manifests "
+        "%d to %d", state.directory, table, newest.number, known + 1, newest.number - 1,
+    )  # fmt: skip
+    errands = [file for file in newest.files if file.kind != TABLE and not (state.staged / file.staged).exists()]
+    if errands:
+        write_document(state.own / "delivered.json", {"number": newest.number})
+        LOG.warning(
+            "what manifest %d lists besides tables (%s) was kept with the state that is gone, and may have been sent "
+            "or not: it is not sent again", newest.number, ", ".join(f"{file.rows} {file.kind}" for file in errands),
+        )  # fmt: skip
+
+
+def _read_copy(state: PipelineStateDirectory, table: Path, committed: int) -> Manifest | None:
+    path = table / OWN / COPY
+    if not path.exists():
+        return None
+    manifest = read_manifest(path)
+    return manifest if manifest.pipeline == state.pipeline and manifest.number >= committed else None
