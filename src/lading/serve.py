@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lading")
 
+Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping[str, str]]]
+"""Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
 LETTERS_WAIT_MIN_S: Final = 0.01
 LETTERS_RETRY_S: Final = 1.0
 WORKERS_TURN_S: Final = 0.0005
@@ -69,13 +71,12 @@ def run(
     output: str = "text",
     exposed_secrets: Sequence[str] = (),
     load: Callable[[], Settings] | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
 
-    ``load`` reads the settings again, at SIGHUP; without it they stay.
-
+    ``load`` reads the settings again, at SIGHUP; without it they stay. ``beside`` is what runs with the broker.
     ``exposed_secrets`` are keys of settings that were given as arguments and should not have been.
-
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -94,7 +95,7 @@ def run(
                 key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
             )  # fmt: skip
         logging.getLogger().setLevel(settings.log_level.upper())
-        runner.run(serve(settings, output=output, load=load))
+        runner.run(serve(settings, output=output, load=load, beside=beside))
     return 0
 
 
@@ -126,6 +127,7 @@ async def serve(
     disk: Disk | None = None,
     commit: Commit | None = None,
     load: Callable[[], Settings] | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
 
@@ -159,7 +161,10 @@ async def serve(
         closing.enter_context(trimming(services))
         letters = loop.create_task(_copy_dead_letters(services))
         certificates = loop.create_task(CertificateRenewal.of(services).watch(services, reload, manager.tell_ready))
-        (announce or _print)(_ready_line(settings, listeners, output))
+        addresses = {name: format_bound_address(listener) for name, listener in listeners.items()}
+        if beside is not None:
+            addresses |= closing.enter_context(beside(addresses))
+        (announce or _print)(_ready_line(settings, addresses, output))
         manager.tell_ready()
         closing.enter_context(manager.signs_of_life(loop))
         _warm_up()
@@ -266,8 +271,7 @@ class _TimedCommit:
         self._commit.submit(log, finished)
 
 
-def _ready_line(settings: Settings, listeners: Mapping[str, socket.socket], output: str) -> str:
-    addresses = {name: format_bound_address(listener) for name, listener in listeners.items()}
+def _ready_line(settings: Settings, addresses: Mapping[str, str], output: str) -> str:
     if output == "text":
         return " ".join(("ready", *(f"{name}={address}" for name, address in addresses.items())))
     return json.dumps(

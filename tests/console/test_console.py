@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from lading import testing
@@ -327,3 +331,24 @@ def test_a_mirror_and_its_report(broker: testing.BrokerProcess, listener: socket
     )  # fmt: skip
     assert {row["lost"] for row in fidelity["fidelity"]} == {0}
     assert "neither" in nothing["error"]
+
+
+def test_a_broker_starts_its_console_and_ends_it(full: bool, tmp_path: Path) -> None:
+    if not full:
+        pytest.skip("starts a broker and a console, three seconds of CPU: only with LADING_TEST_FULL=1")
+    words = ["serve", "--data", str(tmp_path / "data"), "--free-ports", "--console", "-o", "json", "--with-parent"]
+    token = {"LADING__ENDPOINTS__ADMIN__TOKEN": "secret"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "lading.cli.main", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=os.environ | token,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        address = json.loads(process.stdout.readline())["endpoints"]["console"]
+        # the console logs in with the broker's token, and so asks for a key, which only the terminal has
+        assert httpx.get(f"http://{address}/api/topics", timeout=30).status_code == 403
+        process.terminate()
+        said = process.stderr.read()
+        key = said.partition(f"http://{address}/?key=")[2].split()[0]
+        assert len(key) > 20
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://{address}/")

@@ -28,6 +28,12 @@ def serve(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Take free ports of the loopback; the ready line names them.")
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Also start the console, a web page on this machine.")
+    ] = False,
+    console_address: Annotated[
+        str, typer.Option("--console-address", metavar="HOST:PORT", help="Where the console listens on this machine.")
+    ] = "127.0.0.1:7071",
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help="File that holds the admin endpoint's bearer token and nothing else."),
@@ -50,7 +56,7 @@ def serve(
 
         lading serve --data ./data
 
-        lading serve --data ./scratch --free-ports
+        lading serve --data ./scratch --free-ports --console
 
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
@@ -73,11 +79,22 @@ def serve(
         sets.append(f"endpoints.admin.token_file={token_file}")
     loaded = load_settings(config, sets)
     exposed = [key for key, origin in sorted(loaded.origins.items()) if is_secret(key) and origin == ARGUMENT]
+    beside = None
+    if console:
+        from ..console.process import ConsoleProcess
+        from ..model.address import parse_address
+
+        try:
+            address = parse_address("127.0.0.1:0" if free_ports else console_address)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--console-address") from None
+        beside = ConsoleProcess(address, loaded.settings).run
     raise typer.Exit(
         server.run(
             loaded.settings,
             output=output.value,
             exposed_secrets=exposed,
             load=lambda: load_settings(config, sets).settings,
+            beside=beside,
         )
     )

@@ -88,11 +88,11 @@ def run(
     return 0
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: Address, option: str = "--address") -> socket.socket:
     """Return a socket bound to an address of the loopback. Raises LocalError for another, or one in use."""
     if not address.loopback:
         raise LocalError(
-            f"--address {address}: the console has no logins and listens on this machine only; to reach it from "
+            f"{option} {address}: the console has no logins and listens on this machine only; to reach it from "
             f"another one: ssh -L {address.port}:127.0.0.1:{address.port} HOST"
         )
     try:
@@ -102,7 +102,7 @@ def listen(address: Address) -> socket.socket:
         )  # fmt: skip
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise LocalError(f"{address} is in use by another program; choose another with --address") from None
+            raise LocalError(f"{address} is in use by another program; choose another with {option}") from None
         raise LocalError(f"cannot listen on {address}: {error.strerror}") from None
 
 
