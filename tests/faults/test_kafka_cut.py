@@ -14,7 +14,7 @@ import pytest
 from lading import Consumer, Producer, testing
 from lading.columns.contract import parse_columns
 from lading.model.errors import DataLoss
-from lading.spark.stream import LadingStreamReader
+from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
 from lading.tables.options import SourceOptions
 from tests.interop import kafka_broker
@@ -39,12 +39,12 @@ def write(url: str, first: int, end: int, word: str) -> None:
             producer.send("cut", f"{word} {number}")
 
 
-def stream(url: str, **more: str) -> LadingStreamReader:
+def stream(url: str, **more: str) -> LimitedStreamReader:
     options = SourceOptions.parse({"from": url, "topic": "cut", **more})
-    return LadingStreamReader(options, schema_of(parse_columns("offset, payload")))
+    return LimitedStreamReader(options, schema_of(parse_columns("offset, payload")))
 
 
-def micro_batch(reader: LadingStreamReader, at: dict[str, object]) -> tuple[dict[str, object], list[str]]:
+def micro_batch(reader: LimitedStreamReader, at: dict[str, object]) -> tuple[dict[str, object], list[str]]:
     """The position behind the next micro-batch, as a checkpoint keeps it, and what was in the batch."""
     end = json.loads(json.dumps(reader.latestOffset(at, reader.getDefaultReadLimit())))
     batches = [batch for piece in reader.partitions(at, end) for batch in reader.read(piece)]

@@ -18,7 +18,7 @@ from lading.client.bulk import read_arrow
 from lading.columns.contract import parse_columns
 from lading.model.errors import DataLoss, SettingError
 from lading.spark.source import LadingReader, LadingSource
-from lading.spark.stream import LadingStreamReader
+from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
 from lading.tables.options import SourceOptions
 from tests.interop import kafka_broker, maven
@@ -82,7 +82,7 @@ def read(kafka: kafka_broker.RunningKafka, topic: str, **more: Any) -> dict[int,
 
 def micro_batches(kafka: kafka_broker.RunningKafka, topic: str, **more: Any) -> list[list[tuple[int, int]]]:
     """What each micro-batch of an AvailableNow stream reads, as Spark would ask for it."""
-    reader = LadingStreamReader(options(kafka, topic, **more), schema("partition, offset"))
+    reader = LimitedStreamReader(options(kafka, topic, **more), schema("partition, offset"))
     reader.prepareForTriggerAvailableNow()
     at = json.loads(json.dumps(reader.initialOffset()))
     found = []
@@ -157,7 +157,7 @@ def test_losses_fail_or_are_jumped_over(kafka: kafka_broker.RunningKafka) -> Non
     for _ in range(20):
         sender.produce(topic, value=b"x")
     sender.flush(30)
-    reader = LadingStreamReader(options(kafka, topic, maxRowsPerTrigger=4), schema("partition, offset"))
+    reader = LimitedStreamReader(options(kafka, topic, maxRowsPerTrigger=4), schema("partition, offset"))
     start = json.loads(json.dumps(reader.initialOffset()))
     planned = json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))
     admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
@@ -168,7 +168,7 @@ def test_losses_fail_or_are_jumped_over(kafka: kafka_broker.RunningKafka) -> Non
         list(reader.read(piece))
     with pytest.raises(DataLoss, match="failOnDataLoss=false"):
         reader.latestOffset(planned, reader.getDefaultReadLimit())
-    easy = LadingStreamReader(
+    easy = LimitedStreamReader(
         options(kafka, topic, maxRowsPerTrigger=4, failOnDataLoss=False), schema("partition, offset")
     )
     (piece,) = easy.partitions(start, planned)

@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import SettingError
-from lading.spark.sink import ColumnMapping, StreamWriter, TaskCommit
+from lading.spark.sink import ColumnMapping, TaskCommit
 from lading.spark.source import LadingSource
+from lading.spark.stream_sink import ArrowStreamWriter, StreamWriter
 from lading.tables.options import SinkOptions
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
@@ -37,13 +38,13 @@ class FaultySource(LadingSource):
         return FaultyWriter(SinkOptions.parse(options), schema, Path(self.options["token.faults"]))
 
 
-class FaultyWriter(StreamWriter):
+class FaultyWriter(ArrowStreamWriter):
     def __init__(self, options: SinkOptions, schema: StructType, faults: Path) -> None:
         super().__init__(options, schema)
         self.faults = faults
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
-        sent = super().write(iterator)
+        sent = self.send_batch(iterator)
         self.strike("task")
         return sent
 

@@ -18,7 +18,7 @@ from lading.model.errors import LadingError
 from lading.model.state import State
 from lading.spark.failures import cause
 from lading.spark.source import LadingReader
-from lading.spark.stream import LadingStreamReader
+from lading.spark.stream_limits import LimitedStreamReader
 from lading.tables.options import SourceOptions
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
@@ -201,7 +201,7 @@ def test_a_header_that_no_message_has_is_told_once_by_the_driver(
         "headers seen are 'carrier', 'delay', 'tail'",
         said,
     )
-    stream = LadingStreamReader(SourceOptions.parse(options), columns)
+    stream = LimitedStreamReader(SourceOptions.parse(options), columns)
     begin = stream.initialOffset()
     end = stream.latestOffset(begin, stream.getDefaultReadLimit())
     stream.partitions(begin, end)

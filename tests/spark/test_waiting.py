@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from lading.columns.contract import parse_columns
 from lading.model.errors import Unreachable
 from lading.spark.source import LadingSource
-from lading.spark.stream import LadingStreamReader
+from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
 from lading.tables.options import SourceOptions
 from tests.tables.restarting import RestartingBroker, patience_lines
@@ -33,9 +33,9 @@ def restarting(tmp_path: Path) -> Iterator[RestartingBroker]:
     made.stop()
 
 
-def reader_of(restarting: RestartingBroker, scheme: str) -> LadingStreamReader:
+def reader_of(restarting: RestartingBroker, scheme: str) -> LimitedStreamReader:
     options = {"from": restarting.url(scheme), "topic": "t", "transport.retries": "0", "transport.timeout_s": "5"}
-    return LadingStreamReader(SourceOptions.parse(options), SCHEMA)
+    return LimitedStreamReader(SourceOptions.parse(options), SCHEMA)
 
 
 @pytest.mark.parametrize("scheme", ["lading", "iggy", "kafka"])

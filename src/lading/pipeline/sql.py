@@ -188,7 +188,9 @@ def _explained(error: PySparkException, *texts: str) -> str:
     """Return Spark's message about a text, without plans, and below it the position in the text."""
     said = str(error)
     sentence = " ".join(_NOISE.sub("", said).split())
-    if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+    # Spark 3.5 calls a condition an error class, and says places only as line and column
+    condition = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         known = (MESSAGES, EVERY)
         sentence = f"view {missing!r} does not exist{did_you_mean(missing, known)}; a step reads {' or '.join(known)}"
@@ -202,7 +204,7 @@ def _place(error: PySparkException, said: str, texts: Sequence[str]) -> str | No
         line, column, width = int(found[1]) - 1, int(found[2]), 1
         lines = texts[0].splitlines()
         return _pointed(lines[line], column, width) if line < len(lines) else None
-    for context in error.getQueryContext() or ():
+    for context in (error.getQueryContext() if hasattr(error, "getQueryContext") else None) or ():
         fragment = context.fragment()
         text = next((text for text in texts if text[context.startIndex() :].startswith(fragment)), None)
         if text is not None and fragment != text:

@@ -59,19 +59,27 @@ class _OwnFirst:
         from pyspark.errors.exceptions.captured import PythonException, UnknownException
 
         converted = self._convert(thrown)
-        if _own(f"{converted._desc}\n\n{converted._stackTrace}") is None:
+        desc, stack_trace = _parts(converted)
+        if _own(f"{desc}\n\n{stack_trace}") is None:
             return converted
         if isinstance(converted, UnknownException):
             # of those PySpark would show the JVM's exception instead
-            converted = PythonException(desc=converted._desc, stackTrace=converted._stackTrace)
+            converted = PythonException(desc=desc, stackTrace=stack_trace)
         return converted.with_traceback(None)
 
 
 def _own_text(text: Callable[[Any], str]) -> Callable[[Any], str]:
     def own(error: Any) -> str:
-        return _own(f"{error._desc}\n\n{error._stackTrace}") or text(error)
+        return _own("\n\n".join(map(str, _parts(error)))) or text(error)
 
     return own
+
+
+def _parts(error: Any) -> tuple[Any, Any]:
+    """Return what happened and the stack trace; Spark 3.5 names both without an underscore."""
+    if hasattr(error, "_desc"):
+        return error._desc, error._stackTrace
+    return error.desc, error.stackTrace
 
 
 def _own(text: str) -> str | None:

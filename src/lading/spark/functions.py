@@ -24,6 +24,7 @@ from ..model.headers import Header
 from ..model.kinds import Kind
 from ..model.state import State
 from ..tables.schema import with_field_names
+from .releases import Feature
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -137,9 +138,10 @@ def register_functions(spark: SparkSession) -> None:
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}(headers {SQL_HEADERS}, name STRING) RETURNS {returns} "
             f"COMMENT '{meaning}' RETURN {body}"
         )
-    for name, word in TYPED_FUNCTIONS.items():
-        spark.udf.register(name, _sql_typed(parse_type(word)))
-    spark.udf.register("show_headers", _header_texts())
+    if Feature.ARROW_FUNCTIONS.is_offered:
+        for name, word in TYPED_FUNCTIONS.items():
+            spark.udf.register(name, _sql_typed(parse_type(word)))
+        spark.udf.register("show_headers", _header_texts())
     words = " ".join(f"WHEN {int(known)} THEN '{known.word}'" for known in State)
     spark.sql(
         "CREATE OR REPLACE TEMPORARY FUNCTION state_word(state INT) RETURNS STRING "
@@ -220,7 +222,11 @@ def _sql_typed(wanted: pa.DataType) -> Any:
 
 
 def arrow_function(function: Callable[..., pa.Array[Any]], returns: pa.DataType) -> Any:
-    """Return a Column function that calls ``function`` with the Arrow arrays of its columns, batch by batch."""
+    """Return a Column function that calls ``function`` with the Arrow arrays of its columns, batch by batch.
+
+    Raises SparkTooOld before Spark 4.1.
+    """
+    Feature.ARROW_FUNCTIONS.require('format("lading") gives typed columns of headers from 4.0 on')
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
     from pyspark.sql.pandas.types import from_arrow_type
 

@@ -82,23 +82,40 @@ def activate(spark: SparkSession) -> None:
     """Make ``spark`` the session of this thread as well: Spark looks up formats in the session of its caller."""
     from pyspark.sql import SparkSession
 
-    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    # Spark 3.5 has one class of sessions in Java only
+    find_class = getattr(SparkSession, "_get_j_spark_session_class", lambda jvm: jvm.SparkSession)
+    find_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def register(spark: SparkSession) -> None:
     """Add the format ``lading`` and the header functions (docs/reference/spark.md) to a session. Idempotent.
 
     Our errors inside Spark's are then shown alone, without its stack traces. On a cluster the executors need the
-    package, too.
+    package, too. Releases of Spark that lack one of the two get the other (``releases``).
     """
     from .functions import register_functions
+    from .releases import Feature
+
+    if Feature.DATA_SOURCE.is_offered:
+        _register_source(spark)
+    if Feature.SQL_FUNCTIONS.is_offered:
+        register_functions(spark)
+    lead_with_own_errors()
+
+
+def _register_source(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+
     from .source import LadingSource
 
     # what Spark says of a name that is replaced by itself is of no use to anybody
     with quiet("py4j"):
-        spark.dataSource.register(LadingSource)
-    register_functions(spark)
-    lead_with_own_errors()
+        try:
+            spark.dataSource.register(LadingSource)
+        except AnalysisException as error:
+            # Spark 4.0 refuses the name that it has found by itself (pyspark_lading); later releases replace it
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
 
 
 def _setting(name: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_protocol
@@ -101,7 +101,7 @@ class TaskCommit(WriterCommitMessage):
     sent: SentByTask
 
 
-class _Writer:
+class TopicWriter:
     """The common part of batch and streaming writes."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -121,7 +121,7 @@ class _Writer:
 
         ``work`` is the name of what all tasks and attempts do together.
         """
-        context = _context()
+        context = task_context()
         number = context.partitionId()
         with self._open() as transport:
             delivery = choose_commit_protocol(transport, self._target)
@@ -175,7 +175,7 @@ class _Writer:
             turn += 1
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(TopicWriter, DataSourceArrowWriter):
     """``df.write.format("lading")``: all rows become visible together when the job ends."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -196,25 +196,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self.abort_all(messages)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("lading")``: a batch becomes visible once, whatever fails and is retried."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
-        """Send the rows of one task attempt."""
-        context = _context()
-        query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
-        return self.send(iterator, f"{query}/{batch}")
-
-    def commit(self, messages: Messages, batchId: int) -> None:
-        """Make the batch's messages visible, once."""
-        self.commit_all(messages)
-
-    def abort(self, messages: Messages, batchId: int) -> None:
-        """Discard what was sent."""
-        self.abort_all(messages)
-
-
-def _context() -> TaskContext:
+def task_context() -> TaskContext:
+    """Return Spark's context of the running task."""
     context = TaskContext.get()
     assert context is not None
     return context

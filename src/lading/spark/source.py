@@ -16,6 +16,7 @@ from ..tables.ranges import OffsetRange
 from ..tables.scan import read_range
 from ..tables.spooling import refuse_queue, resolve_spool
 from .absent_headers import warn_once_of_absent_headers
+from .releases import Feature
 from .scan import conform_batches, plan_scan
 from .types import default_schema, resolve_schema
 from .workers import freeze_modules
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from .pushdown import Pushed
-    from .sink import BatchWriter, StreamWriter
+    from .sink import BatchWriter
     from .stream import LadingStreamReader
+    from .stream_sink import StreamWriter
 
 
 class LadingSource(DataSource):
@@ -50,14 +52,23 @@ class LadingSource(DataSource):
         """Return the reader of ``spark.read``."""
         options = SourceOptions.parse(self.options)
         refuse_queue(options)
+        if options.pushdown:
+            Feature.FILTER_PUSHDOWN.require("put the condition into the option where")
         made = LadingReader if not options.pushdown else PushingReader
         return made(options, schema, self._frame)
 
     def streamReader(self, schema: StructType) -> LadingStreamReader:
         """Return the reader of ``spark.readStream``."""
-        from .stream import LadingStreamReader
+        options = resolve_spool(SourceOptions.parse(self.options))
+        if not Feature.READ_LIMITS.is_offered:
+            from .stream import LadingStreamReader
 
-        return LadingStreamReader(resolve_spool(SourceOptions.parse(self.options)), schema)
+            if options.max_rows_per_trigger is not None or options.max_bytes_per_trigger is not None:
+                Feature.READ_LIMITS.require("a batch takes all that is there: drop the option")
+            return LadingStreamReader(options, schema)
+        from .stream_limits import LimitedStreamReader
+
+        return LimitedStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of ``df.write``, which appends."""
@@ -69,11 +80,11 @@ class LadingSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Return the writer of ``df.writeStream`` with output mode append."""
-        from .sink import StreamWriter
+        from .stream_sink import make_stream_writer
 
         if overwrite:
             raise SettingError('a topic is only ever appended to: use .outputMode("append")')
-        return StreamWriter(SinkOptions.parse(self.options), schema)
+        return make_stream_writer(SinkOptions.parse(self.options), schema)
 
 
 class LadingReader(DataSourceReader):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -37,6 +37,7 @@ from ..columns.contract import (
 )
 from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
+from .releases import to_arrow_schema, to_arrow_type
 
 HEADERS = ArrayType(
     StructType(
@@ -138,8 +139,7 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the only Arrow schema that Spark accepts for ``schema``."""
-    made: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return made
+    return to_arrow_schema(schema)
 
 
 def _check_type(field: StructField) -> None:
@@ -155,7 +155,7 @@ def _check_type(field: StructField) -> None:
 
 def _header_column(field: StructField, header: str, encoding: str | None) -> HeaderColumn:
     try:
-        type_ = to_arrow_type(field.dataType, timezone="UTC")
+        type_ = to_arrow_type(field.dataType)
         type_word(type_)
     except Exception:
         raise SettingError(

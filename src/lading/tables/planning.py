@@ -64,18 +64,28 @@ class Planner:
         options, meta = self.options, self.topic()
         start = resolve_offsets("startingOffsets", options.starting, self.transport, meta, "earliest")
         end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
-        meta = fill_epochs(self.transport, meta, {number: mark.epoch for number, mark in start.items()})
         parts = {part.number: part for part in meta.partitions}
-        for number, mark in start.items():
-            lost = find_loss(mark, meta, parts[number])
-            if lost is not None:
-                self._accept(lost, number, mark)
-                start[number] = replace(mark, offset=lost.resume)
+        start = self._skip_losses(meta, start)
         # an end beyond what is there would wait for messages that nobody has sent yet
         bounded = {
             number: replace(mark, offset=min(mark.offset, parts[number].end_offset)) for number, mark in end.items()
         }
         return split_ranges(options.topic, start, bounded, options.max_rows_per_partition)
+
+    def skip_losses(self, start: PartitionOffsets) -> PartitionOffsets:
+        """Return ``start`` behind what was deleted since. Raises DataLoss if that fails the read."""
+        return self._skip_losses(self.topic(), start)
+
+    def _skip_losses(self, meta: TopicMeta, start: PartitionOffsets) -> PartitionOffsets:
+        meta = fill_epochs(self.transport, meta, {number: mark.epoch for number, mark in start.items()})
+        found = dict(start)
+        for part in meta.partitions:
+            mark = start.get(part.number)
+            lost = None if mark is None else find_loss(mark, meta, part)
+            if mark is not None and lost is not None:
+                self._accept(lost, part.number, mark)
+                found[part.number] = replace(mark, offset=lost.resume)
+        return found
 
     def initial_offsets(self) -> PartitionOffsets:
         """Return where a stream without a checkpoint starts."""

@@ -1,0 +1,60 @@
+"""Streaming reads whose batches are limited: admission control and ``Trigger.AvailableNow``, from Spark 4.2 on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ..model.errors import Unreachable
+from ..tables.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
+from .stream import LadingStreamReader
+
+
+class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
+    """A reader that Spark tells where a batch starts, and how much it may hold."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return maxRowsPerTrigger, else maxBytesPerTrigger, else no limit."""
+        if self.options.max_rows_per_trigger is not None:
+            return ReadMaxRows(self.options.max_rows_per_trigger)
+        if self.options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self.options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(  # type: ignore[override]
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> OffsetsDocument:
+        """Return where the next batch ends; equal to ``start`` if there is nothing new, or the server is unreachable.
+
+        Raises DataLoss if messages after ``start`` were deleted and failOnDataLoss is on.
+        """
+        return self.advance(parse_document(self.options.topic, start), *self._limits(limit))
+
+    def check_start(self, since: PartitionOffsets) -> PartitionOffsets:
+        """Return ``since``: ``latestOffset`` looked for losses."""
+        return since
+
+    def reportLatestOffset(self) -> OffsetsDocument | None:
+        """Return the present end of the topic, for the lag in Spark's progress; None if the server is unreachable."""
+        try:
+            return document(self.options.topic, self.planner.end_offsets())
+        except Unreachable:
+            return None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the present end of the topic as the end of this run."""
+        self._target = self.planner.end_offsets()
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """Return the maximum messages and bytes of a batch."""
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_rows_per_trigger
+        return rows, limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes_per_trigger
