@@ -8,7 +8,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import polars
@@ -21,7 +23,7 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import StringType
 
 from lading import Producer, testing
-from lading.model.errors import LocalError
+from lading.model.errors import LocalError, RemoteError, Unreachable
 from lading.tables.formats import iceberg
 from lading.tables.formats.registry import open_table
 from lading.tables.ingest import IngestReport, ingest
@@ -292,6 +294,48 @@ def test_a_catalog_by_name(
         run(broker, topic, table)
     with pytest.raises(LocalError, match=r"catalog 'prod17' has lake.flights already, at .*table and not at .*other"):
         run(broker, topic, tmp_path / "other", catalog="prod17/lake.flights:")
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Answers every request as a catalog does that does not know the login."""
+
+    def do_GET(self) -> None:
+        body = b'{"error": {"message": "no such login", "type": "NotAuthorizedException", "code": 401}}'
+        self.send_response(401)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_catalog_that_is_not_there_is_told_and_leaves_no_trace(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, load = tmp_path / "table", load_catalog
+    send(broker, topic, range(5))
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        settings = {
+            "gone": {"type": "rest", "uri": "http://me:correct-horse@127.0.0.1:1"},
+            "closed": {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}", "token": "correct-horse"},
+            "nowhere": {"type": "sql", "uri": f"sqlite:///{tmp_path}/no/such/catalog.db"},
+        }
+        monkeypatch.setattr(
+            "pyiceberg.catalog.load_catalog", lambda name, **more: load(name, **settings.get(name, {}), **more)
+        )
+        for name, kind, told in (
+            ("gone", Unreachable, r"catalog 'gone' does not answer \(ConnectionError\); start it, or correct its URI"),
+            ("closed", RemoteError, r"catalog 'closed' refuses this login \(UnauthorizedError\); correct credential"),
+            ("nowhere", LocalError, r"catalog 'nowhere': its database cannot be used: unable to open database file"),
+        ):
+            with pytest.raises(kind, match=told) as error:
+                run(broker, topic, table, catalog=f"{name}:")
+            assert "correct-horse" not in str(error.value) and "\n" not in str(error.value)
+        server.shutdown()
+    # no name of these was kept
+    assert run(broker, topic, table).rows == 5
 
 
 def _of_others(table: Path) -> None:

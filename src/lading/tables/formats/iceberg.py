@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...model.errors import LadingError, LocalError
+from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
 from ..files import OWN, read_document, sync_directory
 from ..manifest import DataFile
 from ..partitions import COUNTED, Partitions
@@ -46,6 +46,9 @@ PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
+AWAY: Final = ("ServiceUnavailableError", "ServerError")
+FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")
+"""Errors of pyiceberg by what they say of a catalog, which a retry may find back, or may not."""
 LIBRARY_LOG: Final = logging.getLogger("pyiceberg.io.pyarrow")
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
 
@@ -90,6 +93,13 @@ class IcebergTable(LoggedTable["Table"]):
             )
             raise LocalError(f"the table {self.directory} is in {there}, not in {now}; name that, or another table")
         return claimed
+
+    def claim(self, owner: str) -> None:
+        """Claim the table as tables with a log do, once its catalog has answered: no mistyped name is kept."""
+        if not self.check_claim(owner) and self._named:
+            with self._translate_errors():
+                _ = self._catalog
+        super().claim(owner)
 
     def claim_document(self) -> Mapping[str, Any]:
         """Return the form and, if one is named, the catalog."""
@@ -309,6 +319,22 @@ class IcebergTable(LoggedTable["Table"]):
                 raise self._type_error(field, error) from None
         return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
 
+    def _catalog_error(self, error: Exception) -> LadingError | None:
+        """Return the sentence for a catalog that is not there or not open to us; None for any other error."""
+        library, name = type(error).__module__.partition(".")[0], type(error).__name__
+        catalog, _, _ = self._place_in_catalog.partition("/")
+        which = f"the table {self.directory}: the Iceberg catalog {catalog or OWN_CATALOG!r}"
+        advice = "in ~/.pyiceberg.yaml, or in PYICEBERG_CATALOG__…"
+        if library == "requests" or name in AWAY:
+            # what follows the colon of the first line may be an address with a login in it
+            return Unreachable(f"{which} does not answer ({name}); start it, or correct its URI {advice}")
+        if name in FORBIDDEN:
+            return RemoteError(f"{which} refuses this login ({name}); correct credential or token {advice}")
+        if library == "sqlalchemy" and catalog:
+            cause = str(getattr(error, "orig", None) or name).partition("\n")[0]
+            return LocalError(f"{which}: its database cannot be used: {cause}; fix that, or correct its URI {advice}")
+        return None
+
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         self._require_library()
@@ -322,10 +348,12 @@ class IcebergTable(LoggedTable["Table"]):
             raise
         except FileNotFoundError as error:
             raise self._log_error(error) from error
-        except OSError:
-            raise
         except Exception as error:
             # errors of pyiceberg, its catalogs and its formats have no class in common
+            if (of_catalog := self._catalog_error(error)) is not None:
+                raise of_catalog from error
+            if isinstance(error, OSError):
+                raise
             raise self._log_error(error) from error
         finally:
             LIBRARY_LOG.removeFilter(_is_of_note)
