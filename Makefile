@@ -9,7 +9,7 @@ TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
 TESTS  := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-full bench serve lint licenses
+.PHONY: help install demo docs test test-full bench serve lint licenses
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,10 @@ demo: install ## the flights of 2013, from messages with typed headers to tables
 
 serve: install ## the broker on the default ports, data in ./data
 	$(BIN)/lading serve --data ./data
+
+docs: install ## the documentation as a site, with search: open build/site/index.html; fails on a broken link
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: install
 	$(FORMAT)
