@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -251,3 +252,21 @@ def test_pages_fit_a_telephone(whole: None, open_page: Callable[..., Page]) -> N
         page.locator("main").locator("table, .empty, .sendform").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.locator(".error").count() == 0
+
+
+def test_a_broker_goes_away_and_comes_back_under_an_open_page(whole: None, browser: Any, tmp_path: Path) -> None:
+    with testing.broker(data_dir=tmp_path / "data") as first:
+        address = first.endpoints["admin"]
+        process, url = start_console("--from", first.url)
+        page = browser.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.goto(f"{url}/")
+        page.get_by_text("There are no topics yet").wait_for()
+    page.get_by_role("alert").get_by_text("No answer").wait_for()
+    with testing.broker(data_dir=tmp_path / "data", settings={"endpoints.admin.address": address}) as again:
+        with Producer(again.url) as producer:
+            producer.send("back", b"again")
+        page.get_by_role("link", name="back", exact=True).wait_for()
+        assert page.locator("#banner").is_hidden()
+        page.close()
+        end(process)

@@ -25,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
+from ..kernels import engine
 from ..metrics import Metrics
 from ..model.address import Address
 from ..model.errors import LadingError, LocalError
@@ -80,6 +81,8 @@ def run(
         make_app(settings, source, bound, key), ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=END_S,
     )  # fmt: skip
+    # the first pages need not wait for the compiler, if it has to run: plain Python reads fifty messages as well
+    engine.load_in_background()
     try:
         asyncio.run(uvicorn.Server(config).serve([bound]))
     finally:
