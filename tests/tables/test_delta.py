@@ -149,6 +149,27 @@ def test_a_state_that_is_older_takes_over_what_the_table_has(
     assert delays(table) == list(range(35))
 
 
+def test_a_state_takes_over_a_batch_that_the_log_does_not_have_yet(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ended between its manifest, of which the table has a copy, and the commit: two of three are shown."""
+    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
+    send(broker, topic, range(10))
+    run(broker, topic, table, state=state)
+    shutil.copytree(state, backup)
+    send(broker, topic, range(10, 20))
+    run(broker, topic, table, state=state)
+    send(broker, topic, range(20, 30))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(delta.DeltaTable, "_commit_log", _crash)
+        run(broker, topic, table, state=state)
+    assert delays(table) == list(range(20))
+    send(broker, topic, range(30, 35))
+    options: dict[str, Any] = {"columns": COLUMNS, "state_dir": backup, "resume": True}
+    assert ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", **options).rows == 5
+    assert delays(table) == list(range(35))
+
+
 def test_what_another_run_left_beside_the_table_is_not_taken_over(
     broker: testing.BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
