@@ -8,6 +8,7 @@ import json
 import stat
 from base64 import b64decode
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +130,24 @@ def test_operations_as_kafka_implies_them(tmp_path: Path) -> None:
     access = with_users(tmp_path)
     literal = PatternKind.LITERAL
     assert allowed(access) == set()
-    assert allowed(access, topics(literal, "orders", Right.READ)) == {"read", "describe"}
-    assert allowed(access, topics(literal, "orders", Right.WRITE)) == {"write", "describe"}
-    assert allowed(access, topics(literal, "orders", Right.DESCRIBE)) == {"describe"}
-    assert allowed(access, topics(literal, "orders", Right.ADMINISTRATE)) == {"administrate", "create", "describe"}
+    known = {"describe", "describe_configs"}
+    assert allowed(access, topics(literal, "orders", Right.READ)) == {"read", *known}
+    assert allowed(access, topics(literal, "orders", Right.WRITE)) == {"write", *known}
+    assert allowed(access, topics(literal, "orders", Right.DESCRIBE)) == known
+    parts = {"alter", "delete", "alter_configs"}
+    administrate = topics(literal, "orders", Right.ADMINISTRATE)
+    assert allowed(access, administrate) == {"administrate", "create", *parts, *known}
+    assert allowed(access, topics(literal, "orders", Right.DESCRIBE_CONFIGS)) == {"describe_configs"}
+    assert allowed(access, topics(literal, "orders", Right.ALTER_CONFIGS)) == {"alter_configs", "describe_configs"}
+    for part in (Right.ALTER, Right.DELETE):
+        assert allowed(access, topics(literal, "orders", part)) == {part, *known}
+        # who is forbidden a part has the others, and not the whole
+        left = allowed(access, administrate, topics(literal, "orders", part, denies=True))
+        assert left == {"create", *parts, *known} - {part}
+    left = allowed(access, topics(literal, "orders", Right.ALL), replace(administrate, denies=True))
+    assert left == {"read", "write", "create", *known}
     everything = topics(literal, "orders", Right.ALL)
-    assert len(allowed(access, everything)) == 5
+    assert len(allowed(access, everything)) == 9
     assert "read" not in allowed(access, everything, topics(literal, "orders", Right.READ, denies=True))
     assert allowed(access, everything, topics(PatternKind.ANY, "*", Right.ALL, EVERYBODY, denies=True)) == set()
     # to create on the cluster is to create any topic (Kafka: Create on Cluster)
@@ -142,7 +155,7 @@ def test_operations_as_kafka_implies_them(tmp_path: Path) -> None:
     assert allowed(access, create) == {"create"}
     assert allowed(access, create, resource=Resource(ResourceKind.GROUP, "g")) == set()
     assert "describe" in allowed(access, create, resource=CLUSTER)
-    assert len(allowed(access, name="root")) == 5
+    assert len(allowed(access, name="root")) == 9
 
 
 def test_rights_on_a_stream_hold_for_its_topics(tmp_path: Path) -> None:

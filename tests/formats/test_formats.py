@@ -258,7 +258,7 @@ def test_a_flipped_bit_in_a_version_is_damage_and_no_later_version(home: Path, n
     opened(home / "data").stop()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_users_and_rights_that_were_kept_are_read(tmp_path: Path, version: int) -> None:
     shutil.copytree(KEPT.with_name(f"access_v{version}"), tmp_path / "data")
     access = opened(tmp_path / "data").access
@@ -267,8 +267,9 @@ def test_users_and_rights_that_were_kept_are_read(tmp_path: Path, version: int) 
     principal = access.accept_token("lading_9vZ1Jq0pT3sXnB7kWcY5mRfLhDgAeUoI2iVxQyKzE4M", NOW)
     assert access.allows(principal, Right.READ, topic_resource("default", "orders-1"))
     assert not access.allows(principal, Right.WRITE, topic_resource("default", "orders-1"))
-    quotas = {"ann": Quota(1e6, None, 50), "*": Quota(None, 2e6)} if version == 2 else {}
+    quotas = {"ann": Quota(1e6, None, 50), "*": Quota(None, 2e6)} if version >= 2 else {}
     assert access.table.quotas == quotas
+    assert access.allows(principal, Right.DELETE, topic_resource("default", "bills-1")) == (version >= 3)
 
 
 def test_a_backup_that_was_kept_is_restored(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ from .output import Output, print_note, print_table
 
 app = typer.Typer(help="Manage rules: which user may read, write, create or administrate what.", no_args_is_help=True)
 COLUMNS = {"user": "user", "rule": "rule", "operation": "operation", "kind": "on", "shown": "name"}
-OPERATIONS: Final = ("all", "describe", "read", "write", "create", "administrate")
+OPERATIONS: Final = (
+    "all", "describe", "read", "write", "create", "administrate", "alter", "delete", "alter_configs",
+    "describe_configs",
+)  # fmt: skip
 KINDS: Final = ("topic", "stream", "group", "transaction", "user", "cluster")
 
 User = Annotated[str, typer.Argument(help="User, or * for everybody.")]

@@ -33,7 +33,7 @@ class Format(NamedTuple):
 
 CATALOG: Final = Format("catalog", 1, (1,), "catalog.sqlite", "`user_version` of SQLite")
 OPENING: Final = Format("catalog opening", 1, (1,), "catalog.sqlite.opening", "none: a later one has another name")
-ACCESS: Final = Format("users and rights", 2, (1, 2), "access.json", "`version`")
+ACCESS: Final = Format("users and rights", 3, (1, 2, 3), "access.json", "`version`")
 DESCRIPTION: Final = Format("topic description", 1, (1,), "topics/ID/topic.json", "`version`")
 CHUNK: Final = Format("chunk", layout.VERSION, (1,), "topics/ID/N/*.log", "byte 10 of each chunk")
 INDEX: Final = Format("index", 1, (1,), "topics/ID/N/*.index", "none: what is not understood is rebuilt")

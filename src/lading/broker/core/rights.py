@@ -48,7 +48,15 @@ class Right(StrEnum):
     WRITE = "write"
     CREATE = "create"
     ADMINISTRATE = "administrate"
-    """Create, change, empty, delete."""
+    """Create, change, empty, delete: CREATE and each of the next three, and what only this allows."""
+    ALTER = "alter"
+    """Change what it is: partitions, name."""
+    DELETE = "delete"
+    """Delete or empty it."""
+    ALTER_CONFIGS = "alter_configs"
+    """Change its settings."""
+    DESCRIBE_CONFIGS = "describe_configs"
+    """Know its settings; who may know that it exists may know them too."""
 
 
 class ResourceKind(StrEnum):
@@ -156,12 +164,21 @@ class AccessRule:
         )  # fmt: skip
 
 
+PARTS: Final = frozenset({Right.ALTER, Right.DELETE, Right.ALTER_CONFIGS})
+"""What ADMINISTRATE is made of, besides CREATE; who is forbidden one of them is forbidden the whole."""
 _GRANTED_BY: Final = {
-    Right.DESCRIBE: frozenset(Right),
+    Right.DESCRIBE: frozenset(Right) - {Right.ALTER_CONFIGS, Right.DESCRIBE_CONFIGS},
+    Right.DESCRIBE_CONFIGS: frozenset(Right),
+    **{part: frozenset({Right.ALL, Right.ADMINISTRATE, part}) for part in PARTS},
     Right.READ: frozenset({Right.ALL, Right.READ}),
     Right.WRITE: frozenset({Right.ALL, Right.WRITE}),
     Right.CREATE: frozenset({Right.ALL, Right.CREATE, Right.ADMINISTRATE}),
     Right.ADMINISTRATE: frozenset({Right.ALL, Right.ADMINISTRATE}),
+}
+_DENIED_BY: Final = {
+    right: frozenset({right, Right.ALL})
+    | (PARTS if right is Right.ADMINISTRATE else {Right.ADMINISTRATE} if right in PARTS else frozenset())
+    for right in Right
 }
 _CREATED: Final = frozenset({ResourceKind.STREAM, ResourceKind.TOPIC})
 
@@ -171,7 +188,7 @@ def rules_allow(rules: Iterable[AccessRule], operation: Right, resource: Resourc
     granted_by, found = _GRANTED_BY[operation], False
     for rule in rules:
         if rule.denies:
-            if rule.operation in (operation, Right.ALL) and rule.covers(resource):
+            if rule.operation in _DENIED_BY[operation] and rule.covers(resource):
                 return False
         elif not found and rule.operation in granted_by:
             found = rule.covers(resource) or (

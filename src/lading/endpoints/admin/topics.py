@@ -38,12 +38,14 @@ class AdminTopics:
         return [
             HttpRoute("GET", "/streams", "streams.list", self._streams, right=None),
             HttpRoute("POST", "/streams/{stream}", "stream.create", self._create_stream, right=Right.CREATE),
-            HttpRoute("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream),
+            HttpRoute("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream, right=Right.DELETE),
             HttpRoute("GET", "/topics", "topics.list", self._topics, right=None),
             HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._topic, right=Right.DESCRIBE),
             HttpRoute("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic, right=Right.CREATE),
-            HttpRoute("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
-            HttpRoute("PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic),
+            HttpRoute("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic, right=Right.DELETE),
+            HttpRoute(
+                "PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic, right=Right.ALTER_CONFIGS
+            ),
         ]
 
     async def _streams(self, request: Request, path: Parameters) -> Response:

@@ -84,9 +84,12 @@ class NeededRight(NamedTuple):
 
 _SEE_SERVER: Final = NeededRight(Right.DESCRIBE, _server)
 _CHANGE_USERS: Final = NeededRight(Right.ADMINISTRATE, _users)
-_CHANGE_STREAM: Final = NeededRight(Right.ADMINISTRATE, _stream)
+_ALTER_STREAM: Final = NeededRight(Right.ALTER, _stream)
+_DELETE_STREAM: Final = NeededRight(Right.DELETE, _stream)
 _SEE_TOPIC: Final = NeededRight(Right.DESCRIBE, _topic)
 _CHANGE_TOPIC: Final = NeededRight(Right.ADMINISTRATE, _topic)
+_ALTER_TOPIC: Final = NeededRight(Right.ALTER, _topic)
+_DELETE_TOPIC: Final = NeededRight(Right.DELETE, _topic)
 _READ: Final = NeededRight(Right.READ, _topic)
 _WRITE: Final = NeededRight(Right.WRITE, _topic)
 _NEW_STREAM: Final = NeededRight(Right.CREATE, _new_stream)
@@ -109,13 +112,13 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     c.GetStream: _SEE_STREAM,
     c.GetStreams: _SEE_STREAMS,
     c.CreateStream: _NEW_STREAM,
-    c.DeleteStream: _CHANGE_STREAM,
+    c.DeleteStream: _DELETE_STREAM,
     c.GetTopic: _SEE_TOPIC,
     c.GetTopics: _SEE_TOPICS,
     c.CreateTopic: _NEW_TOPIC,
-    c.DeleteTopic: _CHANGE_TOPIC,
-    c.CreatePartitions: _CHANGE_TOPIC,
-    c.DeletePartitions: _CHANGE_TOPIC,
+    c.DeleteTopic: _DELETE_TOPIC,
+    c.CreatePartitions: _ALTER_TOPIC,
+    c.DeletePartitions: _DELETE_TOPIC,
     c.GetGroup: _SEE_TOPIC,
     c.GetGroups: _SEE_TOPIC,
     c.CreateGroup: _READ,
@@ -141,11 +144,11 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     later.GetClusterMetadata: None,
     later.FlushMessages: _WRITE,
     later.DeleteOffset: _READ,
-    later.UpdateStream: _CHANGE_STREAM,
-    later.PurgeStream: _CHANGE_STREAM,
-    later.UpdateTopic: _CHANGE_TOPIC,
-    later.PurgeTopic: _CHANGE_TOPIC,
-    later.DeleteSegments: _CHANGE_TOPIC,
+    later.UpdateStream: _ALTER_STREAM,
+    later.PurgeStream: _DELETE_STREAM,
+    later.UpdateTopic: _ALTER_TOPIC,
+    later.PurgeTopic: _DELETE_TOPIC,
+    later.DeleteSegments: _DELETE_TOPIC,
 }
 """By command of the classic releases; None needs a login alone. What is missing here needs ADMINISTRATE on all."""
 
@@ -163,18 +166,18 @@ OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
     "get_stream": _SEE_STREAM,
     "get_streams": _SEE_STREAMS,
     "create_stream": _NEW_STREAM,
-    "update_stream": _CHANGE_STREAM,
-    "delete_stream": _CHANGE_STREAM,
-    "purge_stream": _CHANGE_STREAM,
+    "update_stream": _ALTER_STREAM,
+    "delete_stream": _DELETE_STREAM,
+    "purge_stream": _DELETE_STREAM,
     "get_topic": _SEE_TOPIC,
     "get_topics": _SEE_TOPICS,
     "create_topic": _NEW_TOPIC,
-    "update_topic": _CHANGE_TOPIC,
-    "delete_topic": _CHANGE_TOPIC,
-    "purge_topic": _CHANGE_TOPIC,
-    "delete_segments": _CHANGE_TOPIC,
-    "create_partitions": _CHANGE_TOPIC,
-    "delete_partitions": _CHANGE_TOPIC,
+    "update_topic": _ALTER_TOPIC,
+    "delete_topic": _DELETE_TOPIC,
+    "purge_topic": _DELETE_TOPIC,
+    "delete_segments": _DELETE_TOPIC,
+    "create_partitions": _ALTER_TOPIC,
+    "delete_partitions": _DELETE_TOPIC,
     "flush_unsaved_buffer": _WRITE,
     "get_consumer_offset": _READ,
     "store_consumer_offset": _READ,

@@ -1,16 +1,17 @@
 """DescribeAcls, CreateAcls and DeleteAcls: Kafka's view of the one table of rules.
 
-Kafka's words are finer than the table's: what has no exact row is refused with INVALID_REQUEST and a sentence, so that
-a rule never allows more than its tool was told. Rules on users and streams cannot be said in Kafka and are not shown;
-one on the topics of a stream is shown as a prefix.
+What has no exact row is refused with INVALID_REQUEST and a sentence, so that a rule never allows more than its tool was
+told. ``administrate`` is several operations in Kafka, and so many rows; who deletes one of them keeps the others. Rules
+on users and streams cannot be said in Kafka and are not shown; one on the topics of a stream is shown as a prefix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from ...broker.core.rights import AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...broker.core.rights import PARTS, AccessRule, PatternKind, Resource, ResourceKind, Right
 from ...dialects.kafka.errors import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, SECURITY_DISABLED
 from ...dialects.kafka.versions import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from ...model.errors import LadingError, Reason, Refusal
@@ -18,12 +19,14 @@ from .handling import Context, Fields, Handler, Request, Session
 
 UNKNOWN, ANY = 0, 1
 DENY, ALLOW = 2, 3
-ALL, READ, WRITE, CREATE, ALTER, DESCRIBE, IDEMPOTENT_WRITE = 2, 3, 4, 5, 7, 8, 12
+ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(2, 12)
+IDEMPOTENT_WRITE = 12
 MATCH, LITERAL, PREFIXED = 2, 3, 4
 KINDS: Final = {2: ResourceKind.TOPIC, 3: ResourceKind.GROUP, 4: ResourceKind.CLUSTER, 5: ResourceKind.TRANSACTION}
 OPERATIONS: Final = {
-    ALL: Right.ALL, READ: Right.READ, WRITE: Right.WRITE, CREATE: Right.CREATE, ALTER: Right.ADMINISTRATE,
-    DESCRIBE: Right.DESCRIBE,
+    ALL: Right.ALL, READ: Right.READ, WRITE: Right.WRITE, CREATE: Right.CREATE, DELETE: Right.DELETE,
+    ALTER: Right.ALTER, DESCRIBE: Right.DESCRIBE, DESCRIBE_CONFIGS: Right.DESCRIBE_CONFIGS,
+    ALTER_CONFIGS: Right.ALTER_CONFIGS,
 }  # fmt: skip
 CLUSTER_NAME: Final = "kafka-cluster"
 PRINCIPAL: Final = "User:"
@@ -97,7 +100,11 @@ class Acls:
 
     async def _delete(self, filters: Iterable[Any]) -> Fields:
         found = [self._matching(one) for one in filters]
-        await self._change(self._access.change_rules((), [rule for rules in found for rule in rules]))
+        gone = {rule for rules in found for rule in rules}
+        # the rest of a rule of which some operations are deleted
+        whole = {rule for rule in self._access.table.all_rules() if gone.intersection(_parts(rule))}
+        kept = [part for rule in whole for part in _parts(rule) if part not in gone]
+        await self._change(self._access.change_rules(kept, whole))
         return {"filter_results": [{**_DONE, "matching_acls": [_deleted(rule) for rule in rules]} for rules in found]}
 
     def _refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
@@ -106,7 +113,16 @@ class Acls:
         return None if self._access.allows(session.principal, right, _ANY_USER) else _FORBIDDEN
 
     def _matching(self, wanted: Any) -> list[AccessRule]:
-        return [rule for rule in self._access.table.all_rules() if rule.kind in _TYPES and _matches(wanted, rule)]
+        rules = (part for rule in self._access.table.all_rules() if rule.kind in _TYPES for part in _parts(rule))
+        return [rule for rule in rules if _matches(wanted, rule)]
+
+
+def _parts(rule: AccessRule) -> list[AccessRule]:
+    """Return the rules with Kafka's operations that are together what a rule says, most often itself."""
+    if rule.operation is not Right.ADMINISTRATE:
+        return [rule]
+    parts = PARTS if rule.denies else {Right.CREATE, *PARTS}
+    return [replace(rule, operation=right) for right in Right if right in parts]
 
 
 def _matches(wanted: Any, rule: AccessRule) -> bool:
@@ -157,11 +173,15 @@ def _rule(one: Any) -> AccessRule:
         right = Right.WRITE
     if kind is None or one.permission_type not in (ALLOW, DENY):
         raise Refusal(Reason.INVALID_RULE, "rules are on topics, groups, transactional ids and the cluster")
+    if one.operation == CLUSTER_ACTION:
+        raise Refusal(
+            Reason.INVALID_RULE, "ClusterAction is what brokers of a cluster do with each other; there is one broker"
+        )
     if right is None:
         raise Refusal(
             Reason.INVALID_RULE,
-            "this operation has no right of its own; use Read, Write, Create, Describe, All, or Alter, which is "
-            "to change, to configure and to delete",
+            "this operation has no right of its own; use Read, Write, Create, Delete, Alter, Describe, "
+            "DescribeConfigs, AlterConfigs, All, or IdempotentWrite on the cluster",
         )
     if not one.principal.startswith(PRINCIPAL):
         raise Refusal(Reason.INVALID_RULE, f"principal {one.principal!r}: only users have rights; write User:NAME")

@@ -103,11 +103,15 @@ def _written(row: Any, code: int) -> Row:
     return {"name": row.name, "partitions": [{"partition_index": n, "error_code": code} for n in row.partition_indexes]}
 
 
+def _described_config(row: Any, code: int) -> Row:
+    return {**_config(row, code), "configs": []}
+
+
 def _config(row: Any, code: int) -> Row:
     code = {_CONFIG_TOPIC: _TOPIC, _CONFIG_GROUP: _GROUP}.get(row.resource_type, _CLUSTER)
     return {
         "error_code": code, "error_message": None, "resource_type": row.resource_type,
-        "resource_name": row.resource_name, "configs": [],
+        "resource_name": row.resource_name,
     }  # fmt: skip
 
 
@@ -122,7 +126,8 @@ def _config_name(row: Any) -> str:
 
 
 def _configs(right: Right, answered: str) -> RowNeed:
-    return RowNeed(right, "resources", answered, _config, _config_name, kind=_config_kind)
+    refuse = _described_config if answered == "results" else _config
+    return RowNeed(right, "resources", answered, refuse, _config_name, kind=_config_kind)
 
 
 def _group_id(body: Any) -> str | None:
@@ -169,7 +174,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
     ],
     v.OFFSET_DELETE: [
-        RequestNeed(Right.ADMINISTRATE, _GROUP, _group_id, _no_positions),
+        RequestNeed(Right.DELETE, _GROUP, _group_id, _no_positions),
         RowNeed(Right.READ, "topics", "topics", _partitions("partition_index")),
     ],
     v.JOIN_GROUP: [_MEMBER._replace(refuse=_not_joined)],
@@ -188,15 +193,15 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.LIST_GROUPS: [ListNeed(Right.DESCRIBE, ResourceKind.GROUP, "groups", "group_id")],
     v.DELETE_GROUPS: [
         RowNeed(
-            Right.ADMINISTRATE, "groups_names", "results", lambda name, code: {"error_code": code, "group_id": name},
+            Right.DELETE, "groups_names", "results", lambda name, code: {"error_code": code, "group_id": name},
             lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
         )
     ],
     v.CREATE_TOPICS: [RowNeed(Right.CREATE, "topics", "topics", _named)],
-    v.CREATE_PARTITIONS: [RowNeed(Right.ADMINISTRATE, "topics", "results", _named)],
+    v.CREATE_PARTITIONS: [RowNeed(Right.ALTER, "topics", "results", _named)],
     v.DELETE_RECORDS: [
         RowNeed(
-            Right.ADMINISTRATE, "topics", "topics",
+            Right.DELETE, "topics", "topics",
             lambda row, code: {
                 "name": row.name,
                 "partitions": [
@@ -231,17 +236,17 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         ListNeed(Right.DESCRIBE, ResourceKind.TRANSACTION, "transaction_states", "transactional_id")
     ],
     v.DESCRIBE_PRODUCERS: [RowNeed(Right.READ, "topics", "topics", _written)],
-    v.DESCRIBE_CONFIGS: [_configs(Right.DESCRIBE, "results")],
-    v.ALTER_CONFIGS: [_configs(Right.ADMINISTRATE, "responses")],
-    v.INCREMENTAL_ALTER_CONFIGS: [_configs(Right.ADMINISTRATE, "responses")],
-    v.LIST_CONFIG_RESOURCES: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
+    v.DESCRIBE_CONFIGS: [_configs(Right.DESCRIBE_CONFIGS, "results")],
+    v.ALTER_CONFIGS: [_configs(Right.ALTER_CONFIGS, "responses")],
+    v.INCREMENTAL_ALTER_CONFIGS: [_configs(Right.ALTER_CONFIGS, "responses")],
+    v.LIST_CONFIG_RESOURCES: [RequestNeed(Right.DESCRIBE_CONFIGS, _CLUSTER)],
     v.DESCRIBE_LOG_DIRS: [
         RequestNeed(Right.DESCRIBE, _CLUSTER, refuse=lambda body, code: {"error_code": code, "results": []})
     ],
-    v.ELECT_LEADERS: [RequestNeed(Right.ADMINISTRATE, _CLUSTER)],
+    v.ELECT_LEADERS: [RequestNeed(Right.ALTER, _CLUSTER)],
     v.LIST_PARTITION_REASSIGNMENTS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
-    v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
-    v.ALTER_CLIENT_QUOTAS: [RequestNeed(Right.ADMINISTRATE, _CLUSTER, refuse=_no_quotas)],
+    v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE_CONFIGS, _CLUSTER)],
+    v.ALTER_CLIENT_QUOTAS: [RequestNeed(Right.ALTER_CONFIGS, _CLUSTER, refuse=_no_quotas)],
 }  # fmt: skip
 """By API key; those whose fields differ by version are in ``NEEDS_BY_VERSION``."""
 
@@ -283,14 +288,14 @@ def _of_deletions(request: Request) -> Sequence[Need]:
     if request.version < 6:
         return [
             RowNeed(
-                Right.ADMINISTRATE, "topic_names", "responses", lambda name, code: {"name": name, "error_code": code},
+                Right.DELETE, "topic_names", "responses", lambda name, code: {"name": name, "error_code": code},
                 lambda name: str(name),
             )
         ]  # fmt: skip
     # who names a topic by its id needs the right on all topics: the name of another one is not told
     return [
         RowNeed(
-            Right.ADMINISTRATE, "topics", "responses",
+            Right.DELETE, "topics", "responses",
             lambda row, code: {
                 "name": row.name, "topic_id": row.topic_id, "error_code": code, "error_message": None,
             },

@@ -92,6 +92,8 @@ _RIGHTS: Final[Mapping[str, Right | None]] = {
     "/channel/create": Right.READ,
     "/topic/create": Right.CREATE,
     "/topic/creat": Right.CREATE,
+    "/topic/delete": Right.DELETE,
+    "/topic/empty": Right.DELETE,
     "/lookup": Right.DESCRIBE,
     "/topics": Right.DESCRIBE,
     "/channels": Right.DESCRIBE,
