@@ -1,6 +1,6 @@
 // One message, whole: each header with its kind and bytes, the payload as text, JSON and hex; copies are exact.
 import { post } from "../api.js";
-import { ask, copy, count, errorBox, fill, h, moment, size, toast, visible } from "../dom.js";
+import { ask, copy, count, errorBox, fill, h, moment, plural, size, toast, visible } from "../dom.js";
 
 const SHOWN_MAX = 200_000; // characters; all of it can be copied and saved
 const HEADERS_AT_ONCE = 500;
@@ -132,4 +132,25 @@ function stateMenu(whole, changed) {
     }
   }
   return menu;
+}
+
+export async function markAll(topic, where, partition, changed) {
+  // of all that a filter selects: what a dry run counts is what is agreed to
+  const state = h("select", { "aria-label": "State" }, STATES.map((one) => h("option", { value: one }, one.replaceAll("_", " "))));
+  state.value = "poisoned";
+  const reason = h("input", { type: "text", placeholder: "optional; goes with the dead letters", maxlength: 1000 });
+  if (!(await ask("Set the state of all that match", [h("p", {}, h("code", {}, visible(where))), h("label", { class: "wide" }, "state ", state), h("label", { class: "wide" }, "reason", reason)], "Count them first"))) return;
+  const change = { topic, where, partition, state: state.value, reason: reason.value || null };
+  const word = state.value.replaceAll("_", " ");
+  try {
+    const would = await post("/api/states", { ...change, dry_run: true });
+    if (!would.changed && !would.matched) { toast("no message matches", "bad"); return; }
+    const agreed = await ask(plural(would.matched, "message matches", "messages match"), [h("p", {}, `${count(would.changed)} of them would become `, h("b", {}, word), `; ${count(would.seen)} were looked at.`)], `Make them ${word}`, { danger: state.value !== "available" });
+    if (!agreed) return;
+    const did = await post("/api/states", change);
+    toast(`${plural(did.changed, "message")} became ${word}`);
+    changed();
+  } catch (error) {
+    await ask("The state was not set", [errorBox(error, where)], "Close");
+  }
 }

@@ -1,7 +1,7 @@
 // Messages: browse by offset and time, search with a filter, follow what arrives, headers as columns that one picks.
 import { get, stream } from "../api.js";
 import { count, errorBox, fill, h, moment, plural, visible } from "../dom.js";
-import { detail } from "./message.js";
+import { detail, markAll } from "./message.js";
 import { tabs } from "./topic.js";
 
 export const title = (params) => `${params.get("topic") ?? ""} messages`;
@@ -119,8 +119,9 @@ export async function render(main, context) {
   function tellEnd(found) {
     const where = params.get("where");
     const all = where && (next === null ? null : h("button", { type: "button", class: "link", onclick: countAll }, "count all that match"));
+    const mark = where && rows.length && context.about.can_mark ? h("button", { type: "button", class: "link", onclick: () => markAll(topic, where, params.get("partition") ? Number(params.get("partition")) : null, restart) }, "set their state…") : null;
     fill(facts, rows.length ? plural(rows.length, "message") : where ? "No message matches" : "No messages here",
-      where ? `; looked at ${count(found.looked_at)} in ${found.seconds.toFixed(2)} s` : null, all ? [" · ", all] : null);
+      where ? `; looked at ${count(found.looked_at)} in ${found.seconds.toFixed(2)} s` : null, all ? [" · ", all] : null, mark ? [" · ", mark] : null);
   }
 
   async function countAll() {
