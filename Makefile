@@ -6,7 +6,8 @@ STAMP  := $(VENV)/.installed
 
 FORMAT := $(BIN)/ruff format --check src tests bench && $(BIN)/ruff check src tests bench
 TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
-TESTS  := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
+# two that compute and one that waits: tests/together.py
+TESTS  := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo docs test test-full bench serve lint licenses

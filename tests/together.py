@@ -1,6 +1,12 @@
-"""Which test files one process runs: those that share a Spark session, whose start takes ten seconds, stay together."""
+"""Which test files one process runs: those that share a Spark session, whose start takes ten seconds, stay together.
+
+Two processes share two cores. A third runs only files whose tests wait for most of their time, for other people's
+servers, for time-outs and for disks: three that all compute leave those with too little room.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
@@ -14,6 +20,38 @@ ROOMS = {
 }
 """By how their paths begin."""
 
+WAITING_PROCESS = "gw2"
+WAITING = frozenset(
+    {
+        "tests/client/test_patience.py",
+        "tests/endpoints/test_clock_set.py",
+        "tests/endpoints/test_gate.py",
+        "tests/endpoints/test_http_connections.py",
+        "tests/endpoints/test_nsqd_tcp.py",
+        "tests/endpoints/test_testing.py",
+        "tests/faults/test_channel_kill.py",
+        "tests/faults/test_kafka_kill.py",
+        "tests/faults/test_kafka_transactions_mended.py",
+        "tests/faults/test_memory_returns.py",
+        "tests/faults/test_nsq_kill.py",
+        "tests/interop/test_endpoint_groups.py",
+        "tests/interop/test_franz_go.py",
+        "tests/interop/test_kafka_groups.py",
+        "tests/interop/test_kafka_java.py",
+        "tests/interop/test_kcat.py",
+        "tests/interop/test_login_clients.py",
+        "tests/interop/test_nsq_captures.py",
+        "tests/interop/test_real_kafka.py",
+        "tests/interop/test_tls_clients.py",
+        "tests/mirror/test_routes.py",
+        "tests/spool/test_ingest.py",
+        "tests/tables/test_spooling.py",
+        "tests/transports/test_nsq.py",
+        "tests/transports/test_open.py",
+    }
+)
+"""Files that take at least six seconds and compute for less than half of them."""
+
 
 class Together(LoadFileScheduling):  # type: ignore[misc]
     """Hands out files, and those of a room at once."""
@@ -21,3 +59,19 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         rooms = (room for path, room in ROOMS.items() if nodeid.startswith(path))
         return next(rooms, super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: Any) -> None:
+        fits = (scope for scope in self.workqueue if (scope in WAITING) == _waits(node))
+        if (scope := next(fits, None)) is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        if not _waits(node) or any(scope in WAITING for scope in self.workqueue):
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()
+
+
+def _waits(node: Any) -> bool:
+    return bool(node.gateway.id == WAITING_PROCESS)
