@@ -13,13 +13,15 @@ import google_crc32c
 
 from tests.endpoints.connection import Connection
 
-_MODULES = ("admin", "consumer", "metadata", "producer", "sasl")
+# at once and here: a broker of the same process loads them too, in another thread, and two that begin at different
+# ends of a package's circle wait for each other
+_MODULES = [import_module(f"kafka.protocol.{name}") for name in ("admin", "consumer", "metadata", "producer", "sasl")]
 
 
 def message(name: str) -> Any:
     """A class of ``kafka.protocol``, such as ProduceRequest."""
     for module in _MODULES:
-        found = getattr(import_module(f"kafka.protocol.{module}"), name, None)
+        found = getattr(module, name, None)
         if found is not None:
             return found
     raise LookupError(name)

@@ -18,7 +18,7 @@ from lading.transports.open import address, open_transport
         ("http://127.0.0.1:7070", ("'http'", "lading://127.0.0.1:7070")),
         ("lading://127.0.0.1:99999", ("not an address", "lading://127.0.0.1:7070")),
         ("lading://", ("invalid URL",)),
-        ("lading://127.0.0.1:7070/flights", ("topic is an argument of its own",)),
+        ("lading://127.0.0.1:7070/flights", ("topic as an argument of its own",)),
         ("lading://127.0.0.1:7070?retry=1", ("no transport option 'retry'", "did you mean retries")),
         ("lading://127.0.0.1:7070?retries=no", ("retries is 'no'; it takes a number",)),
         ("iggy://127.0.0.1?release=0.9&release=0.8", ("'release' in the URL stands twice",)),
