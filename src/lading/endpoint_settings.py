@@ -141,9 +141,11 @@ class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
     """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
 
 
-IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10"]
+IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10"]
 """Releases of Iggy with the classic framing (docs/reference/protocols/iggy.md#releases)."""
-IggyHttpRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10", "0.11"]
+IggyHttpRelease = Literal[
+    "0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10", "0.11"
+]  # fmt: skip
 """The same and the current generation, whose HTTP no first bytes tell."""
 ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 

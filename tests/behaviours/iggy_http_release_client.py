@@ -32,6 +32,7 @@ class HttpShape(NamedTuple):
 
 HTTP_SHAPES: Final = {
     "0.1": HttpShape(None),
+    "0.2": HttpShape(None),
     "0.4": HttpShape(None),
     "0.5": HttpShape("0.5.0"),
     "0.6": HttpShape("0.6.10"),
@@ -74,11 +75,13 @@ class IggyHttpReleaseSession:
             "name": topic,
             **({"topic_id": free} if ids else {}),
         }
-        if self._release in ("0.1", "0.4"):
+        if self._release in ("0.1", "0.2", "0.4"):
             document["message_expiry"] = None
         else:
             document |= {"message_expiry": NEVER, "max_topic_size": 0}
-        if self._release != "0.1":
+        if self._release == "0.2":
+            document |= {"max_topic_size": None, "replication_factor": 1}
+        elif self._release != "0.1":
             document |= {"compression_algorithm": "none", "replication_factor": None}
         _require(self._http.post("/streams/default/topics", json=document))
         row = _document(self._http.get(f"/streams/default/topics/{topic}"))
@@ -129,7 +132,7 @@ class IggyHttpReleaseSession:
 
     def close(self) -> None:
         # 0.1 and 0.2 send POST
-        method = "POST" if self._release == "0.1" else "DELETE"
+        method = "POST" if self._release in ("0.1", "0.2") else "DELETE"
         assert self._http.request(method, "/users/logout").status_code == 204
         assert self._http.get("/streams").status_code == 401
         self._http.close()

@@ -54,6 +54,7 @@ SHAPES = {
     "0.0.30": Shape(fixed_bytes=36),
     "0.0.40": Shape(),
     "0.1": Shape(""),
+    "0.2": Shape(""),
     "0.4": Shape(""),
     "0.5": Shape("0.5.0"),
     "0.6": Shape("0.6.31"),
@@ -104,7 +105,11 @@ class IggyReleaseSession:
     def _new_topic(self, topic: str, partitions: int) -> bytes:
         count = struct.pack("<I", partitions)
         ident = bytes(4) if self._shape.first else b""
-        kept = {"0.1": struct.pack("<I", 0), "0.4": struct.pack("<BIQB", 1, 0, 0, 1)}
+        kept = {
+            "0.1": struct.pack("<I", 0),
+            "0.2": struct.pack("<IQB", 0, 0, 1),
+            "0.4": struct.pack("<BIQB", 1, 0, 0, 1),
+        }
         bounds = kept.get(self._release, struct.pack("<BQQB", 1, 0, 0, 1))
         return _named(STREAM) + ident + count + bounds + _short(topic)
 

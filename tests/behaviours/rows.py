@@ -201,7 +201,7 @@ _TRANSPORTS: Mapping[str, tuple[str, type[Carrier] | None]] = {
 """Endpoints that carry Iggy's frames, and what carries them there for a client that knows TCP only."""
 _SAMPLED: Mapping[str, Sequence[str]] = {"QUIC": ("0.0.30", "0.6", "0.10"), "WebSocket": ("0.10",)}
 """Of these releases the suite's sample runs these transports too: one for each dialect and listener."""
-_LIKE_ANOTHER = ("0.1", "0.5", "0.6.60", "0.9")
+_LIKE_ANOTHER = ("0.1", "0.2", "0.5", "0.6.60", "0.9")
 """Releases whose messages have the bytes of a neighbour's: they differ in what their logins and topics say."""
 
 

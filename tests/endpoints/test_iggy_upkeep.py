@@ -114,15 +114,20 @@ def test_a_topic_and_its_stream_get_other_names(
     assert client.ask(UPDATE_STREAM, again + short(name))[0] == 1012
 
 
-@pytest.mark.parametrize("release", ["0.1", "0.4"])
+@pytest.mark.parametrize("release", ["0.1", "0.2", "0.4"])
 def test_silent_clients_update_in_the_layout_in_which_they_create(connect: Callable[[], Frames], release: str) -> None:
     client, name = log_in(connect, None), next(_names)
     assert client.ask(CREATE_STREAM, struct.pack("<I", 0) + short(name))[0] == 0
-    # 0.4 has compression, seconds, size and replication, 0.1 only the seconds
-    new = struct.pack("<IIBIQB", 0, 1, 1, 0, 0, 1) if release == "0.4" else struct.pack("<III", 0, 1, 0)
+    # 0.4 has compression, seconds, size and replication, 0.2 no compression, 0.1 only the seconds
+    layouts = {"0.1": ("<I", (3600,)), "0.2": ("<IQB", (3600, 1 << 20, 1)), "0.4": ("<BIQB", (1, 3600, 1 << 20, 1))}
+    layout, values = layouts[release]
+    new = struct.pack("<II", 0, 1) + struct.pack(layout, *values)
     assert client.ask(CREATE_TOPIC, named(name) + new + short("topic"))[0] == 0
-    kept = struct.pack("<BIQB", 1, 3600, 0, 1) if release == "0.4" else struct.pack("<I", 3600)
+    kept = struct.pack(layout, *values)
     where = named(name) + named("topic")
+    if release == "0.2":
+        # what it is told has its layout too
+        assert client.ask(GET_TOPIC, where)[1][16 : 16 + len(kept)] == kept
     assert client.ask(UPDATE_TOPIC, where + kept + short("topic"))[0] == 0
     later = log_in(connect, "0.6.202")
     assert struct.unpack_from("<Q", later.ask(GET_TOPIC, where)[1], 16) == (HOUR_US,)

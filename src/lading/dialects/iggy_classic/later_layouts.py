@@ -285,6 +285,21 @@ TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
 )
 """Users, names of groups, partition and current offset in front of polled messages."""
 
+_KEPT_2: Final[dict[str, Codec[Any]]] = {
+    "expiry_us": EXPIRY_S,
+    "size_bytes_max": SIZE_MAX,
+    "_replication": _UNREPLICATED,
+}
+
+TABLE_0_2: Final = TABLE_0_1.replace_rows(
+    *_entities(*_topics(U32, **_KEPT_2)),
+    CommandSpec(
+        302, "topic.create", c.CreateTopic, NOTHING, record(c.CreateTopic, **_NEW_TOPIC, **_KEPT_2, name=_TOPIC_NAME)
+    ),
+    _updated_topic(**_KEPT_2),
+)
+"""Topics have a bound in bytes and a replication factor."""
+
 _TOPIC_4, _TOPIC_DETAILS_4 = _topics(
     U32, expiry_us=EXPIRY_S, _compression=_UNCOMPRESSED, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED
 )
@@ -309,7 +324,7 @@ TABLE_0_4: Final = TABLE_0_1.replace_rows(
     ),
     _updated_topic(_compression=_UNCOMPRESSED, expiry_us=EXPIRY_S, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED),
 )
-"""Topics have a compression, a bound in bytes and a replication factor."""
+"""Topics have a compression too."""
 
 # the version as a number, and how many figures of caches follow
 _VERSIONED: Final[dict[str, Codec[Any]]] = {

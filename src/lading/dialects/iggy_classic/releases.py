@@ -126,6 +126,7 @@ RELEASES: Final = (
     replace(_0_0_40, name="0.0.30", form=MessageForm.HEADERS_ONLY),
     _0_0_40,
     Release("0.1", later_layouts.TABLE_0_1, is_silent=True, codes=_LATER_CODES),
+    Release("0.2", later_layouts.TABLE_0_2, is_silent=True, codes=_LATER_CODES),
     Release("0.4", later_layouts.TABLE_0_4, tells_errors=True, is_silent=True, codes=_LATER_CODES),
     Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), tells_errors=True, codes=_LATER_CODES),
     replace(_0_6_60, name="0.6", version=(0, 6, 10), tells_errors=True),
@@ -144,8 +145,8 @@ UNTOLD: Final = BY_NAME["0.0.40"]
 SILENT: Final = replace(BY_NAME["0.4"], tells_errors=False)
 """Release of a login without a version, until a request says otherwise.
 
-It gets no words with errors: a client of 0.1 would take them for its next answer. One of 0.4 misses them, and raises
-another error than it means to.
+It gets no words with errors: a client of 0.1 or 0.2 would take them for its next answer. One of 0.4 misses them, and
+raises another error than it means to.
 """
 
 RELEASE_OF_SERVER: Final[Mapping[tuple[int, int], str]] = {

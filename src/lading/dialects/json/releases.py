@@ -176,6 +176,14 @@ _0_1: Final = JsonRelease(
     has_users=True,
     has_refresh_tokens=True,
 )
+_EITHER_SIZE: Final = entity_answers([*SIZE_0_1, *SIZE_0_4], KEPT_0_4)
+_0_2: Final = replace(
+    _0_1,
+    name="0.2",
+    release=BY_NAME["0.2"],
+    # topics have a size, streams and partitions still size_bytes; its clients read over what they do not know
+    answers={**_0_1.answers, **_EITHER_SIZE},
+)
 _0_4: Final = replace(
     _0_1,
     name="0.4",
@@ -242,6 +250,7 @@ JSON_RELEASES: Final[Mapping[str, JsonRelease]] = {
         replace(_0_0_40, name="0.0.30", release=BY_NAME["0.0.30"]),
         _0_0_40,
         _0_1,
+        _0_2,
         _0_4,
         _0_5,
         _0_6,
@@ -255,12 +264,10 @@ JSON_RELEASES: Final[Mapping[str, JsonRelease]] = {
 }
 """Every release by its name, oldest first."""
 
-SILENT: Final = replace(
-    _0_4, name="0.1 or 0.4", answers={**_0_4.answers, **entity_answers([*SIZE_0_1, *SIZE_0_4], KEPT_0_4)}
-)
+SILENT: Final = replace(_0_4, name="0.1 or 0.4", answers={**_0_4.answers, **_EITHER_SIZE})
 """Release of a login without a version.
 
-Both read what they know of these documents, but for the figures of the server, which are 0.4's.
+All up to 0.4 read what they know of these documents, but for the figures of the server, which are 0.4's.
 """
 BY_TOKEN: Final[Mapping[str, JsonRelease]] = {**JSON_RELEASES, SILENT.name: SILENT}
 """The same with the one that no setting names, for what tokens say."""
