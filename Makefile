@@ -10,7 +10,7 @@ TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
 TESTS  := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-full bench serve lint licenses
+.PHONY: help install demo docs test test-full bench serve lint licenses audit
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,3 +52,9 @@ bench: install ## every question of bench/, as ratios
 
 licenses: install ## the licences of all that `pip install lading` brings; fails on one that is unknown
 	$(BIN)/python packaging/licenses.py --check
+
+audit: ## the pinned packages against the advisories of the package index; fails if one has any, or cannot be looked up
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit==2.10.1
+	@# strict: a package that is not found would be passed over, and the rest be called free of known vulnerabilities
+	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off
