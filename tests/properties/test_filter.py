@@ -18,7 +18,7 @@ from lading.filter.parse import parse
 from lading.model.batch import SCHEMA
 from lading.model.errors import FilterError
 from lading.model.headers import Header
-from lading.model.kinds import Kind
+from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from tests.filter.oracle import Row, holds
 
 EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 300
@@ -50,7 +50,7 @@ def held(draw: st.DrawFn) -> Header:
         case Kind.INT128 | Kind.UINT128:
             wide = draw(st.sampled_from([0, 1, 12, 2**64, 2**127 - 1, 10**38 - 1]))
             return Header(key, kind, wide.to_bytes(16, "little"))
-    size = {4: 1, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 4, 12: 8}[kind]
+    size = FIXED_SIZE_BYTES[kind]
     number = draw(short_numbers) % (1 << 8 * size)
     return Header(key, kind, number.to_bytes(size, "little")[: size - (draw(st.integers(0, 15)) == 0)])
 

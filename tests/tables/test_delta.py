@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,51 +19,25 @@ import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from lading import Producer, testing
+from lading import testing
 from lading.model.errors import LocalError
 from lading.tables.formats import delta
 from lading.tables.formats.delta_statistics import file_statistics
-from lading.tables.formats.registry import open_table
-from lading.tables.ingest import IngestReport, ingest
-from lading.tables.manifest import DataFile, read_manifest, write_manifest
+from lading.tables.ingest import ingest
+from lading.tables.manifest import read_manifest, write_manifest
 from lading.tables.state import PipelineStateDirectory
 
 from .direct import DirectExecutor
+from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
+from .logged_forms import delta_delays as delays
+from .logged_forms import run as run_form
 
-COLUMNS = "partition, offset, timestamp, carrier string, delay int, headers, payload"
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
-    with testing.broker(tmp_path_factory.mktemp("delta") / "data") as running:
-        yield running
+run = partial(run_form, "delta")
 
 
 @pytest.fixture
 def topic() -> str:
-    return f"flights{next(_numbers)}"
-
-
-def send(broker: testing.BrokerProcess, topic: str, rows: range) -> None:
-    with Producer(broker.url) as producer:
-        for row in rows:
-            producer.send(topic, b"{}", headers={"carrier": "UA", "delay": row})
-
-
-def run(
-    broker: testing.BrokerProcess, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None
-) -> IngestReport:
-    target = f"delta:{table}"
-    return ingest(DirectExecutor(), broker.url, topic, target, columns=columns, max_rows=10, state_dir=state)
-
-
-def delays(table: Path) -> list[int]:
-    """What both readers give, in order."""
-    by_deltalake: list[Any] = DeltaTable(table).to_pyarrow_table(columns=["delay"])["delay"].to_pylist()
-    by_polars = polars.read_delta(str(table), columns=["delay"])["delay"].to_list()
-    assert sorted(by_deltalake) == sorted(by_polars)
-    return sorted(by_polars)
+    return f"flights{next(NUMBERS)}"
 
 
 def test_a_topic_becomes_a_delta_table_and_goes_on(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
@@ -80,49 +52,6 @@ def test_a_topic_becomes_a_delta_table_and_goes_on(broker: testing.BrokerProcess
     rows = polars.read_delta(str(table)).sort("offset")
     assert rows["offset"].to_list() == list(range(30)) and set(rows["carrier"]) == {"UA"}
     assert rows["payload"].to_list() == [b"{}"] * 30
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-def _crash(*arguments: Any) -> Any:
-    raise Crash
-
-
-@pytest.mark.parametrize(
-    ("home", "name"), [(delta.DeltaTable, "_commit_log"), (PipelineStateDirectory, "note_published")],
-    ids=["before the log knows", "before the state knows"],
-)  # fmt: skip
-def test_a_batch_that_is_committed_again_is_in_the_table_once(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
-) -> None:
-    table = tmp_path / "table"
-    send(broker, topic, range(10))
-    run(broker, topic, table)
-    send(broker, topic, range(10, 20))
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(home, name, _crash)
-        run(broker, topic, table)
-    run(broker, topic, table)
-    assert delays(table) == list(range(20))
-    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
-    assert [commit.get("lading.manifest") for commit in DeltaTable(table).history()] == [2, 1, None]
-    assert DeltaTable(table).transaction_version(owner) == 2
-
-
-def test_a_state_that_is_older_than_its_table_is_refused(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
-    send(broker, topic, range(10))
-    run(broker, topic, table, state=state)
-    shutil.copytree(state, backup)
-    send(broker, topic, range(10, 20))
-    run(broker, topic, table, state=state)
-    with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
-        run(broker, topic, table, state=backup)
-    assert delays(table) == list(range(20))
 
 
 def test_a_state_that_is_older_takes_over_what_the_table_has(
@@ -161,7 +90,7 @@ def test_a_state_takes_over_a_batch_that_the_log_does_not_have_yet(
     run(broker, topic, table, state=state)
     send(broker, topic, range(20, 30))
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(delta.DeltaTable, "_commit_log", _crash)
+        patch.setattr(delta.DeltaTable, "_commit_log", crash)
         run(broker, topic, table, state=state)
     assert delays(table) == list(range(20))
     send(broker, topic, range(30, 35))
@@ -188,19 +117,6 @@ def test_what_another_run_left_beside_the_table_is_not_taken_over(
     with pytest.raises(LocalError, match="restore them, or write another table"):
         run(broker, topic, table, state=backup)
     assert delays(table) == list(range(20))
-
-
-def test_a_second_run_with_the_same_number_and_other_files_is_refused(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    table = tmp_path / "table"
-    send(broker, topic, range(10))
-    run(broker, topic, table)
-    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
-    other = DataFile(".", "b.parquet", "other.parquet", 10, 100, "xxh3-128:00")
-    with pytest.raises(LocalError, match=r"has manifest 1 of pipeline .* with other files"):
-        open_table(table).commit((owner, 1), [other], os.replace)
-    assert delays(table) == list(range(10))
 
 
 def test_others_may_append_and_compact(
@@ -321,52 +237,6 @@ def test_columns_are_added_and_keep_their_types(broker: testing.BrokerProcess, t
         run(broker, topic, table, f"{all_columns}, Tail string")
     with pytest.raises(LocalError, match=r"has the column 'delay' as int32, and now it would be int64"):
         run(broker, topic, table, "offset, delay bigint, carrier string, partition")
-
-
-def _of_others(table: Path) -> None:
-    write_deltalake(table, pa.table({"a": [1]}))
-
-
-def _log_deleted(table: Path) -> None:
-    shutil.rmtree(table / "_delta_log")
-
-
-def _log_damaged(table: Path) -> None:
-    (table / "_delta_log" / f"{1:020d}.json").write_text("{")
-
-
-@pytest.mark.parametrize(
-    ("begun", "change", "sentence"),
-    [
-        (False, _of_others, "holds a Delta table that Lading did not make, .*; name another directory"),
-        (True, _log_deleted, "_delta_log is missing, .*; restore it, or name another table"),
-        (True, _log_damaged, "its log cannot be read or written: .*; fix that"),
-    ],
-)  # fmt: skip
-def test_what_is_no_table_of_this_run_is_refused(
-    broker: testing.BrokerProcess,
-    topic: str,
-    tmp_path: Path,
-    begun: bool,
-    change: Callable[[Path], None],
-    sentence: str,
-) -> None:
-    table = tmp_path / "table"
-    send(broker, topic, range(3))
-    if begun:
-        run(broker, topic, table)
-    change(table)
-    with pytest.raises(LocalError, match=sentence):
-        run(broker, topic, table)
-
-
-def test_without_the_library_it_is_named(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send(broker, topic, range(1))
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(LocalError, match=r"needs the package deltalake; install lading\[delta\]"):
-        run(broker, topic, tmp_path / "table")
 
 
 def test_statistics_are_those_that_deltalake_writes(tmp_path: Path) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
-import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import polars
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -22,62 +18,20 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import StringType
 
-from lading import Producer, testing
+from lading import testing
 from lading.model.errors import LocalError, RemoteError, Unreachable
 from lading.tables.formats import iceberg
-from lading.tables.formats.registry import open_table
-from lading.tables.ingest import IngestReport, ingest
-from lading.tables.manifest import DataFile
-from lading.tables.state import PipelineStateDirectory
 
-from .direct import DirectExecutor
+from .logged_forms import NUMBERS, loaded, send
+from .logged_forms import iceberg_delays as delays
+from .logged_forms import run as run_form
 
-COLUMNS = "partition, offset, timestamp, carrier string, delay int, headers, payload"
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
-    with testing.broker(tmp_path_factory.mktemp("iceberg") / "data") as running:
-        yield running
+run = partial(run_form, "iceberg")
 
 
 @pytest.fixture
 def topic() -> str:
-    return f"flights{next(_numbers)}"
-
-
-def send(broker: testing.BrokerProcess, topic: str, rows: range) -> None:
-    with Producer(broker.url) as producer:
-        for row in rows:
-            producer.send(topic, b"{}", headers={"carrier": "UA", "delay": row})
-
-
-def run(
-    broker: testing.BrokerProcess, topic: str, table: Path, columns: str = COLUMNS, state: Path | None = None,
-    catalog: str = "",
-) -> IngestReport:  # fmt: skip
-    target = f"iceberg:{catalog}{table}"
-    return ingest(DirectExecutor(), broker.url, topic, target, columns=columns, max_rows=10, state_dir=state)
-
-
-def own_catalog(table: Path) -> Catalog:
-    """The catalog in the table's directory, as a user opens it."""
-    return load_catalog("lading", type="sql", uri=f"sqlite:///{table}/_lading/catalog.db")
-
-
-def loaded(table: Path) -> Table:
-    return own_catalog(table).load_table(("lading", table.name))
-
-
-def delays(table: Path) -> list[int]:
-    """What readers give, in order: with the catalog, and with the directory alone."""
-    held = loaded(table)
-    by_scan: list[Any] = held.scan(selected_fields=("delay",)).to_arrow()["delay"].to_pylist()
-    by_directory: list[Any] = StaticTable.from_metadata(str(table)).scan().to_arrow()["delay"].to_pylist()
-    by_polars = polars.scan_iceberg(held, reader_override="native").select("delay").collect()["delay"].to_list()
-    assert sorted(by_scan) == sorted(by_polars) == sorted(by_directory)
-    return sorted(by_scan)
+    return f"flights{next(NUMBERS)}"
 
 
 def test_a_topic_becomes_an_iceberg_table_and_goes_on(
@@ -97,69 +51,6 @@ def test_a_topic_becomes_an_iceberg_table_and_goes_on(
     assert rows["payload"].to_list() == [b"{}"] * 30
     assert {header["key"] for headers in rows["headers"].to_list() for header in headers} == {"carrier", "delay"}
     assert StaticTable.from_metadata(str(table)).scan().to_arrow().num_rows == 30
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-def _crash(*arguments: Any) -> Any:
-    raise Crash
-
-
-@pytest.mark.parametrize(
-    ("home", "name"),
-    [
-        (iceberg.IcebergTable, "_commit_log"),
-        (iceberg.IcebergTable, "_note_version"),
-        (SqlCatalog, "commit_table"),
-        (PipelineStateDirectory, "note_published"),
-    ],
-)
-def test_a_batch_that_is_committed_again_is_in_the_table_once(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: type, name: str
-) -> None:
-    table = tmp_path / "table"
-    send(broker, topic, range(10))
-    run(broker, topic, table)
-    send(broker, topic, range(10, 20))
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(home, name, _crash)
-        run(broker, topic, table)
-    run(broker, topic, table)
-    assert delays(table) == list(range(20))
-    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
-    held = loaded(table)
-    summaries = [snapshot.summary for snapshot in held.snapshots()]
-    assert [one.additional_properties["lading.manifest"] for one in summaries if one is not None] == ["1", "2"]
-    assert held.properties[f"lading.manifest.{owner}"] == "2"
-
-
-def test_a_state_that_is_older_than_its_table_is_refused(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
-    send(broker, topic, range(10))
-    run(broker, topic, table, state=state)
-    shutil.copytree(state, backup)
-    send(broker, topic, range(10, 20))
-    run(broker, topic, table, state=state)
-    with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
-        run(broker, topic, table, state=backup)
-    assert delays(table) == list(range(20))
-
-
-def test_a_second_run_with_the_same_number_and_other_files_is_refused(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    table = tmp_path / "table"
-    send(broker, topic, range(10))
-    run(broker, topic, table)
-    owner = json.loads((table / "_lading" / "owner.json").read_text())["pipeline"]
-    other = DataFile(".", "b.parquet", "other.parquet", 10, 100, "xxh3-128:00")
-    with pytest.raises(LocalError, match=r"has manifest 1 of pipeline .* with other files"):
-        open_table(table).commit((owner, 1), [other], os.replace)
-    assert delays(table) == list(range(10))
 
 
 Commit = Callable[..., Any]
@@ -338,75 +229,10 @@ def test_a_catalog_that_is_not_there_is_told_and_leaves_no_trace(
     assert run(broker, topic, table).rows == 5
 
 
-def _of_others(table: Path) -> None:
-    (table / "_lading").mkdir(parents=True)
-    catalog = own_catalog(table)
-    catalog.create_namespace("theirs")
-    catalog.create_table("theirs.table", pa.schema([("a", pa.int64())]), location=f"file://{table}")
-
-
-def _catalog_deleted(table: Path) -> None:
-    (table / "_lading" / "catalog.db").unlink()
-
-
-def _catalog_damaged(table: Path) -> None:
-    (table / "_lading" / "catalog.db").write_bytes(b"no database" * 1000)
-
-
-def _metadata_damaged(table: Path) -> None:
-    Path(loaded(table).metadata_location.removeprefix("file://")).write_text("{")
-
-
-def _partitioned(table: Path) -> None:
-    with loaded(table).update_spec() as update:
-        update.add_identity("carrier")
-
-
-def _metadata_deleted(table: Path) -> None:
-    shutil.rmtree(table / "metadata")
-
-
-@pytest.mark.parametrize(
-    ("begun", "change", "sentence"),
-    [
-        (False, _of_others, "holds an Iceberg table that Lading did not make, .*; name another directory"),
-        (True, _catalog_deleted, "is not in its catalog 'lading' as lading.table, .*; restore it, or"),
-        (True, _catalog_damaged, "its log cannot be read or written: .*; fix that"),
-        (True, _metadata_damaged, "its log cannot be read or written: .*; fix that"),
-        (True, _partitioned, "is partitioned by 'carrier', .*; restore its partition spec, or write another"),
-        (True, _metadata_deleted, "its log cannot be read or written: .*; fix that"),
-    ],
-)  # fmt: skip
-def test_what_is_no_table_of_this_run_is_refused(
-    broker: testing.BrokerProcess,
-    topic: str,
-    tmp_path: Path,
-    begun: bool,
-    change: Callable[[Path], None],
-    sentence: str,
-) -> None:
-    table = tmp_path / "table"
-    send(broker, topic, range(3))
-    if begun:
-        run(broker, topic, table)
-    change(table)
-    with pytest.raises(LocalError, match=sentence):
-        run(broker, topic, table)
-
-
 def test_a_directory_that_no_url_names_is_refused(broker: testing.BrokerProcess, topic: str, tmp_path: Path) -> None:
     send(broker, topic, range(1))
     with pytest.raises(LocalError, match=r"a meaning of their own; name another directory"):
         run(broker, topic, tmp_path / "a#b")
-
-
-def test_without_the_library_it_is_named(
-    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send(broker, topic, range(1))
-    monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    with pytest.raises(LocalError, match=r"is an Iceberg table, which needs the package pyiceberg; install lading\[ic"):
-        run(broker, topic, tmp_path / "table")
 
 
 def test_all_that_a_commit_names_is_on_disk_before_it(

@@ -1,0 +1,114 @@
+"""Tables of every form with a log of its own: a batch is in them once, and what is not theirs is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lading import testing
+from lading.model.errors import LocalError
+from lading.tables.formats.registry import open_table
+from lading.tables.manifest import DataFile
+from lading.tables.state import PipelineStateDirectory
+
+from .logged_forms import FORMS, NUMBERS, Crash, LoggedForm, crash, owner, run, send
+
+each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"logged{next(NUMBERS)}"
+
+
+@pytest.mark.parametrize(
+    ("form", "home", "name"),
+    [
+        pytest.param(form, home, name, id=f"{form.name}-{name}")
+        for form in FORMS
+        for home, name in (*form.crash_points, (PipelineStateDirectory, "note_published"))
+    ],
+)
+def test_a_batch_that_is_committed_again_is_in_the_table_once(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: LoggedForm,
+    home: type, name: str,
+) -> None:  # fmt: skip
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(form.name, broker, topic, table)
+    send(broker, topic, range(10, 20))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(home, name, crash)
+        run(form.name, broker, topic, table)
+    run(form.name, broker, topic, table)
+    assert form.delays(table) == list(range(20))
+    form.check_commits(table)
+
+
+@each_form
+def test_a_state_that_is_older_than_its_table_is_refused(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: LoggedForm
+) -> None:
+    table, state, backup = tmp_path / "table", tmp_path / "state", tmp_path / "backup"
+    send(broker, topic, range(10))
+    run(form.name, broker, topic, table, state=state)
+    shutil.copytree(state, backup)
+    send(broker, topic, range(10, 20))
+    run(form.name, broker, topic, table, state=state)
+    with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
+        run(form.name, broker, topic, table, state=backup)
+    assert form.delays(table) == list(range(20))
+
+
+@each_form
+def test_a_second_run_with_the_same_number_and_other_files_is_refused(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: LoggedForm
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(10))
+    run(form.name, broker, topic, table)
+    other = DataFile(".", "b.parquet", "other.parquet", 10, 100, "xxh3-128:00")
+    with pytest.raises(LocalError, match=r"has manifest 1 of pipeline .* with other files"):
+        open_table(table).commit((owner(table), 1), [other], os.replace)
+    assert form.delays(table) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("form", "begun", "change", "sentence"),
+    [
+        pytest.param(form, *damage, id=f"{form.name}-{damage[1].__name__}")
+        for form in FORMS
+        for damage in form.damages
+    ],
+)  # fmt: skip
+def test_what_is_no_table_of_this_run_is_refused(
+    broker: testing.BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    form: LoggedForm,
+    begun: bool,
+    change: Callable[[Path], None],
+    sentence: str,
+) -> None:
+    table = tmp_path / "table"
+    send(broker, topic, range(3))
+    if begun:
+        run(form.name, broker, topic, table)
+    change(table)
+    with pytest.raises(LocalError, match=sentence):
+        run(form.name, broker, topic, table)
+
+
+@each_form
+def test_without_the_library_it_is_named(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: LoggedForm
+) -> None:
+    send(broker, topic, range(1))
+    monkeypatch.setitem(sys.modules, form.package, None)
+    with pytest.raises(LocalError, match=form.without_package):
+        run(form.name, broker, topic, tmp_path / "table")
