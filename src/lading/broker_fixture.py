@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .model.errors import LocalError
 from .model.values import HeaderValue
+from .network_faults import FaultyProxy
 from .testing import FREE_PORT, HANG_S, READY_TIMEOUT_S, BrokerProcess, start
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ STEP_S: Final = 0.05
 """A wait for messages looks at the time so often."""
 SHOWN_MAX: Final = 10
 """An error shows so many of the messages that came instead."""
+PROXIED: Final = ("kafka", "iggy_tcp", "iggy_websocket", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_http")
+"""Endpoints that clients reach through a proxy if there are to be faults. Lading's own, ``admin``, always answers."""
+ADVERTISED: Final = ("kafka", "nsqd_tcp", "nsqd_http")
+"""Those that tell clients where to connect."""
 UNENCRYPTED: Final = ("iggy_quic",)
 """Endpoints without the setting ``tls.enabled``: QUIC is always encrypted."""
 
@@ -37,6 +42,7 @@ class LadingBroker:
     ``settings`` are those of ``lading serve`` by dotted key; acknowledged messages need not survive a power cut here
     (``durability = "os"``). ``tls`` encrypts every endpoint, with a certificate of the broker's own in ``ca_file``.
     ``users`` are names and passwords; the first is the administrator, and requests over HTTP have to log in.
+    ``faults`` puts a proxy before each endpoint over TCP but ``admin``, which ``faults("kafka")`` and so on have fail.
 
     ``kafka``, ``iggy_tcp``, … are addresses, ``host:port``. It ends with the ``with`` block, or with this process
     however that ends. One thread may use it at a time, and only the process that started it.
@@ -50,6 +56,7 @@ class LadingBroker:
         settings: Mapping[str, Any] | None = None,
         tls: bool = False,
         users: Mapping[str, str] | None = None,
+        faults: bool = False,
         timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
         from .settings import EndpointSettings
@@ -60,6 +67,11 @@ class LadingBroker:
             if tls and name not in UNENCRYPTED:
                 self._settings[f"endpoints.{name}.tls.enabled"] = True
         self._settings |= settings or {}
+        self._proxies: dict[str, FaultyProxy] = {name: FaultyProxy() for name in PROXIED} if faults else {}
+        for name, proxy in self._proxies.items():
+            if name in ADVERTISED:
+                # what clients are told to connect to is the proxy too
+                self._settings[f"endpoints.{name}.advertised"] = proxy.address
         self._tls = tls
         self._users = dict(users or {})
         self._timeout_s = timeout_s
@@ -78,6 +90,8 @@ class LadingBroker:
             # a restarted broker is found where it was
             for name, address in self.process.endpoints.items():
                 self._settings[f"endpoints.{name}.address"] = address
+            for name, proxy in self._proxies.items():
+                proxy.start(self._settings[f"endpoints.{name}.address"])
         except BaseException:
             self.close()
             raise
@@ -93,6 +107,8 @@ class LadingBroker:
         try:
             self._stop(crash=False)
         finally:
+            for proxy in self._proxies.values():
+                proxy.close()
             self._scratch.cleanup()
 
     @contextmanager
@@ -106,6 +122,15 @@ class LadingBroker:
             yield
         finally:
             self._start()
+
+    def faults(self, endpoint: str) -> FaultyProxy:
+        """Return what makes connections of an endpoint fail; LocalError for a broker without ``faults=True``."""
+        if endpoint not in self._proxies:
+            raise LocalError(
+                f"endpoint {endpoint!r} has no faults; start the broker with faults=True, and name one of "
+                + ", ".join(PROXIED)
+            )
+        return self._proxies[endpoint]
 
     def restart(self, *, crash: bool = False) -> None:
         """Stop, or kill, the broker and start it again on the same addresses and data; all connections end."""
@@ -152,7 +177,9 @@ class LadingBroker:
     # addresses
 
     def address(self, endpoint: str) -> str:
-        """``host:port`` of an endpoint, by its name in the settings."""
+        """``host:port`` of an endpoint, by its name in the settings; with ``faults`` that of its proxy."""
+        if endpoint in self._proxies:
+            return self._proxies[endpoint].address
         address: str = self._settings[f"endpoints.{endpoint}.address"]
         return address
 
