@@ -11,7 +11,7 @@ import typer
 
 from .interruption import Interruption
 from .options import AsOutput
-from .output import Output, format_count, json_line, line, meter, print_note, print_table
+from .output import Output, format_count, format_size, json_line, line, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
@@ -148,6 +148,39 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
         raise typer.Exit(1)
     if output is Output.TEXT:
         print_note(f"{file}: no problems found; run it with: lading pipeline run {file}")
+
+
+@app.command()
+def package(
+    to: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write the archive and the script.")] = Path(
+        "dist"
+    ),
+    python: Annotated[
+        Path | None,
+        typer.Option("--python", metavar="PATH", help="The Python on the nodes. Default: the path of this one's."),
+    ] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Build what spark-submit takes to run pipelines on a cluster: an archive with compiled kernels, and a script.
+
+    Examples:
+
+        lading pipeline package ./dist
+
+        lading pipeline package ./dist --python /usr/bin/python3.11
+    """
+    from ..pipeline.package import build_package
+
+    built = build_package(to, python)
+    if output is Output.JSON:
+        json_line({
+            "archive": str(built.archive), "entry": str(built.entry), "packages": built.packages,
+            "bytes": built.size_bytes, "command": built.command,
+        })  # fmt: skip
+        return
+    print_note(f"{built.archive}: {format_size(built.size_bytes)}, {format_count(built.packages, 'package')}")
+    print_note("run a pipeline, with the MASTER of the cluster and the FILE of the pipeline:")
+    line(built.command)
 
 
 def _address(text: str) -> Address:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Java", "SparkMissing", "find_java", "register", "session"]
 
 MASTER = "local[*]"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Environment variable that tells a driver of the JVM that started it."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL = {
     "spark.ui.enabled": "false",
@@ -37,6 +39,9 @@ LOCAL = {
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
 }
 """Default settings of a local session."""
+SHARED = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.pyspark.enabled",
+          "spark.sql.python.filterPushdown.enabled", "spark.python.daemon.module")  # fmt: skip
+"""Those of them that hold for a session under ``spark-submit``, unless it was told others."""
 
 
 class SparkMissing(LocalError, ImportError):
@@ -55,7 +60,8 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
 
     ``conf`` are Spark settings, with ``_`` for ``.`` in keywords: ``spark_ui_enabled=True``, or a mapping
     ``**{"spark.ui.enabled": "true"}``. A new local session listens on loopback only, uses UTC, has no UI and logs
-    errors only; its workers run this interpreter. Raises LocalError if there is no Java.
+    errors only; its workers run this interpreter. Under ``spark-submit`` it is what that was told: master, name and
+    settings, to which ``conf`` only adds. Raises LocalError if there is no Java.
     """
     from pyspark.sql import SparkSession
 
@@ -67,6 +73,10 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
                 active.conf.set(name, value)
         register(active)
         return active
+    if SUBMITTED in os.environ:
+        submitted = _submitted({**{name: LOCAL[name] for name in SHARED}, **settings})
+        register(submitted)
+        return submitted
     local = master.startswith("local")
     builder = SparkSession.builder.appName(app_name).master(master)
     defaults = {**LOCAL, "spark.driver.extraJavaOptions": _java_options(settings)} if local else {}
@@ -75,6 +85,21 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
     with _surroundings(require_java(), local), starting():
         made: SparkSession = builder.getOrCreate()
     register(made)
+    return made
+
+
+def _submitted(settings: dict[str, str]) -> SparkSession:
+    """Return a session in the JVM that spark-submit started, whose own settings come first."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    # before that settings are those of this process alone
+    SparkContext._ensure_initialized()
+    told = SparkConf()
+    for name, value in settings.items():
+        told.setIfMissing(name, value)
+    made: SparkSession = SparkSession.builder.config(conf=told).getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
     return made
 
 
