@@ -89,7 +89,7 @@ def test_rules_and_passwords_by_kafkas_own_tools(
     broker: testing.BrokerProcess, authority: Authority, tmp_path: Path, full: bool
 ) -> None:
     if not full:
-        pytest.skip("seven Java processes: with LADING_TEST_FULL=1")
+        pytest.skip("ten Java processes: with LADING_TEST_FULL=1")
     tools = KafkaTools(broker, authority, tmp_path)
     acls, configs = "org.apache.kafka.tools.AclCommand", "kafka.admin.ConfigCommand"
     # the administrator's password has letters that a file of properties would need escaped: bob is made one
@@ -112,3 +112,16 @@ def test_rules_and_passwords_by_kafkas_own_tools(
     assert "(principal=User:eve, host=*, operation=READ, permissionType=ALLOW)" in listed
     refused = tools.run("eve", "SCRAM-SHA-256", acls, "--list", password="eves")
     assert "ClusterAuthorizationException" in refused
+    of_eve = ("--entity-type", "users", "--entity-name", "eve")
+    told = tools.run("bob", "SCRAM-SHA-256", configs, "--alter", *of_eve, "--add-config",
+                     "producer_byte_rate=1000000,request_percentage=50")  # fmt: skip
+    assert "Completed updating config for user eve" in told
+    quota = {"user": "eve", "producer_byte_rate": 1e6, "request_percentage": 50.0}
+    assert root.get("/quotas").json() == [quota]
+    told = tools.run("bob", "SCRAM-SHA-256", configs, "--describe", *of_eve)
+    assert "producer_byte_rate=1000000.0" in told and "request_percentage=50.0" in told
+    told = tools.run("bob", "SCRAM-SHA-256", acls, "--add", "--allow-principal", "User:eve", "--operation", "Delete",
+                     "--operation", "AlterConfigs", "--operation", "DescribeConfigs", "--topic", "secret")  # fmt: skip
+    assert "Adding ACLs" in told
+    rows = [row for row in root.get("/rules").json() if row["user"] == "eve" and row["kind"] == "topic"]
+    assert {row["operation"] for row in rows} == {"read", "describe", "delete", "alter_configs", "describe_configs"}
