@@ -47,7 +47,9 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def console(broker: testing.BrokerProcess) -> Iterator[str]:
+def console(full: bool, broker: testing.BrokerProcess) -> Iterator[str]:
+    if not full:
+        pytest.skip("a browser takes ten seconds of CPU: only with LADING_TEST_FULL=1; test_console.py asks the server")
     with tempfile.TemporaryDirectory() as state:
         process, url = start_console("--from", broker.url, "--state", state)
         yield url
@@ -86,13 +88,6 @@ def open_page(browser: Any, console: str) -> Iterator[Callable[..., Page]]:
     context.close()
     assert [url for url in asked if not url.startswith((f"{console}/", "blob:"))] == []
     assert errors == []
-
-
-@pytest.fixture
-def whole(full: bool) -> None:
-    """For what is tested of the server alone as well: a browser takes a second of CPU for each."""
-    if not full:
-        pytest.skip("in the browser only with LADING_TEST_FULL=1")
 
 
 def rows(page: Page) -> Any:
@@ -149,7 +144,7 @@ def test_a_search_that_cannot_be_parsed_marks_the_place(open_page: Callable[...,
     assert page.get_by_role("textbox", name="Filter").evaluate("one => one.selectionStart") == 19
 
 
-def test_what_arrives_is_followed(whole: None, open_page: Callable[..., Page], broker: testing.BrokerProcess) -> None:
+def test_what_arrives_is_followed(open_page: Callable[..., Page], broker: testing.BrokerProcess) -> None:
     with Producer(broker.url) as producer:
         producer.send("followed", b"before")
         producer.flush()
@@ -165,9 +160,7 @@ def test_what_arrives_is_followed(whole: None, open_page: Callable[..., Page], b
     assert "tail" not in page.url
 
 
-def test_a_message_is_sent_as_it_was_shown(
-    whole: None, open_page: Callable[..., Page], broker: testing.BrokerProcess
-) -> None:
+def test_a_message_is_sent_as_it_was_shown(open_page: Callable[..., Page], broker: testing.BrokerProcess) -> None:
     with Producer(broker.url) as producer:
         producer.send("sent", b"first")
     page = open_page("/send?topic=sent")
@@ -202,9 +195,7 @@ def test_a_message_is_sent_as_it_was_shown(
     ]  # fmt: skip
 
 
-def test_a_state_is_set_after_it_was_agreed_to(
-    whole: None, open_page: Callable[..., Page], broker: testing.BrokerProcess
-) -> None:
+def test_a_state_is_set_after_it_was_agreed_to(open_page: Callable[..., Page], broker: testing.BrokerProcess) -> None:
     with Producer(broker.url) as producer:
         producer.send("marked", b"one")
     page = open_page("/messages?topic=marked&open=0:0")
@@ -224,9 +215,7 @@ def test_a_state_is_set_after_it_was_agreed_to(
         assert [message.state.word for message in consumer] == ["unavailable"]
 
 
-def test_dead_letters_go_back_after_a_dry_run(
-    whole: None, open_page: Callable[..., Page], broker: testing.BrokerProcess
-) -> None:
+def test_dead_letters_go_back_after_a_dry_run(open_page: Callable[..., Page], broker: testing.BrokerProcess) -> None:
     with Producer(broker.url) as producer:
         producer.send("orders", b"origin")
         for number in range(5):
@@ -249,7 +238,7 @@ def test_dead_letters_go_back_after_a_dry_run(
     page.get_by_text("Nothing to redrive").wait_for()
 
 
-def test_pages_fit_a_telephone(whole: None, open_page: Callable[..., Page]) -> None:
+def test_pages_fit_a_telephone(open_page: Callable[..., Page]) -> None:
     page = open_page("/", width=390)
     for path in PAGES:
         # as a click does it, without loading the programs again
@@ -261,7 +250,7 @@ def test_pages_fit_a_telephone(whole: None, open_page: Callable[..., Page]) -> N
         assert page.locator(".error").count() == 0
 
 
-def test_a_broker_goes_away_and_comes_back_under_an_open_page(whole: None, browser: Any, tmp_path: Path) -> None:
+def test_a_broker_goes_away_and_comes_back_under_an_open_page(browser: Any, tmp_path: Path) -> None:
     with testing.broker(data_dir=tmp_path / "data") as first:
         address = first.endpoints["admin"]
         process, url = start_console("--from", first.url)
