@@ -192,7 +192,7 @@ class Partitions:
         parts = dict(part.partition("=")[::2] for part in name.split("/"))
         return {field.name: _value(parts[field.name]) for field in self.fields}
 
-    def made_fields(self) -> list[pa.Field[Any]]:
+    def time_fields(self) -> list[pa.Field[Any]]:
         """Return the columns that the table has by its partitions alone: those of times."""
         types = {"year": pa.int32(), "day": pa.date32()}
         return [

@@ -53,7 +53,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
                 if visible_names(self.directory):
                     raise self._missing_log_error()
                 names = [field.name for field in self.partitions.fields]
-                schema = pa.schema([*schema, *self.partitions.made_fields()])
+                schema = pa.schema([*schema, *self.partitions.time_fields()])
                 deltalake.DeltaTable.create(str(self.directory), self._delta_schema(schema), partition_by=names or None)
                 self._sync_log(0)
                 return

@@ -137,7 +137,7 @@ class TopicDirectory:
         self.name = flat_name(stream, topic)
         self._stream, self._topic = stream, topic
         numbers = sorted(int(found.name) for found in (path / "partitions").glob("[0-9]*") if found.is_dir())
-        self._partitions = {number - 1: PartitionFiles(path / "partitions" / str(number)) for number in numbers}
+        self._partitions = {number - 1: IggyPartitionFiles(path / "partitions" / str(number)) for number in numbers}
 
     def describe(self) -> TopicMeta:
         """Return the topic with the offsets that can be read."""
@@ -147,7 +147,7 @@ class TopicDirectory:
         )
         return TopicMeta(self._stream, self._topic, self.name, None, partitions)
 
-    def partition(self, number: int) -> PartitionFiles:
+    def partition(self, number: int) -> IggyPartitionFiles:
         """Return a partition; LocalError where there is none of this number."""
         if number not in self._partitions:
             numbers = ", ".join(map(str, self._partitions)) or "none"
@@ -205,7 +205,7 @@ class SegmentFile:
         return None
 
 
-class PartitionFiles:
+class IggyPartitionFiles:
     """The segments of a partition in order, opened when they are first asked for."""
 
     def __init__(self, path: Path) -> None:
