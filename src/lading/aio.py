@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -138,6 +138,10 @@ class AsyncProducer(_Threaded[producer.Producer]):
         """Send messages that are in Arrow form; all are acknowledged when this returns."""
         await self._run(self._opened().send_batch, topic, batch, partition=partition)
 
+    async def send_batches(self, topic: str, batches: Iterable[Any], *, partition: int | None = None) -> int:
+        """Send many such batches; return how many messages, after all are acknowledged."""
+        return await self._run(self._opened().send_batches, topic, batches, partition=partition)
+
     async def flush(self) -> None:
         """Send all waiting messages; every message accepted so far is acknowledged when this returns."""
         await self._run_to_end(self._opened().flush)
@@ -181,6 +185,16 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         """Continue at ``offset`` of a partition; ``topic`` may be omitted if there is only one."""
         async with self._lock:
             await self._run_to_end(self._opened().seek, partition, offset, topic)
+
+    async def positions(self) -> dict[tuple[str, int], int]:
+        """Return the offset of the next message of each (topic, partition)."""
+        async with self._lock:
+            return await self._run_to_end(self._opened().positions)
+
+    async def lag(self) -> dict[tuple[str, int], int]:
+        """Return for each (topic, partition) how many offsets there are from the position to the present end."""
+        async with self._lock:
+            return await self._run_to_end(self._opened().lag)
 
     async def _take(self, max_messages: int, timeout_s: float | None) -> list[Message]:
         async with self._lock:

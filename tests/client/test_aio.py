@@ -169,3 +169,32 @@ def test_errors_are_those_of_the_blocking_client(shared: LadingBroker) -> None:
             await aio.Producer(shared.url).send("t", b"")
 
     asyncio.run(run())
+
+
+def test_positions_and_lag_are_those_of_the_consumer(shared: LadingBroker) -> None:
+    async def run(url: str, topic: str, source: str) -> None:
+        batches = lading.read_arrow(url, source).to_batches()
+        async with aio.Producer(url) as producer:
+            assert await producer.send_batches(topic, batches) == 3
+        async with aio.Consumer(url, topic, timeout_s=QUICK_S) as consumer:
+            assert [message.payload for message in await consumer.poll(2)] == [b"0", b"1"]
+            assert await consumer.positions() == {(topic, 0): 2}
+            assert await consumer.lag() == {(topic, 0): 1}
+
+    source = shared.create_topic()
+    with lading.Producer(shared.url) as producer:
+        for number in range(3):
+            producer.send(source, b"%d" % number)
+    asyncio.run(run(shared.url, shared.create_topic(), source))
+
+
+def test_the_names_are_those_of_the_blocking_clients() -> None:
+    """But for ``batches`` and what it is made of, and the transport: they belong to a thread."""
+    of_one_thread = {"batches", "prefetch", "take", "transport", "flush_late", "describe_lost", "forget_in_child"}
+    for blocking, other in (
+        (lading.Producer, aio.Producer),
+        (lading.Consumer, aio.Consumer),
+        (lading.Admin, aio.Admin),
+    ):
+        names = {name for name in dir(blocking) if not name.startswith("_")}
+        assert names - of_one_thread - set(dir(other)) == set(), blocking
