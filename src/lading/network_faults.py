@@ -55,7 +55,7 @@ class FaultyProxy:
             self._refusals += count
 
     @contextmanager
-    def delayed(self, seconds: float) -> Iterator[None]:
+    def delaying(self, seconds: float) -> Iterator[None]:
         """A block in which every response is held back for so long."""
         before, self._delay_s = self._delay_s, seconds
         try:

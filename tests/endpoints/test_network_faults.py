@@ -90,7 +90,7 @@ def test_connections_are_dropped_and_refused(proxy: FaultyProxy) -> None:
 def test_responses_are_delayed(proxy: FaultyProxy) -> None:
     with connect(proxy) as connection:
         ask(connection, b"one")
-        with proxy.delayed(0.15):
+        with proxy.delaying(0.15):
             began = time.monotonic()
             assert ask(connection, b"two") == b"two"
             assert time.monotonic() - began >= 0.15
