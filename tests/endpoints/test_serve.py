@@ -193,5 +193,5 @@ def test_a_token_in_an_argument_is_warned_of_and_one_in_a_file_is_not(tmp_path: 
         assert httpx.get(f"http://{address}/topics", headers=headers).status_code == 200
         process.terminate()
         _, words = process.communicate(timeout=TIMEOUT_S)
-        assert ("setting endpoints.admin.token: arguments stand in the process list" in words) is is_warned
+        assert ("setting endpoints.admin.token: arguments are visible to every user" in words) is is_warned
         assert "s3cret" not in words

@@ -64,7 +64,7 @@ def test_upstream_nsqd(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     try:
         with go_programs.running(tmp_path / "nsq") as nsq:
             url = f"nsq://{nsq.nsqd_tcp}"
-            with pytest.raises(LocalError, match="takes no headers"):
+            with pytest.raises(LocalError, match="accepts no headers"):
                 mirror(broker.url, url, "flights", "plain", tmp_path / "refused")
             done = mirror(broker.url, url, "flights", "plain", tmp_path / "plain", carrier="off")
             assert done.messages == MESSAGES

@@ -191,10 +191,10 @@ def test_a_pipeline_takes_from_a_queue_by_itself(
 def test_copies_are_not_promised_to_an_nsqd_that_knows_no_headers(real: RunningNsq, tmp_path: Path) -> None:
     settings = queue_settings(real.nsqlookupd_http, tmp_path, delay="int required")
     (problem,) = check(settings, lambda: pytest.fail("no session is needed"))
-    assert (problem.part, "takes no headers" in problem.sentence) == ("quarantine", True)
+    assert (problem.part, "accepts no headers" in problem.sentence) == ("quarantine", True)
     # an nsqd by its own address is asked the same, though it lists no topics
     (problem,) = check(queue_settings(real.nsqd_tcp, tmp_path, delay="int"), lambda: pytest.fail("none"))
-    assert (problem.part, "takes no headers" in problem.sentence) == ("quarantine", True)
+    assert (problem.part, "accepts no headers" in problem.sentence) == ("quarantine", True)
 
 
 def test_only_queues_have_spools(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_what_a_plain_server_cannot_take_is_said(real: RunningNsq) -> None:
     url = f"nsq://{real.nsqd_tcp}"
     producer = Producer(url)
     producer.send("plain", b"x", headers=[("carrier", "UA")])
-    with pytest.raises(LocalError, match="takes no headers"):
+    with pytest.raises(LocalError, match="accepts no headers"):
         producer.flush()
     producer.close()
     with pytest.raises(LocalError, match="is a queue"):
