@@ -80,7 +80,7 @@ def test_what_fails_is_explained(broker: testing.BrokerProcess, files: dict[str,
         ({"tls": True}, r"certificate is refused: .*; give the certificate that signed it as ca_file"),
         (
             {"tls": True, "ca_file": files["ca_file"]},
-            r"certificate required; .*give certificate_file and key_file|broke|",
+            r"certificate required; .*set certificate_file and key_file|broke|",
         ),
     ):
         with pytest.raises(LadingError, match=f"(?is){told}") as caught:
