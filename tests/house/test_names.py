@@ -24,7 +24,6 @@ VERBS: Final = re.compile("bleed|breed|embed|exceed|feed|need|proceed|seed|shed|
 
 PARTICIPLES_ALLOWED: Final[dict[str, set[str]]] = {
     "public Python API": {
-        "network_faults.py:delayed",
         "spark/functions.py:typed",
     },
     "the protocol's own name: Partitioning::balanced() of Iggy's SDK": {
