@@ -55,21 +55,24 @@ def test_a_refused_send_does_not_overtake_those_before_it(frames: Frames, topic:
 
 def test_a_port_may_be_used_towards_several_endpoints() -> None:
     with testing.broker(settings={"endpoints.iggy_tcp.listeners.other.address": "127.0.0.1:0"}) as broker:
-        first = Frames(broker.endpoints["iggy_tcp"])
-        host, port = broker.endpoints["iggy_tcp.other"].rsplit(":", 1)
-        second = Frames(broker.endpoints["iggy_tcp"])
-        second.close()
-        second.socket = socket.socket()
-        # the kernel does the same where a process has many connections
-        first.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        second.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        second.socket.settimeout(10)
-        second.socket.bind(first.socket.getsockname())
-        second.socket.connect((host, int(port)))
+        names = ("iggy_tcp", "iggy_tcp.other")
+        first, second = (Frames(broker.endpoints[name]) for name in names)
+        address = ("127.0.0.1", 0)
+        for name, client in zip(names, (first, second), strict=True):
+            client.close()
+            client.socket = socket.socket()
+            # the kernel does the same where a process has many connections; set before it chooses a port, as it then
+            # takes none on which any connection of before still rests
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client.socket.settimeout(10)
+            client.socket.bind(address)
+            host, port = broker.endpoints[name].rsplit(":", 1)
+            client.socket.connect((host, int(port)))
+            address = client.socket.getsockname()
         with contextlib.closing(first), contextlib.closing(second):
             ids = [struct.unpack_from("<I", one.ask(ME)[1])[0] for one in (first, second)]
-            address = "{}:{}".format(*first.socket.getsockname()).encode()
-            assert ids == [zlib.crc32(address), zlib.crc32(address) + 1]
+            client_id = zlib.crc32("{}:{}".format(*address).encode())
+            assert ids == [client_id, client_id + 1]
 
 
 def test_a_cached_route_does_not_outlive_its_topic(frames: Frames, topic: bytes) -> None:

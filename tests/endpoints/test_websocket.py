@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -210,7 +211,11 @@ def test_what_is_no_handshake_is_refused(broker: testing.BrokerProcess) -> None:
         # an endless line has an answer too
         assert (head := raw.socket.recv(1000)) == b"" or b" 414 " in head
         raw.close()
-    assert "a TLS hello came to a plain port" in broker.log_file.read_text()
+    deadline = time.monotonic() + 10
+    # lines are written by a thread of their own
+    while "a TLS hello came to a plain port" not in (text := broker.log_file.read_text()):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.02)
 
 
 def test_pages_of_named_origins_may_connect(broker: testing.BrokerProcess) -> None:

@@ -91,5 +91,8 @@ def explain_failure(failure: BaseException) -> str:
     if isinstance(failure, ssl.SSLError) and failure.reason:
         advice = _ADVICE.get(failure.reason)
         return failure.reason.replace("_", " ").lower() + (f"; {advice}" if advice else "")
+    if isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        # a plain server hangs up on a hello; whether OpenSSL has a reason for it depends on what it was about to do
+        return f"the server closed the connection in the handshake; perhaps {_PLAIN_SERVER}"
     text = (failure.strerror if isinstance(failure, OSError) else "") or str(failure) or type(failure).__name__
     return text[:1].lower() + text[1:]
