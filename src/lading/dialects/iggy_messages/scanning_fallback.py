@@ -195,17 +195,12 @@ def scan_messages(
 
 @dataclass(frozen=True, slots=True)
 class ListedMessages:
-    """Columns of some messages: headers and payloads as Arrow has them, and the messages themselves."""
+    """Some messages, and their headers and payloads as Arrow has them."""
 
     messages: Sequence[Any]
-    list_ends: NDArray[np.int32]
-    key_ends: NDArray[np.int32]
-    keys: bytes
-    kinds: NDArray[np.int8]
-    value_ends: NDArray[np.int32]
-    values: bytes
-    payload_ends: NDArray[np.int32]
-    payloads: bytes
+    buffers: tuple[NDArray[Any] | bytes, ...]
+    """Ends of header lists; ends of keys, keys, kinds, ends of values, values; ends of payloads, payloads. They follow
+    the other columns in the layout of every generation."""
 
 
 def list_messages(
@@ -239,14 +234,16 @@ def list_messages(
             payload_ends.append(len(bodies))
     return ListedMessages(
         found,
-        np.array(list_ends, np.int32),
-        np.array(key_ends, np.int32),
-        bytes(keys),
-        np.array(kinds, np.int8),
-        np.array(value_ends, np.int32),
-        bytes(values),
-        np.array(payload_ends, np.int32),
-        bytes(bodies),
+        (
+            np.array(list_ends, np.int32),
+            np.array(key_ends, np.int32),
+            bytes(keys),
+            np.array(kinds, np.int8),
+            np.array(value_ends, np.int32),
+            bytes(values),
+            np.array(payload_ends, np.int32),
+            bytes(bodies),
+        ),
     )
 
 

@@ -52,13 +52,6 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
         np.array([message.offset for message in messages], np.int64),
         np.array([message.timestamp_us for message in messages], np.int64),
         b"".join(message.id for message in messages),
-        listed.list_ends,
-        listed.key_ends,
-        listed.keys,
-        listed.kinds,
-        listed.value_ends,
-        listed.values,
-        listed.payload_ends,
-        listed.payloads,
+        *listed.buffers,
     )
     write_buffers(memory, places[: len(buffers)], buffers)
