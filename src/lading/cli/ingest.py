@@ -148,7 +148,7 @@ def ingest(
         written = (
             f"{format_count(report.files, 'file')}, {format_size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
         )
-        print_note(f"[bold]{report.rows:,}[/] rows in {written}: {to}")
+        print_note(f"[bold]{format_count(report.rows, 'row')}[/] in {written}: {to}")
         if report.bad_values:
             print_note(
                 f"{report.bad_values:,} header values do not fit the type of their column and are null in the table"
