@@ -132,6 +132,26 @@ class LadingBroker:
             )
         return self._proxies[endpoint]
 
+    def refuse_produces(self, count: int) -> None:
+        """Refuse the next ``count`` produce requests, of any protocol; 0 refuses no more of them.
+
+        Clients get the error of a full disk in their protocol, which they may answer by sending again: Kafka's
+        KAFKA_STORAGE_ERROR, Iggy's 4006, NSQ's E_PUB_FAILED. A request for several partitions counts for each.
+        """
+        self._admin().set_faults(appends_to_refuse=count)
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Run a block in which messages cannot be written, as on a full disk; reading goes on.
+
+        Every produce gets its protocol's error, as in ``refuse_produces``, and so does a new topic.
+        """
+        self._admin().set_faults(disk_is_full=True)
+        try:
+            yield
+        finally:
+            self._admin().set_faults(disk_is_full=False)
+
     def restart(self, *, crash: bool = False) -> None:
         """Stop, or kill, the broker and start it again on the same addresses and data; all connections end."""
         with self.outage(crash=crash):
@@ -160,7 +180,9 @@ class LadingBroker:
             add(name, password, number == 0)
 
     def _start(self) -> None:
-        self._running = start(self._directory / "data", self._settings, self._directory / "stderr.log", self._timeout_s)
+        self._running = start(
+            self._directory / "data", self._settings, self._directory / "stderr.log", self._timeout_s, ["--test-faults"]
+        )
 
     def _stop(self, *, crash: bool) -> None:
         if self._transport is not None:
@@ -269,8 +291,12 @@ class LadingBroker:
         return name
 
     def reset(self) -> None:
-        """Delete all topics, with their messages and with what groups stored for them. Users and settings stay."""
+        """Delete all topics, with their messages and with what groups stored for them. Users and settings stay.
+
+        What ``refuse_produces`` has left is forgotten.
+        """
         admin = self._admin()
+        admin.set_faults(appends_to_refuse=0)
         for topic in admin.topics():
             admin.delete_topic(topic.name)
 

@@ -47,6 +47,7 @@ from .settings_sources import ENVIRONMENT_PREFIX
 if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.core.access import AccessControl
+    from .broker.core.injected_faults import InjectedFaults
     from .broker.core.topology_changes import Change
     from .log.disk import Disk
     from .log.interface import Commit, Syncable
@@ -72,10 +73,12 @@ def run(
     exposed_secrets: Sequence[str] = (),
     load: Callable[[], Settings] | None = None,
     beside: Beside | None = None,
+    test_faults: bool = False,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
 
     ``load`` reads the settings again, at SIGHUP; without it they stay. ``beside`` is what runs with the broker.
+    ``test_faults``: tests may have it fail, by requests to ``/faults`` of the admin endpoint.
     ``exposed_secrets`` are keys of settings that were given as arguments and should not have been.
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
@@ -95,7 +98,7 @@ def run(
                 key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
             )  # fmt: skip
         logging.getLogger().setLevel(settings.log_level.upper())
-        runner.run(serve(settings, output=output, load=load, beside=beside))
+        runner.run(serve(settings, output=output, load=load, beside=beside, test_faults=test_faults))
     return 0
 
 
@@ -128,6 +131,7 @@ async def serve(
     commit: Commit | None = None,
     load: Callable[[], Settings] | None = None,
     beside: Beside | None = None,
+    test_faults: bool = False,
 ) -> None:
     """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
 
@@ -145,9 +149,13 @@ async def serve(
     with contextlib.ExitStack() as closing:
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
-        broker = closing.enter_context(_broker(settings, metrics, disk, commit))
+        faults = _make_faults() if test_faults else None
+        broker = closing.enter_context(_broker(settings, metrics, disk if faults is None else faults.disk, commit))
         _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
+        if faults is not None:
+            services.faults = faults
+            faults.install(broker.appender)
         if load is not None:
             from .endpoints.base.broker_settings import SettingsReload
 
@@ -176,6 +184,13 @@ async def serve(
         letters.cancel()
         certificates.cancel()
     log.info("stopped")
+
+
+def _make_faults() -> InjectedFaults:
+    from .broker.core.injected_faults import InjectedFaults
+
+    log.warning("tests may have this broker fail, by requests to /faults of the admin endpoint: it is for tests alone")
+    return InjectedFaults()
 
 
 def _on_hangup(

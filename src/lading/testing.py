@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,14 +173,18 @@ def broker(
 
 
 def start(
-    data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S
+    data_dir: Path,
+    settings: Mapping[str, Any],
+    log_file: Path,
+    timeout_s: float = READY_TIMEOUT_S,
+    options: Sequence[str] = (),
 ) -> BrokerProcess:
-    """Start a broker and wait for its ready line; the caller stops it."""
+    """Start a broker, with more ``options`` of ``lading serve``, and wait for its ready line; the caller stops it."""
     from .settings import is_secret
     from .settings_sources import ENVIRONMENT_PREFIX
 
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data_dir), "--output", "json"]
-    command.append("--with-parent")
+    command += ["--with-parent", *options]
     # settings of the surrounding shell are not this broker's
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     for key, value in settings.items():

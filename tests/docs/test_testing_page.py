@@ -22,7 +22,7 @@ def files() -> dict[str, str]:
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     shown = files()
     names = [name for name in shown if name.startswith("test_")]
-    assert len(names) == 4
+    assert len(names) == 6
     for name in names:
         (tmp_path / name).write_text(shown[name])
     done = subprocess.run(
@@ -30,7 +30,7 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_the_settings_of_the_page_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import subprocess
@@ -12,12 +13,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as ConfluentProducer
 
 import lading
+from lading import testing
 from lading.broker_fixture import LadingBroker
 from lading.model.errors import Refusal, RemoteError
+from tests.endpoints.nsq_client import NsqClient, pub
 
 ROOT: Final = Path(__file__).parents[2]
 TIMEOUT_S: Final = 60
@@ -169,6 +174,77 @@ def test_a_broker_comes_back_where_it_was_with_its_messages(shared: LadingBroker
     assert shared.process.endpoints == before.endpoints
     assert shared.process.pid != before.pid
     assert [message.payload for message in shared.messages(topic, {"kind": "order"})] == [b"m0"]
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_librdkafka_sends_again_what_was_refused(shared: LadingBroker, idempotent: bool) -> None:
+    topic = shared.create_topic()
+    settings = {"bootstrap.servers": shared.kafka, "enable.idempotence": idempotent, "linger.ms": 0}
+    producer = ConfluentProducer(settings | {"retry.backoff.ms": 10, "retry.backoff.max.ms": 50})
+    shared.refuse_produces(2)
+    for number in range(3):
+        producer.produce(topic, b"%d" % number)
+        producer.poll(0.005)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert_nothing_is_refused(shared)
+    with shared.full_disk():
+        producer.produce(topic, b"3")
+        assert producer.flush(0.15) == 1
+    assert producer.flush(TIMEOUT_S) == 0
+    assert sorted(message.payload or b"" for message in shared.messages(topic)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_aiokafka_sends_again_what_was_refused(shared: LadingBroker) -> None:
+    topic = shared.create_topic()
+
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=shared.kafka, retry_backoff_ms=10) as producer:
+            await producer.client.force_metadata_update()
+            shared.refuse_produces(2)
+            await producer.send_and_wait(topic, b"refused")
+            assert_nothing_is_refused(shared)
+            with shared.full_disk():
+                sent = await producer.send(topic, b"full")
+                done, _ = await asyncio.wait([sent], timeout=0.1)
+                assert not done
+            await asyncio.wait_for(sent, TIMEOUT_S)
+
+    asyncio.run(send())
+    assert [message.payload for message in shared.messages(topic)] == [b"refused", b"full"]
+
+
+def test_each_protocol_has_its_own_error(shared: LadingBroker) -> None:
+    """As ``test_disk_faults`` has them of a disk that is full."""
+    topic = shared.create_topic()
+    with closing(NsqClient(shared.nsqd_tcp)) as nsq:
+        shared.refuse_produces(1)
+        assert nsq.ask(pub(topic, b"nsq")).startswith(b"E_PUB_FAILED a test has this refused")
+        assert nsq.ask(pub(topic, b"nsq")) == b"OK"
+        with shared.full_disk():
+            assert nsq.ask(pub(topic, b"full")).startswith(b"E_PUB_FAILED the disk is full")
+            assert [message.payload for message in shared.messages(topic)] == [b"nsq"]
+        assert nsq.ask(pub(topic, b"nsq")) == b"OK"
+    shared.refuse_produces(1)
+    with pytest.raises(Refusal, match="a test has this refused"), lading.Producer(shared.url, retries=0) as producer:
+        producer.send(topic, b"native")
+    with lading.Producer(shared.url) as producer:
+        producer.send(topic, b"native")
+    assert [message.payload for message in shared.messages(topic)] == [b"nsq", b"nsq", b"native"]
+    with closing(NsqClient(shared.nsqd_tcp)) as nsq:
+        shared.refuse_produces(5)
+        shared.reset()
+        assert nsq.ask(pub("after", b"a reset")) == b"OK"
+
+
+def assert_nothing_is_refused(broker: LadingBroker) -> None:
+    """All that were to be refused were."""
+    assert httpx.get(f"http://{broker.admin}/faults").json() == {"appends_to_refuse": 0, "disk_is_full": False}
+
+
+def test_only_a_broker_for_tests_fails_on_request() -> None:
+    with testing.broker() as broker:
+        answer = httpx.put(f"http://{broker.endpoints['admin']}/faults", json={"disk_is_full": True})
+        assert answer.status_code == 404
 
 
 def test_tls_and_users_on_demand() -> None:

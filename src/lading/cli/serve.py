@@ -42,6 +42,12 @@ def serve(
     log: Annotated[
         Output | None, typer.Option("--log", help="Format of log lines on standard error: text or json.")
     ] = None,
+    test_faults: Annotated[
+        bool,
+        typer.Option(
+            "--test-faults", help="For tests of clients: let requests to /faults of the admin endpoint make it fail."
+        ),
+    ] = False,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
     ] = False,
@@ -96,5 +102,6 @@ def serve(
             exposed_secrets=exposed,
             load=lambda: load_settings(config, sets).settings,
             beside=beside,
+            test_faults=test_faults,
         )
     )

@@ -23,6 +23,7 @@ from ..http_shared.http_guard import guard_all, principal_of
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router
 from .access import AdminAccess
 from .data import AdminData
+from .faults import AdminFaults
 from .groups import AdminGroups
 from .states import AdminStates
 from .topics import AdminTopics
@@ -182,6 +183,7 @@ def endpoint(services: Services, name: str) -> Endpoint:
         AdminStates(services),
         AdminGroups(services),
         AdminAccess(services),
+        AdminFaults(services),
     )
     routes = [route for room in rooms for route in room.routes()]
     router = Router(NAME, routes, error_response, services.metrics, guard_all(services))

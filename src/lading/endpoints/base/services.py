@@ -26,6 +26,7 @@ from .receive_budget import ReceiveBudget
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.injected_faults import InjectedFaults
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -52,6 +53,8 @@ class Services:
     authenticator: Authenticator = field(init=False)
     """Checks logins, and changes users and rules."""
     stopping: bool = False
+    faults: InjectedFaults | None = None
+    """Of a broker that tests may have fail."""
     shared: dict[type, Any] = field(default_factory=dict)
     """Parts that the endpoints of one protocol share, by type."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)

@@ -81,6 +81,13 @@ class GroupMemberDocument(RequestModel):
     generation: Count | None = None
 
 
+class FaultsDocument(RequestModel):
+    """PUT /faults: what is named changes."""
+
+    appends_to_refuse: Count | None = None
+    disk_is_full: bool | None = None
+
+
 class NewPosition(RequestModel):
     """PUT /groups/{group}/positions/…: the next offset to read."""
 

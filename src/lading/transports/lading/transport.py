@@ -287,6 +287,13 @@ class LadingTransport:
         document: dict[str, Any] = self._http.get("health").json()
         return document
 
+    # tests
+
+    def set_faults(self, *, appends_to_refuse: int | None = None, disk_is_full: bool | None = None) -> None:
+        """Have a broker that was started with ``--test-faults`` refuse so many appends, or act as on a full disk."""
+        document = {"appends_to_refuse": appends_to_refuse, "disk_is_full": disk_is_full}
+        self._http.request("PUT", "faults", again=True, document=document)
+
     # users and rights
 
     def log_in(self, name: str, password: str) -> None:
