@@ -6,10 +6,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .model.errors import LocalError
 from .model.values import HeaderValue
@@ -34,6 +35,16 @@ ADVERTISED: Final = ("kafka", "nsqd_tcp", "nsqd_http")
 """Those that tell clients where to connect."""
 UNENCRYPTED: Final = ("iggy_quic",)
 """Endpoints without the setting ``tls.enabled``: QUIC is always encrypted."""
+
+
+OPTIONS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "settings": ((Mapping, NoneType), "a dict of settings of the broker by dotted key"),
+    "tls": ((bool,), "True or False"),
+    "users": ((Mapping, NoneType), "a dict of passwords by name"),
+    "faults": ((bool,), "True or False"),
+    "timeout_s": ((int, float), "a number of seconds"),
+}
+"""Arguments of LadingBroker: what each may be, and how to say so."""
 
 
 class LadingBroker:
@@ -80,6 +91,21 @@ class LadingBroker:
         self._transport: LadingTransport | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="lading-")
         self._directory = Path(self._scratch.name)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the broker with these arguments; LocalError, which says which one is wrong, instead of a TypeError."""
+        if not isinstance(options, Mapping):
+            raise LocalError(f"it has to return a dict of arguments of LadingBroker, not {options!r}")
+        for name, value in options.items():
+            if name not in OPTIONS:
+                near = get_close_matches(str(name), OPTIONS, 1, 0.5)
+                hint = f"did you mean {near[0]!r}?" if near else f"LadingBroker takes {', '.join(OPTIONS)}"
+                raise LocalError(f"unknown argument {name!r}; {hint}")
+            kinds, wanted = OPTIONS[name]
+            if not isinstance(value, kinds):
+                raise LocalError(f"argument {name!r} has to be {wanted}, not {value!r}")
+        return cls(**options)
 
     # life
 

@@ -30,10 +30,12 @@ def lading_broker(lading_broker_options: dict[str, Any]) -> Iterator[LadingBroke
 
     with ExitStack() as closing:
         try:
-            broker = closing.enter_context(LadingBroker(**lading_broker_options))
-        except (LadingError, TypeError) as error:
+            broker, problem = closing.enter_context(LadingBroker.of(lading_broker_options)), None
+        except LadingError as error:
+            problem = str(error)
+        if problem is not None:
             # what is wrong is in a conftest.py, so that a traceback through Lading would only hide it
-            pytest.fail(f"lading_broker_options: {error}", pytrace=False)
+            pytest.fail(f"lading_broker_options: {problem}", pytrace=False)
         yield broker
 
 

@@ -198,13 +198,26 @@ def start(
         process = launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment)
     line = _first_line(process, began + timeout_s)
     if not line:
-        if process.poll() is None:
-            process.kill()
-        code = process.wait(END_TIMEOUT_S)
-        words = log_file.read_text(errors="replace").strip() or f"nothing, and left with code {code}"
-        raise LocalError(f"the broker did not get ready within {timeout_s:g} s; it said: {words}")
+        raise _start_error(process, log_file, timeout_s)
     ready = json.loads(line)
     return BrokerProcess(process, ready["endpoints"], data_dir, time.monotonic() - began, log_file)
+
+
+def _start_error(process: subprocess.Popen[bytes], log_file: Path, timeout_s: float) -> LocalError:
+    """Return why a broker did not start, in its own words; it is ended if it still tries."""
+    # it closes its pipes a moment before it is gone
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(LAST_WORDS_S)
+    is_late = process.poll() is None
+    if is_late:
+        process.kill()
+    code = process.wait(END_TIMEOUT_S)
+    said = log_file.read_text(errors="replace").strip()
+    # behind the lines of its log stands the sentence of the command line
+    words = f"\n{said}".rpartition("\nlading: ")[2].strip()
+    if is_late:
+        return LocalError(f"the broker did not get ready within {timeout_s:g} s; it said: {words or 'nothing'}")
+    return LocalError(f"the broker did not start: {words or f'it left with code {code} and said nothing'}")
 
 
 def _first_line(process: subprocess.Popen[bytes], deadline: float) -> bytes:

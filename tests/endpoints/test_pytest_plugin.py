@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import ssl
 import subprocess
@@ -11,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -20,8 +21,8 @@ from confluent_kafka import Producer as ConfluentProducer
 
 import lading
 from lading import testing
-from lading.broker_fixture import LadingBroker
-from lading.model.errors import Refusal, RemoteError
+from lading.broker_fixture import OPTIONS, LadingBroker
+from lading.model.errors import LocalError, Refusal, RemoteError
 from tests.endpoints.nsq_client import NsqClient, pub
 
 ROOT: Final = Path(__file__).parents[2]
@@ -117,8 +118,40 @@ def test_a_broken_configuration_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(lading_broker):\n    pass\n")
     done = run_pytest(tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    (said,) = [line for line in done.stdout.splitlines() if line.startswith("lading_broker_options: ")]
-    assert "stal_timeout_ms" in said, done.stdout
+    assert [line for line in done.stdout.splitlines() if "stal_timeout_ms" in line] == [
+        "lading_broker_options: the broker did not start: unknown setting broker.stal_timeout_ms (--set); "
+        "did you mean broker.stall_timeout_ms?"
+    ], done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (None, "it has to return a dict of arguments of LadingBroker, not None"),
+        ({"user": {"ann": "x"}}, "unknown argument 'user'; did you mean 'users'?"),
+        ({1: 2}, "unknown argument 1; LadingBroker takes settings, tls, users, faults, timeout_s"),
+        ({"settings": "x"}, "argument 'settings' has to be a dict of settings of the broker by dotted key, not 'x'"),
+        ({"users": ["ann"]}, "argument 'users' has to be a dict of passwords by name, not ['ann']"),
+        ({"tls": "yes"}, "argument 'tls' has to be True or False, not 'yes'"),
+        ({"timeout_s": "1"}, "argument 'timeout_s' has to be a number of seconds, not '1'"),
+    ],
+)
+def test_a_wrong_argument_is_named(options: Any, said: str) -> None:
+    with pytest.raises(LocalError) as refused:
+        LadingBroker.of(options)
+    assert str(refused.value) == said
+
+
+def test_the_arguments_that_are_checked_are_those_there_are() -> None:
+    assert list(inspect.signature(LadingBroker).parameters) == list(OPTIONS)
+
+
+def test_a_taken_port_is_one_sentence_without_the_log(shared: LadingBroker) -> None:
+    with (
+        pytest.raises(LocalError, match=r"^the broker did not start: 127\.0\.0\.1:\d+ is in use by another program"),
+        LadingBroker(settings={"endpoints.kafka.address": shared.kafka}),
+    ):
+        pass
 
 
 def test_messages_are_waited_for_by_header(shared: LadingBroker) -> None:
