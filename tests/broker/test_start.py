@@ -12,9 +12,10 @@ from tests.broker.room import fill, opened, payloads, read, topic_of
 
 
 class CountingDisk(RealDisk):
-    """Counts the files that are opened to be written to, and the directories that are listed."""
+    """Counts the files that are opened, those that are opened to be written to, and the directories that are listed."""
 
     def __init__(self) -> None:
+        self.looked_at: list[Path] = []
         self.written_to: list[Path] = []
         self.listed: list[Path] = []
 
@@ -23,8 +24,8 @@ class CountingDisk(RealDisk):
         return super().names(directory)
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        if write and "topics" in path.parts:
-            self.written_to.append(path)
+        if "topics" in path.parts:
+            (self.written_to if write else self.looked_at).append(path)
         return super().open(path, write=write)
 
 
@@ -80,6 +81,15 @@ def test_a_start_lists_each_directory_of_a_partition_once(tmp_path: Path) -> Non
     opened(tmp_path, disk=disk).stop()
     partitions = [path for path in disk.listed if path.parent.parent.name == "topics"]
     assert len(partitions) == len(set(partitions)) == 3 * 2
+
+
+def test_a_start_opens_the_files_of_a_partition_without_messages_once(tmp_path: Path) -> None:
+    stopped(tmp_path, 3)
+    disk = CountingDisk()
+    opened(tmp_path, disk=disk).stop()
+    empty = [path for path in disk.looked_at if path.parent.name == "1"]
+    assert len(empty) == len(set(empty)) == 3 * len(("watermark", "00000000000000000000.log"))
+    assert len([path for path in disk.looked_at if path.name == "topic.json"]) == 3
 
 
 def test_files_that_came_after_the_start_are_seen(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ..log.catalog_copy import CatalogCopy, copy_catalog, read_decisions
 from ..log.directory import DESCRIPTION, TOPICS
 from ..log.disk import Disk, File, RealDisk, read_all
 from ..log.formats import GATE
+from ..log.found_files import LogFiles
 from ..log.interface import Damage
 from ..log.overlay import FILE_NAME as STATES_FILE
 from ..log.recovery import is_new, recover
@@ -122,15 +123,15 @@ def _capture_log(data: Path, place: str, now_us: int) -> Iterator[CapturedLog]:
     }
     # before the names: a watermark that is newer than they are would speak of a segment that is not among them
     disk = _UnchangedDisk(directory / watermark.FILE_NAME)
-    names = disk.names(directory)
-    if is_new(names):
+    log_files = LogFiles(disk.names(directory))
+    if is_new(log_files.names):
         return
     mark = watermark.unpack(disk.pinned or b"")
     if mark is None:
         raise CorruptLog(
             f"{directory / watermark.FILE_NAME}: missing or damaged; start the broker, which repairs it, then back up"
         )
-    found = recover(disk, directory, names, mark.topic_id, now_us=now_us, first_epoch=1)
+    found = recover(disk, directory, log_files, mark.topic_id, now_us=now_us, first_epoch=1)
     # after the end was found: states that are newer than it are left out by the next opening
     states = read_all(disk, directory / STATES_FILE)
     segments = [

@@ -121,8 +121,7 @@ class Broker:
         self.damages = self._add(Damages())
         self.postponed = self._add(
             DelayedMessages(
-                self.catalog, self.appender, self._open_log,
-                lambda one: directory.partition(one.topic.uuid, one.number), self._synced, self.damages.watch,
+                self.catalog, self.appender, directory, self._open_log, self._synced, self.damages.watch,
             )
         )  # fmt: skip
         self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES))
@@ -190,6 +189,7 @@ class Broker:
             self._watch(partition)
         for component in self._components:
             component.load(topics)
+        self._store.directory.forget_found()
         if self.notes:
             self.producers.skip_known_ids(partitions_of(topics))
 

@@ -65,7 +65,7 @@ class ActiveSegment(Segment):
 
     def to_segment(self) -> Segment:
         """Return the same segment for readers only, after ``finish``; it holds no file open."""
-        segment = Segment(self._disk, self.path.parent, self.base_offset)
+        segment = Segment(self._disk, self.directory, self.base_offset)
         segment.end, segment.max_timestamp_us, segment.damage = self.written, self.max_timestamp_us, self.damage
         segment._map, segment._index, segment._checked = self._map, self._index, self._checked
         return segment

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from .creation import create_logs
 from .disk import Disk, RealDisk, file_size
 from .formats import DESCRIPTION as DESCRIPTION_FORMAT
 from .formats import GATE
+from .found_files import FoundFiles, LogFiles
 from .recovery import is_new
 
 TOPICS: Final = "topics"
@@ -66,7 +67,15 @@ def read_description(directory: Path) -> TopicDescription | None:
     path = directory / DESCRIPTION
     try:
         data = path.read_bytes()
-        GATE.require_known_description(data, path)
+    except FileNotFoundError:
+        return None
+    GATE.require_known_description(data, path)
+    return parse_description(data, path)
+
+
+def parse_description(data: bytes, path: Path) -> TopicDescription:
+    """Return the description in the content of ``topic.json``, of a known version. Raises CorruptLog if invalid."""
+    try:
         document = json.loads(data)
         return TopicDescription(
             bytes.fromhex(document["id"]),
@@ -78,8 +87,6 @@ def read_description(directory: Path) -> TopicDescription | None:
             document["next_epoch"],
             document["settings"],
         )
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptLog(f"{path} is not a topic description: {error!r}") from None
 
@@ -102,13 +109,13 @@ def partition_path(data: Path, uuid: bytes, number: int) -> Path:
 class DataDirectory:
     """The directories of all topics; every change is atomic under crashes."""
 
-    def __init__(self, data: Path, disk: Disk | None = None, found: dict[str, list[str]] | None = None) -> None:
+    def __init__(self, data: Path, disk: Disk | None = None, found: FoundFiles | None = None) -> None:
         """Create ``data`` if it is missing; its parent exists. ``disk`` is used for the files of partitions.
 
-        ``found`` are the files of partitions, as the format gate has just listed them.
+        ``found`` is what the format gate has just found in it.
         """
         self.data = data
-        self._found = found or {}
+        self._found = found
         self._disk: Disk = disk or RealDisk()
         self.root = data / TOPICS
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -202,6 +209,7 @@ class DataDirectory:
                 shutil.rmtree(directory / name)
         # each start comes here for each topic: nearly all have nothing that a sync would bring to the disk
         if marked:
+            self.forget_found()
             _sync(directory)
 
     def remove_if_empty(self, uuid: bytes) -> bool:
@@ -213,13 +221,36 @@ class DataDirectory:
         _sync(self.root)
         return True
 
-    def take_names(self, partition: Path) -> list[str] | None:
-        """Return the files of a partition as found, or None if unknown; only once, since the caller may change them."""
-        return self._found.pop(f"{partition.parent.name}/{partition.name}", None)
+    # what was found is given only once: who asks may change it
 
-    def forget_names(self) -> None:
-        """Forget the files found: the start is complete, and they change from now on."""
-        self._found.clear()
+    def take_files(self, log: Path) -> LogFiles | None:
+        """Return the files of a log, in the directory of a partition or below it, as found; None if unknown."""
+        found = self._found
+        return None if found is None else found.partitions.pop(str(log)[len(str(self.root)) + 1 :], None)
+
+    def take_description(self, uuid: bytes) -> TopicDescription | None:
+        """Return the description of a topic, or None if there is none. Raises CorruptLog if it is invalid."""
+        data = None if self._found is None else self._found.descriptions.pop(uuid.hex(), None)
+        path = self.path(uuid)
+        return read_description(path) if data is None else parse_description(data, path / DESCRIPTION)
+
+    def _take_names(self, uuid: bytes) -> Sequence[str]:
+        names = None if self._found is None else self._found.names.pop(uuid.hex(), None)
+        return RealDisk().names(self.path(uuid)) if names is None else names
+
+    def forget_found(self) -> None:
+        """Forget what was found: the start is complete, and everything changes from now on."""
+        self._found = None
+
+    def exists(self, uuid: bytes) -> bool:
+        """Return whether a topic has a directory."""
+        return bool(self._found and self._found.names.get(uuid.hex())) or self.path(uuid).is_dir()
+
+    def has_log_below(self, uuid: bytes, number: int, name: str) -> bool:
+        """Return whether the directory of a partition has another of this name, with a log of its own."""
+        if self._found is None:
+            return (self.partition(uuid, number) / name).is_dir()
+        return f"{uuid.hex()}/{number}/{name}" in self._found.partitions
 
     def partitions(self, uuid: bytes) -> set[int]:
         """Return the numbers of the partitions that have a directory."""
@@ -227,7 +258,7 @@ class DataDirectory:
 
     def list_partitions(self, uuid: bytes) -> tuple[set[int], bool]:
         """Return the numbers of partitions that have a directory, and whether a delete of others was interrupted."""
-        names = RealDisk().names(self.path(uuid))
+        names = self._take_names(uuid)
         there = {int(name) for name in names if name.isdecimal() and str(int(name)) == name}
         return there, any(name.endswith(DELETED) for name in names)
 
@@ -241,7 +272,8 @@ class DataDirectory:
         home, topic = self.path(uuid), uuid.hex()
 
         def is_empty(number: int) -> bool:
-            return not (self._found.get(f"{topic}/{number}") or self._disk.names(home / str(number)))
+            files = None if self._found is None else self._found.partitions.get(f"{topic}/{number}")
+            return not (self._disk.names(home / str(number)) if files is None else files.names)
 
         return [number for number in range(count) if is_empty(number)]
 

@@ -19,6 +19,7 @@ from ..chunk import overlay as overlay_record
 from ..model.errors import NewerFormat
 from . import index
 from .disk import Disk, File, RealDisk
+from .found_files import FoundFiles, LogFiles
 
 
 class Format(NamedTuple):
@@ -123,34 +124,45 @@ class FormatGate:
         if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, layout.CRC):
             self.require_known(CHUNK, version, path)
 
-    def check_directory(self, data: Path, disk: Disk | None = None) -> dict[str, list[str]]:
+    def check_directory(self, data: Path, disk: Disk | None = None) -> FoundFiles:
         """Raise NewerFormat for a directory of a later Lading, before anything in it is opened, repaired or truncated.
 
         Examines the head of each file, all states and the chunks that recovery would examine. Readers of other parts
-        refuse a later version there. Returns the names of the files found, by topic directory and partition, so that a
-        start need not list thousands of directories again.
+        refuse a later version there. Returns what it has found, so that a start need not look at thousands of
+        directories again.
         """
         disk = disk or RealDisk()
         access = data / ACCESS.file
         self.require_known_document(ACCESS, _begin(disk, access, None), access)
         root = data / "topics"
-        found: dict[str, list[str]] = {}
+        found = FoundFiles()
         for topic in _names(disk, root):
             home = root / topic
-            description = home / "topic.json"
-            self.require_known_description(_begin(disk, description, 1 << 20), description)
-            for name in _names(disk, home):
+            names = found.names[topic] = _names(disk, home)
+            if "topic.json" in names:
+                description = home / "topic.json"
+                found.descriptions[topic] = content = _begin(disk, description, None)
+                self.require_known_description(content, description)
+            for name in names:
                 if name.isdecimal():
-                    found[f"{topic}/{name}"] = self.check_partition(home / name, disk)
+                    self._find_partition(home / name, f"{topic}/{name}", disk, found)
         return found
 
-    def check_partition(self, path: Path, disk: Disk) -> list[str]:
-        """Check one partition, with its delayed messages, in the same way; return its files."""
+    def _find_partition(self, path: Path, key: str, disk: Disk, found: FoundFiles) -> None:
+        """Check a partition and, in the same way, the delayed messages in it."""
+        files = found.partitions[key] = self.check_partition(path, disk)
+        if "postponed" in files.names:
+            self._find_partition(path / "postponed", f"{key}/postponed", disk, found)
+
+    def check_partition(self, path: Path, disk: Disk) -> LogFiles:
+        """Check one partition in the same way, without its delayed messages; return its files."""
         names = _names(disk, path)
         segments = [name for name in names if name.endswith(".log") and name[:1].isdecimal()]
+        content = None
         if "watermark" in names:
             mark = path / "watermark"
-            self.require_known_watermark(_begin(disk, mark, 1 << 20), mark)
+            content = _begin(disk, mark, None)
+            self.require_known_watermark(content, mark)
         if "states.log" in names:
             self.check_states(_begin(disk, path / "states.log", None), path / "states.log")
         for name in names:
@@ -159,11 +171,8 @@ class FormatGate:
                 if len(head) >= 12 and _u32(head, 8) not in SNAPSHOT.reads:
                     self.require_known_snapshot(_begin(disk, path / name, None), path / name)
         last = max(segments, default="")
-        for name in segments:
-            self._check_segment(path / name, disk, is_last=name == last)
-        if "postponed" in names:
-            self.check_partition(path / "postponed", disk)
-        return names
+        sizes = {name: self._check_segment(path / name, disk, is_last=name == last) for name in segments}
+        return LogFiles(names, content, sizes)
 
     def check_states(self, data: bytes, path: Path) -> None:
         """Check all records, in detail those of another length or version."""
@@ -174,29 +183,31 @@ class FormatGate:
             self.require_known_states(memoryview(data)[number * record :], path)
         self.require_known_states(memoryview(data)[len(rows) * record :], path)
 
-    def _check_segment(self, path: Path, disk: Disk, *, is_last: bool) -> None:
-        """Check a segment's first chunk, and in the last segment those that recovery would examine."""
+    def _check_segment(self, path: Path, disk: Disk, *, is_last: bool) -> int:
+        """Check a segment's first chunk, and in the last segment those that recovery would examine; return its size."""
         try:
             file = disk.open(path)
         except FileNotFoundError:
-            return
+            return 0
         try:
+            size_bytes = file.size()
+            if not size_bytes:
+                return 0
             head = file.read(0, _LOOK_BYTES)
-            if not head:
-                return
             if len(head) > layout.VERSION_AT and head[layout.VERSION_AT] not in CHUNK.reads:
                 self.require_known_chunk(file.read(0, layout.LENGTH_COUNTS_FROM + _u32(head, 0)), path)
             if is_last:
-                self._check_tail(file, path, disk)
+                self._check_tail(file, size_bytes, path, disk)
+            return size_bytes
         finally:
             file.close()
 
-    def _check_tail(self, file: File, path: Path, disk: Disk) -> None:
+    def _check_tail(self, file: File, size_bytes: int, path: Path, disk: Disk) -> None:
         """Check the chunks after the last index entry of a segment, by their envelopes."""
         found, fault = index.unpack(_end(disk, path.with_suffix(".index"), index.ENTRY_BYTES), -1)
         entry = found.end or (found.entry(-1) if len(found) and not fault else None)
         at = entry.position if entry is not None else 0
-        if at >= file.size():
+        if at >= size_bytes:
             return
         region = file.map(file.data_end()).data
         while at + layout.ENVELOPE_BYTES <= len(region) and _u16(region, at + layout.MAGIC_AT) == layout.MAGIC:

@@ -35,7 +35,7 @@ class LocalLogStore:
         """Open the log in the directory ``path``, or create it. Raises CorruptLog and OSError as ``open_partition``."""
         log = open_partition(
             self.disk, path, topic_id, segment_bytes=self._segment_bytes, now_us=now_us, first_epoch=first_epoch,
-            names=self.directory.take_names(path),
+            files=self.directory.take_files(path),
         )  # fmt: skip
         log.dates = self.dates
         return log

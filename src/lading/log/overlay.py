@@ -32,7 +32,7 @@ class Overlay:
 
         ``mark`` is how far it was on disk according to the watermark. With ``is_missing`` the caller found no file.
         """
-        self.path = directory / FILE_NAME
+        self._directory = directory
         self.notes: list[str] = []
         self.lost = False
         """Whether records are missing, so that not everything decided about offsets is known."""
@@ -52,6 +52,12 @@ class Overlay:
         data = None if is_missing else read_all(disk, self.path)
         self._exists = data is not None
         self._load(data or b"", mark)
+
+    @property
+    def path(self) -> Path:
+        """The path of ``states.log``."""
+        # made when it is asked for: a start makes thousands of these, and most have no such file
+        return self._directory / FILE_NAME
 
     @property
     def mark(self) -> StatesMark | None:

@@ -16,6 +16,7 @@ from ..model.run import Run
 from .buffers import Buffer
 from .creation import create_logs
 from .disk import Disk, File, place_of
+from .found_files import LogFiles
 from .interface import Damage, InPlace, Reservation, SegmentInfo, Span, Write, WriteResult
 from .open_chunk import OpenChunk
 from .recovery import RecoveredLog, is_new, make_last, recover
@@ -27,26 +28,26 @@ _INDEX_EVERY_US: Final = 1_000_000
 
 def open_partition(
     disk: Disk, path: Path, topic_id: bytes, *, segment_bytes: int, now_us: int, first_epoch: int = 1,
-    names: list[str] | None = None,
+    files: LogFiles | None = None,
 ) -> DiskPartitionLog:  # fmt: skip
     """Open the log in the directory ``path``, or create it; its ``recovery`` is the report of recovery.
 
-    ``names`` are its files, if the caller has just listed them.
+    ``files`` are its files, if the caller has just looked at them.
 
     Raises CorruptLog if the directory belongs to another topic or its files contradict each other, OSError if
     the disk fails. On a full disk the log opens for readers and refuses appends.
     """
-    if names is None:
+    if files is None:
         try:
-            names = disk.names(path)
+            files = LogFiles(disk.names(path))
         except FileNotFoundError:
-            names = []
-    if is_new(names):
+            files = LogFiles(())
+    if is_new(files.names):
         disk.make_directory(path)
         create_logs(disk, [path], topic_id, first_epoch)
-        names = disk.names(path)
-    found = recover(disk, path, names, topic_id, now_us=now_us, first_epoch=first_epoch)
-    for name in names:
+        files = LogFiles(disk.names(path))
+    found = recover(disk, path, files, topic_id, now_us=now_us, first_epoch=first_epoch)
+    for name in files.names:
         if name.endswith(".tmp"):
             disk.remove(path / name)
     make_last(disk, found.repairs)

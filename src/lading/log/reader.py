@@ -124,7 +124,7 @@ class DirectoryReader:
             return segment.limit(self.high_watermark)
         if segment.end is None:
             following = self._bases[self._bases.index(segment.base_offset) + 1]
-            if not segment.load_end(following):
+            if not segment.load_end(following, segment.file_size()):
                 segment.find_end(following)
         assert segment.end is not None
         return segment.end

@@ -21,6 +21,7 @@ from . import watermark
 from .active import ActiveSegment
 from .disk import Disk, read_all, replace, sync_directory
 from .formats import GATE
+from .found_files import LogFiles
 from .index import Index, IndexEntry
 from .interface import Damage, RecoveryReport, TornTail
 from .scan import Scan
@@ -84,17 +85,19 @@ def is_new(names: Sequence[str]) -> bool:
 
 
 def recover(
-    disk: Disk, directory: Path, names: Sequence[str], topic_id: bytes, *, now_us: int, first_epoch: int
+    disk: Disk, directory: Path, files: LogFiles, topic_id: bytes, *, now_us: int, first_epoch: int
 ) -> RecoveredLog:
     """Recover the log in ``directory``, which has these files and is not new. Raises CorruptLog if it is ambiguous."""
-    path = directory / watermark.FILE_NAME
-    data = read_all(disk, path)
-    GATE.require_known_watermark(data or b"", path)
+    data = files.watermark
+    if data is None:
+        path = directory / watermark.FILE_NAME
+        data = read_all(disk, path)
+        GATE.require_known_watermark(data or b"", path)
     mark = watermark.unpack(data) if data is not None else None
     notes: list[str] = []
     if mark is None:
         notes.append(
-            f"{path} is {'missing' if data is None else 'damaged'}: the end of what was "
+            f"{directory / watermark.FILE_NAME} is {'missing' if data is None else 'damaged'}: the end of what was "
             "synced and the epochs so far are not known, a new epoch begins; messages that were deleted from the front "
             "of its first segment are returned again"
         )
@@ -102,7 +105,7 @@ def recover(
         raise CorruptLog(
             f"{directory} belongs to topic {mark.topic_id.hex()}, not to {topic_id.hex()}; move it where it belongs"
         )
-    return _Recovery(disk, directory, mark, names, notes, now_us, first_epoch).run()
+    return _Recovery(disk, directory, mark, files, notes, now_us, first_epoch).run()
 
 
 def segment_bases(names: Sequence[str]) -> list[int]:
@@ -162,13 +165,13 @@ class _Recovery:
         disk: Disk,
         directory: Path,
         mark: Watermark | None,
-        names: Sequence[str],
+        files: LogFiles,
         notes: list[str],
         now_us: int,
         first_epoch: int,
     ) -> None:
-        self.disk, self.directory, self.mark, self.names, self.notes = disk, directory, mark, names, notes
-        self.bases = bases = segment_bases(names)
+        self.disk, self.directory, self.mark, self.files, self.notes = disk, directory, mark, files, notes
+        self.bases = bases = segment_bases(files.names)
         self.now_us, self.first_epoch = now_us, first_epoch
         self.synced = mark.high_watermark if mark else 0
         self.first = mark.first_offset if mark else (bases[0] if bases else 0)
@@ -227,7 +230,7 @@ class _Recovery:
                 settled_end=self.mark.last_stable_offset if self.mark else 0,
             ),
             states=self.mark.states if self.mark else None,
-            names=self.names,
+            names=self.files.names,
         )
 
     def _leave_out_forgotten(self) -> None:
@@ -246,11 +249,12 @@ class _Recovery:
         if self.mark is None or not self.mark.clean or not segments:
             return None
         last = segments[-1]
-        if last.base_offset == self.synced and last.file_size() == 0:
+        size_bytes = self._size_bytes(last)
+        if last.base_offset == self.synced and size_bytes == 0:
             return Tail(last.base_offset, Index(), LogPosition(self.synced, 0), 0, [])
         index = self._index(last)
         end = index.end
-        if end is None or (end.offset, end.position) != (self.synced, last.file_size()):
+        if end is None or (end.offset, end.position) != (self.synced, size_bytes):
             self.notes.append(f"{last.path} is not as it was when the log was closed; its end is read again")
             return None
         index.end = None
@@ -306,6 +310,10 @@ class _Recovery:
         found.index = index
         return found
 
+    def _size_bytes(self, segment: Segment) -> int:
+        known = self.files.size_bytes(segment.name)
+        return segment.file_size() if known is None else known
+
     def _index(self, segment: Segment) -> Index:
         index, fault = segment.read_index()
         if fault:
@@ -317,7 +325,7 @@ class _Recovery:
         ends = [*[segment.base_offset for segment in segments], end_offset][1:]
         read: list[Segment] = []
         for segment, end in zip(segments, ends, strict=True):
-            if segment.end is not None or segment.load_end(end):
+            if segment.end is not None or segment.load_end(end, self._size_bytes(segment)):
                 continue
             found = segment.find_end(end)
             read.append(segment)

@@ -43,7 +43,7 @@ class Segment:
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.path = directory / f"{base_offset:020}{LOG_SUFFIX}"
+        self.directory = directory
         self.end: LogPosition | None = None
         self.max_timestamp_us = 0
         self.damage: list[Damage] = []
@@ -62,13 +62,27 @@ class Segment:
     # ------------------------------------------------------------------------------------------ closed segments
 
     @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.base_offset:020}{LOG_SUFFIX}"
+
+    # made when they are asked for: a start makes thousands of segments, and opens few of their files
+
+    @property
+    def path(self) -> Path:
+        """The path of its file."""
+        return self.directory / self.name
+
+    @property
     def index_path(self) -> Path:
         """The path of its index."""
-        return self.path.with_suffix(INDEX_SUFFIX)
+        return self.directory / f"{self.base_offset:020}{INDEX_SUFFIX}"
 
-    def load_end(self, end_offset: int) -> bool:
-        """Take the end of a closed segment from the last entry of its index; return False if that is not plausible."""
-        file_size = self.file_size()
+    def load_end(self, end_offset: int, file_size: int) -> bool:
+        """Take the end of a closed segment from the last entry of its index; return False if that is not plausible.
+
+        ``file_size`` is the size of its file in bytes.
+        """
         data = read_all(self._disk, self.index_path) or b""
         index, fault = index_format.unpack(data[-index_format.ENTRY_BYTES :], -1)
         end = index.end

@@ -46,12 +46,14 @@ class LogSidecars:
         self.dates = Dates()
         self._held: int | None = found.stable_before if found.next_offset else None
         self._overlay = Overlay(disk, path, found.states, is_missing=STATES_FILE not in found.names)
-        self.recovery = replaced(
-            found.report,
-            clean=found.report.clean and not self._overlay.lost,
-            notes=[*found.report.notes, *self._overlay.notes],
-            states_lost=self._overlay.lost,
-        )
+        self.recovery = found.report
+        if self._overlay.notes:
+            self.recovery = replaced(
+                found.report,
+                clean=found.report.clean and not self._overlay.lost,
+                notes=[*found.report.notes, *self._overlay.notes],
+                states_lost=self._overlay.lost,
+            )
         self._is_loading = True
         """Whether what the log's own messages say of others is still being read: nothing was held back yet."""
         self._overlay.forget_from(found.next_offset)

@@ -28,11 +28,16 @@ class WatermarkFile:
         self.stale = False
         """Whether there is something new that no slot contains yet."""
         self._disk = disk
-        self._path = directory / watermark.FILE_NAME
+        self._directory = directory
         self._file: File | None = None
         self._resting = False
         self._slots_at = self._sequence = 0
         self._due_us = now_us
+
+    @property
+    def _path(self) -> Path:
+        # made when it is asked for: a start makes thousands of these, and opens few files
+        return self._directory / watermark.FILE_NAME
 
     @property
     def begun(self) -> bool:

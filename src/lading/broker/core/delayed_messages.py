@@ -21,6 +21,7 @@ from ...chunk.runs import runs
 from ...dialects import registry
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
+from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...log.intervals import Intervals
 from ...model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US
@@ -70,19 +71,19 @@ class DelayedMessages(Component):
         self,
         catalog: Catalog,
         appender: Appender,
+        directory: DataDirectory,
         open_log: OpenLog,
-        path: Callable[[Partition], Path],
         synced: Callable[[Partition], None],
         watch: Callable[[Iterable[Partition]], None],
     ) -> None:
-        """``path`` gives a partition's directory, ``synced`` is told when the log of one lasts.
+        """``synced`` is told when the log of a partition's delayed messages lasts.
 
         ``watch`` gets the logs in which messages wait after a start.
         """
         self._catalog = catalog
         self._appender = appender
+        self._directory = directory
         self._open_log = open_log
-        self._path = path
         self._synced = synced
         self._watch = watch
         self._held: dict[Partition, _Held] = {}
@@ -92,7 +93,7 @@ class DelayedMessages(Component):
         """Have what waited when the broker ended wait again."""
         rows = {(row.topic, row.partition): row for row in self._catalog.positions() if row.protocol == POSTPONED}
         for partition in partitions_of(topics):
-            if (self._path(partition) / POSTPONED).is_dir():
+            if self._directory.has_log_below(partition.topic.uuid, partition.number, POSTPONED):
                 held = self._open(partition)
                 row = rows.get((partition.topic.uuid, partition.number))
                 if row is not None:
@@ -101,12 +102,15 @@ class DelayedMessages(Component):
             elif (partition.topic.uuid, partition.number) in rows:
                 LOG.warning(
                     "%s: %s is missing; delayed messages in it are lost",
-                    partition, self._path(partition) / POSTPONED,
+                    partition, self._path(partition),
                 )  # fmt: skip
         self._watch(self.logs())
 
+    def _path(self, partition: Partition) -> Path:
+        return self._directory.partition(partition.topic.uuid, partition.number) / POSTPONED
+
     def _open(self, partition: Partition) -> _Held:
-        path = self._path(partition) / POSTPONED
+        path = self._path(partition)
         log = self._open_log(path, partition.topic.uuid, 1)
         own = Partition(partition.topic, partition.number, log)
         log.on_synced = lambda: self._synced(own)

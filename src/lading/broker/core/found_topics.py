@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import TopicRow
-from ...log.directory import DESCRIPTION, DataDirectory, TopicDescription, read_description
+from ...log.directory import DESCRIPTION, DataDirectory, TopicDescription
 from ...model.errors import CorruptLog, NewerFormat
 
 
@@ -49,7 +49,7 @@ class FoundTopics:
         Raises CorruptLog if it holds messages and no description.
         """
         path = self._directory.path(uuid)
-        described = read_description(path)
+        described = self._directory.take_description(uuid)
         if described is None:
             if not self._directory.remove_if_empty(uuid):
                 raise CorruptLog(
@@ -103,7 +103,7 @@ class FoundTopics:
         """Return what a listed topic's file says; one that cannot be read is noted, and written anew."""
         described = None
         try:
-            described = read_description(self._directory.path(uuid))
+            described = self._directory.take_description(uuid)
         except NewerFormat:
             raise
         except CorruptLog as error:

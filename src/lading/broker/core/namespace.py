@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import StreamRow, TopicRow
-from ...log.directory import DataDirectory, TopicDescription, partition_path
+from ...log.directory import DataDirectory, TopicDescription
 from ...log.interface import PartitionLog
 from ...model.errors import CorruptLog, Reason, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
@@ -54,7 +54,6 @@ class Namespace:
         self._topics_by_uuid: dict[bytes, Topic] = {}
         self._found = FoundTopics(catalog, directory, self.notes, now_us)
         self._recover()
-        directory.forget_names()
 
     def _recover(self) -> None:
         for uuid in self._directory.list_deleted():
@@ -63,8 +62,8 @@ class Namespace:
         for row in self._catalog.streams():
             self._link_stream(Stream(row.id, row.name, row.created_us))
         for topic_row in self._catalog.topics():
-            path = self._directory.path(topic_row.uuid)
-            if not path.is_dir():
+            if not self._directory.exists(topic_row.uuid):
+                path = self._directory.path(topic_row.uuid)
                 raise CorruptLog(
                     f"topic {topic_row.name!r} is in the catalog, but its directory {path} is missing; put it back, "
                     "or move the catalog file away to start from the existing directories"
@@ -342,9 +341,10 @@ class Namespace:
         """Open all logs or, if one fails, none."""
         opened: list[Partition] = []
         try:
+            home = self._directory.path(topic.uuid)
             for number in numbers:
-                path = partition_path(self._directory.data, topic.uuid, number)
-                opened.append(Partition(topic, number, self._open_log(path, topic.uuid, topic.next_epoch)))
+                log = self._open_log(home / str(number), topic.uuid, topic.next_epoch)
+                opened.append(Partition(topic, number, log))
         except OSError:
             close_logs(opened)
             raise

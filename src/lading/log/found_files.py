@@ -1,0 +1,33 @@
+"""What a start has found in a data directory, so that its later steps need not list and read the same files again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class LogFiles(NamedTuple):
+    """The files in the directory of a log; with what was read of them, if somebody has read them already."""
+
+    names: Sequence[str]
+    watermark: bytes | None = None
+    """The content of its watermark file; None if there is none, or nobody has read it."""
+    sizes_bytes: Mapping[str, int] | None = None
+    """Sizes of its segments by file name, unused space included; None if nobody has looked."""
+
+    def size_bytes(self, name: str) -> int | None:
+        """Return the size of a segment, or None if nobody has looked."""
+        return None if self.sizes_bytes is None else self.sizes_bytes.get(name)
+
+
+@dataclass(slots=True)
+class FoundFiles:
+    """The directories of topics and partitions, by their paths below ``topics``."""
+
+    names: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Entries of the directory of a topic."""
+    descriptions: dict[str, bytes] = field(default_factory=dict)
+    """Content of ``topic.json``; none for a topic without one."""
+    partitions: dict[str, LogFiles] = field(default_factory=dict)
+    """Of ``TOPIC/NUMBER``, and of ``TOPIC/NUMBER/postponed``."""
