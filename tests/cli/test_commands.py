@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lading import Consumer, testing
-from lading.cli.main import app
+from lading.cli.app import build_app
 from lading.settings import EndpointSettings
 
 from .conftest import Run, documents
@@ -254,6 +254,6 @@ def test_config_show_says_where_each_value_came_from(lading: Run, tmp_path: Path
     ids=" ".join,
 )  # fmt: skip
 def test_every_help_has_an_example(command: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(app, [*command, "--help"])
+    shown = CliRunner().invoke(build_app(), [*command, "--help"])
     assert shown.exit_code == 0
     assert f"lading {' '.join(command)}" in " ".join(shown.stdout.split())

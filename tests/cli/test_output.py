@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from lading import Producer, testing
-from lading.cli.main import app
+from lading.cli.app import build_app
 from lading.cli.output import Output, apply_styles, json_line, line, print_note, print_table
 from lading.model.printable import escape_unseen
 
@@ -35,7 +35,7 @@ def test_no_help_text_loses_words_to_markup() -> None:
         nested = getattr(command, "commands", {})
         return [str(getattr(command, "help", "")), *(text for one in nested.values() for text in commands(one))]
 
-    texts = commands(get_command(app))
+    texts = commands(get_command(build_app()))
     assert len(texts) > 20
     assert not [text for text in texts if re.search(r"(?<!\\)\[(?!/?(?:bold|dim)?\])[a-z/]", text)]
 

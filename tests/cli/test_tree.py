@@ -14,7 +14,8 @@ import pytest
 from typer.main import get_command
 
 from lading import testing
-from lading.cli.main import app, main
+from lading.cli.app import build_app
+from lading.cli.main import main
 
 from .conftest import Run, documents
 
@@ -30,7 +31,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
         yield " ".join(path), command
 
 
-COMMANDS = dict(commands(get_command(app)))
+COMMANDS = dict(commands(get_command(build_app())))
 
 
 def test_each_argument_and_option_has_help() -> None:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lading import Consumer, testing
-from lading.cli.main import app
+from lading.cli.app import build_app
 from lading.columns.assemble import assemble, to_decoded
 from lading.columns.contract import Projection, type_word
 from lading.filter.filter import Filter
@@ -137,7 +137,7 @@ def test_message_poll(cases: Corpus, broker: testing.BrokerProcess) -> None:
     runner = CliRunner()
     for one in cases.filters:
         arguments = ["message", "poll", TOPIC, "--from", broker.url, "--states", "all", "--output", "json"]
-        done = runner.invoke(app, [*arguments, "--count", str(len(cases.rows)), f"--where={one.text}"])
+        done = runner.invoke(build_app(), [*arguments, "--count", str(len(cases.rows)), f"--where={one.text}"])
         assert done.exit_code == 0, (one.text, done.output)
         assert [json.loads(line)["offset"] for line in done.stdout.splitlines()] == cases.selected(one), one.text
 

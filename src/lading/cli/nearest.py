@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Final
 
 from typer.core import TyperGroup
 
@@ -20,6 +20,9 @@ SHOWN_MAX: Final = 4
 
 class NearestGroup(TyperGroup):
     """A group of commands that searches all other groups, too, for a mistaken word or option."""
+
+    build_whole: ClassVar[Callable[[], Any]]
+    """Gives the command with all groups, of which only the one in question may have been built."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command. Raises a usage error that names the group of a command that is not in this one."""
@@ -49,7 +52,7 @@ class NearestGroup(TyperGroup):
 def _elsewhere(ctx: Any, word: str) -> Iterator[str]:
     """Yield the commands whose last word is ``word`` or a synonym, those of the group in question first."""
     own = ctx.command_path.split()
-    whole = list(_commands(ctx.find_root().command, ctx.find_root().command_path))
+    whole = list(_commands(NearestGroup.build_whole(), ctx.find_root().command_path))
     asked = [path for path in whole if path.split()[: len(own)] == own]
     ordered = [*asked, *(path for path in whole if path not in asked)]
     for meant in (word, SYNONYMS.get(word)):

@@ -1,0 +1,120 @@
+"""The commands of ``lading``: where each is defined, and under which heading ``--help`` lists it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from ..model.version import __version__
+from .nearest import NearestGroup
+
+
+class CommandRow(NamedTuple):
+    """A command, or a group of commands: its name, where it is defined in this package, its heading."""
+
+    name: str
+    module: str
+    heading: str
+    attribute: str = "app"
+    """A ``Typer`` called ``app`` is a group of commands; anything else is the function of one command."""
+
+
+COMMANDS: Final = (
+    CommandRow("serve", "serve", "Broker", "serve"),
+    CommandRow("console", "console", "Broker", "console"),
+    CommandRow("demo", "demo", "First steps", "demo"),
+    CommandRow("doctor", "doctor", "First steps", "doctor"),
+    CommandRow("headers", "headers", "Messages", "headers"),
+    CommandRow("profile", "profile", "Messages", "profile"),
+    CommandRow("mirror", "mirror", "Messages", "mirror"),
+    CommandRow("sql", "sql", "Messages", "sql"),
+    CommandRow("ingest", "ingest", "Spark", "ingest"),
+    CommandRow("spool", "spool", "Spark", "spool"),
+    CommandRow("backup", "backup", "Broker", "backup"),
+    CommandRow("restore", "backup", "Broker", "restore"),
+    CommandRow("cert", "cert", "Broker", "cert"),
+    CommandRow("stream", "stream", "Broker"),
+    CommandRow("topic", "topic", "Broker"),
+    CommandRow("group", "group", "Broker"),
+    CommandRow("user", "user", "Broker"),
+    CommandRow("token", "token", "Broker"),
+    CommandRow("acl", "acl", "Broker"),
+    CommandRow("message", "message", "Messages"),
+    CommandRow("state", "state", "Messages"),
+    CommandRow("pipeline", "pipeline", "Spark"),
+    CommandRow("quarantine", "quarantine", "Spark"),
+    CommandRow("dead-letters", "dead_letters", "Messages"),
+    CommandRow("contract", "contract", "Spark"),
+    CommandRow("config", "config", "Broker"),
+)
+"""All commands; of one heading in the order in which help lists them."""
+
+
+def build_app(only: str | None = None) -> typer.Typer:
+    """Return the application with all commands, or with one of them alone.
+
+    What a command line does not name costs its time otherwise: defining all options of all commands takes as long as
+    most commands run.
+    """
+    app = typer.Typer(
+        name="lading",
+        cls=NearestGroup,
+        help="Embedded message broker for Iggy, Kafka and NSQ clients that keeps typed headers intact, into Spark "
+        "tables and back.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        epilog="Start with [bold]lading demo[/], or run [bold]lading serve --data ./data[/] and connect any client.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    for row in COMMANDS:
+        if only in (None, row.name):
+            found = getattr(import_module(f"{__package__}.{row.module}"), row.attribute)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, cls=NearestGroup, name=row.name, rich_help_panel=row.heading)
+            else:
+                app.command(row.name, rich_help_panel=row.heading)(found)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lading {__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", envvar="LADING_PROFILE", metavar="NAME",
+            help="Server and login by name, from ~/.config/lading/profiles.toml.",
+        ),
+    ] = None,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transport", metavar="OPTION=VALUE",
+            help="How servers are reached, e.g. username=me or password_env=VARIABLE. May be repeated.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Options of ``lading`` itself."""
+    if profile is not None:
+        from .profiles import use_profile
+
+        use_profile(profile)
+    if transport:
+        from .profiles import use_transport_options
+
+        use_transport_options(transport)
+
+
+# what a mistaken command line is compared with is everything, whatever this one has been built for
+NearestGroup.build_whole = staticmethod(lambda: typer.main.get_command(build_app()))
