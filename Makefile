@@ -4,13 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-FORMAT := $(BIN)/ruff format --check src tests bench && $(BIN)/ruff check src tests bench
+FORMAT := $(BIN)/ruff format --check src tests bench packaging && $(BIN)/ruff check src tests bench packaging
 TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
 # two that compute and one that waits: tests/together.py
 TESTS  := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-full bench serve lint licenses audit
+.PHONY: help install demo reference docs test test-full bench serve lint licenses audit
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,9 @@ demo: install ## the flights of 2013, from messages with typed headers to tables
 
 serve: install ## the broker on the default ports, data in ./data
 	$(BIN)/lading serve --data ./data
+
+reference: install ## the reference pages of commands, settings and metrics, from the code
+	$(BIN)/python packaging/reference_pages.py
 
 docs: install ## the documentation as a site, with search: open build/site/index.html; fails on a broken link
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

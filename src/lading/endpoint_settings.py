@@ -33,9 +33,11 @@ class CertificateSettings(Section):
     """The certificate of a listener that is always encrypted."""
 
     certificate: Path | None = None
-    """PEM, with those that signed it behind it; unset: one that the broker makes for itself and keeps."""
+    """PEM file of the certificate, with those that signed it behind it; unset: one of the broker's own,
+    ``certificate.pem`` in the data directory. Clients of Iggy over QUIC that do not check it take only a key on the
+    curve P-256."""
     key: Path | None = None
-    """PEM, without a password; unset: it stands in the file of the certificate."""
+    """PEM file of its key, without a password; unset: the key stands in the file of the certificate."""
 
     @model_validator(mode="after")
     def _require_certificate(self) -> Self:
@@ -48,12 +50,16 @@ class TlsSettings(CertificateSettings):
     """TLS of a listener that may be plain."""
 
     enabled: bool = False
+    """TLS 1.2 or later: HTTPS instead of HTTP, ``wss`` instead of ``ws``."""
     client_ca: Path | None = None
-    """PEM: clients show a certificate that one of these has signed."""
+    """PEM file: clients show a certificate that one of these has signed; with ``client_certificates = "required"`` the
+    address may lie beyond loopback."""
     client_certificates: Literal["required", "optional"] = "required"
-    """``optional``: clients without one may connect too; a certificate that is shown must be signed all the same."""
+    """``required``: clients without a certificate are refused. ``optional``: they may connect too; one that is shown
+    must be signed all the same."""
     client_user: Literal["common_name"] | None = None
-    """``common_name``: who shows a certificate is logged in as the user whom its subject's common name names."""
+    """``common_name``: who shows a certificate is logged in, as the user whom its subject's common name names. Not over
+    HTTP, which logs in with each request."""
 
     @model_validator(mode="after")
     def _require_enabled(self) -> Self:
@@ -74,8 +80,10 @@ class TlsSettings(CertificateSettings):
 class NsqTlsSettings(TlsSettings):
     """TLS of nsqd, where clients begin with it, or plain and change to it by IDENTIFY."""
 
+    enabled: bool = False
+    """Clients may change to TLS 1.2 or later (``tls_v1`` in IDENTIFY), or begin with it."""
     required: bool = True
-    """Whether clients that stay plain are refused all commands but IDENTIFY (nsqd: -tls-required)."""
+    """Whether clients that stay plain are refused all commands but IDENTIFY (nsqd: ``-tls-required``)."""
 
     @property
     def demands_certificate(self) -> bool:
@@ -89,7 +97,9 @@ class EndpointSection(Section):
     checks_users: ClassVar[bool] = False
     """Whether it asks for a login once users are set up, and may then listen beyond loopback."""
     enabled: bool = True
+    """Whether it listens."""
     address: Listen
+    """Where it listens; port 0 takes a free one."""
 
     @property
     def demands_certificate(self) -> bool:
@@ -117,6 +127,8 @@ class UnauthenticatedEndpoint(EndpointSection):
 
     remedy: ClassVar[str] = "allow_unauthenticated=true"
     allow_unauthenticated: bool = False
+    """Needed to listen beyond loopback while no users are set up. With users it lets strangers in all the same, as the
+    user ``ANONYMOUS``."""
 
     @property
     def secured(self) -> bool:
@@ -128,7 +140,10 @@ class TokenSettings(TlsEndpointSection):
 
     checks_users: ClassVar[bool] = True
     token: SecretStr | None = Field(default=None, min_length=1)
+    """Bearer token for requests that delete or administrate, by default that of admin; there for every request but
+    ``/health``, ``/live`` and ``/ready``, and needed to listen beyond loopback. See tokens."""
     token_file: Path | None = None
+    """A file that holds that token and nothing else; for admin also ``--token-file``."""
 
     @model_validator(mode="after")
     def _refuse_certificate_user(self) -> Self:
@@ -182,14 +197,18 @@ class IggyListener(UnauthenticatedEndpoint):
     """An address for Iggy's binary protocol, whatever carries it."""
 
     release: IggyRelease | None = None
-    """The release of Iggy that its clients are of, where their first bytes do not tell it; unset: they do."""
+    """The release of Iggy that its clients are of. Unset: their login tells it, and without one they are 0.0.40. Only
+    0.0.30 looks like another one (0.0.40) and must be set."""
     connections_max: int = Field(default=4096, ge=1)
+    """Further connections are closed; over QUIC they get no answer."""
     idle_timeout_ms: int = Field(default=86_400_000, ge=10)
-    """A connection without a request for so long is closed; clients of Iggy keep theirs, and few open a new one."""
+    """A connection without a request for so long is closed, in place of ``connections.idle_timeout_ms``. Over QUIC a
+    client that sends no datagram at all is gone after 30 s."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
-    """A poll answers at most about this many bytes of messages; the first message always goes."""
+    """A poll answers at most about this much; one message always goes."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
+    goes before it."""
 
 
 class IggyTcpListener(TlsEndpointSection, IggyListener):
@@ -197,10 +216,11 @@ class IggyTcpListener(TlsEndpointSection, IggyListener):
 
 
 class IggyTcpSettings(IggyTcpListener, WithListeners):
-    """The Iggy TCP endpoint (iggy.md A1)."""
+    """Iggy over TCP."""
 
     address: Listen = Address("127.0.0.1", 8090)
     listeners: Mapping[ListenerName, IggyTcpListener] = {}
+    """More addresses, each a table by its name; see listeners."""
 
 
 class IggyQuicListener(IggyListener):
@@ -208,55 +228,64 @@ class IggyQuicListener(IggyListener):
 
     tls: CertificateSettings = CertificateSettings()
     request_bytes_max: ByteSize = Field(default=ByteSize(10 << 20), ge=1 << 16, le=1 << 26)
-    """The longest request; a longer one is refused on its stream."""
+    """A longer request is refused on its stream."""
 
 
 class IggyQuicSettings(IggyQuicListener, WithListeners):
-    """The Iggy QUIC endpoint, on UDP (iggy.md A1)."""
+    """Iggy over QUIC, on UDP; what it needs is loaded when the first datagram comes."""
 
     address: Listen = Address("127.0.0.1", 8080)
     listeners: Mapping[ListenerName, IggyQuicListener] = {}
+    """More addresses, each a table by its name; see listeners."""
 
 
 class IggyWebSocketListener(IggyTcpListener):
     """An address for Iggy over WebSocket."""
 
     request_bytes_max: ByteSize = Field(default=ByteSize(64 << 20), ge=1 << 16, le=1 << 28)
-    """The longest message; a longer one closes its connection."""
+    """A longer message closes its connection."""
 
 
 class IggyWebSocketSettings(IggyWebSocketListener, WithListeners):
-    """The Iggy WebSocket endpoint."""
+    """Iggy over WebSocket."""
 
     address: Listen = Address("127.0.0.1", 8092)
     listeners: Mapping[ListenerName, IggyWebSocketListener] = {}
+    """More addresses, each a table by its name; see listeners."""
 
 
 class IggyHttpListener(WithoutLogin):
     """An address for Iggy over HTTP."""
 
     release: IggyHttpRelease | None = None
-    """The release of Iggy that its clients are of; unset: what they log in with tells it."""
+    """The release of Iggy that its clients are of; unset: the token that their login gave them tells it, and without
+    one they are of 0.0.40."""
     connections_max: int = Field(default=1024, ge=1)
+    """Further connections take the place of one that has not asked or is idle, else get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
+    """A poll answers at most about this much; one message always goes."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
+    goes before it."""
 
 
 class IggyHttpSettings(IggyHttpListener, WithListeners):
-    """The Iggy HTTP endpoint (iggy.md A5)."""
+    """Iggy over HTTP."""
 
     address: Listen = Address("127.0.0.1", 3000)
     listeners: Mapping[ListenerName, IggyHttpListener] = {}
+    """More addresses, each a table by its name; see listeners."""
 
 
 class AdminSettings(TokenSettings):
-    """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` all but health must carry it."""
+    """Command line, ``lading://``, Spark and metrics."""
 
     remedy: ClassVar[str] = "token"
     address: Listen = Address("127.0.0.1", 7070)
     connections_max: int = Field(default=1024, ge=1)
+    """Further connections take the place of one that has not asked or is idle, else get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
+    """Chunks in one answer, and messages looked at for one filtered answer."""
     wait_ms_max: int = Field(default=30_000, ge=0)
     """The longest a long poll may wait."""
 
@@ -270,67 +299,75 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
 
     checks_users: ClassVar[bool] = True
     advertised: Listen | None = None
-    """Address that clients are sent to; unset: the address they reached."""
+    """What clients are told to connect to; unset: the address they reached."""
     auto_create: bool = True
-    """Whether a topic that a client asks for is made where it is missing, unless the client says not to."""
+    """A topic that a client asks for is made where it is missing, unless the client says not to."""
     sasl_plain_without_tls: bool = False
     """Whether passwords may come as they are, by SASL PLAIN, from other machines over a connection without TLS."""
     partitions: int = Field(default=1, ge=1, le=1_000)
     """Of topics that are made without a number of partitions."""
     connections_max: int = Field(default=4096, ge=1)
+    """Further ones are closed."""
     request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
-    """The longest request; a longer one closes its connection."""
+    """A longer request closes its connection."""
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
-    """The largest record batch, where a topic says nothing else (Kafka: message.max.bytes)."""
+    """The largest record batch, where a topic has no ``max.message.bytes``."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
-    """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
+    """A fetch answers at most about this much, whatever it asks for; one batch always goes. Others wait while it is
+    read."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
+    goes before it."""
 
 
 class KafkaSettings(KafkaListener, WithListeners):
-    """The Kafka endpoint."""
+    """Kafka clients."""
 
     address: Listen = Address("127.0.0.1", 9092)
     listeners: Mapping[ListenerName, KafkaListener] = {}
+    """More addresses, each a table by its name; see listeners. ``advertised`` is not taken from the endpoint."""
 
 
 class NsqEndpointSettings(TlsEndpointSection, UnauthenticatedEndpoint):
     """Settings of all endpoints of the NSQ node (nsq.md 1, 5)."""
 
     connections_max: int = Field(default=4096, ge=1)
+    """Further connections are told so and closed; over HTTP they take the place of one that has not asked or is idle,
+    else get 503."""
 
 
 class NsqdTcpSettings(NsqEndpointSettings):
-    """The NSQ endpoint that clients publish to and read from."""
+    """NSQ clients, which publish and read."""
 
     checks_users: ClassVar[bool] = True
     address: Listen = Address("127.0.0.1", 4150)
     tls: NsqTlsSettings = NsqTlsSettings()
     advertised: Listen | None = None
-    """Address that lookups give to clients; unset: where it listens."""
+    """Where lookups send clients; unset: where it listens."""
     carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+    """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
+    goes before it."""
 
 
 class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
-    """The HTTP face of the same."""
+    """NSQ over HTTP, which publishes and administrates."""
 
     address: Listen = Address("127.0.0.1", 4151)
     advertised: Listen | None = None
-    """Address that lookups give to clients; unset: where it listens."""
+    """Where lookups send clients; unset: where it listens."""
 
 
 class NsqlookupdTcpSettings(NsqEndpointSettings):
-    """Endpoint at which nsqd nodes register."""
+    """Where other NSQ nodes say what they have."""
 
     address: Listen = Address("127.0.0.1", 4160)
     registrations_max: int = Field(default=20_000, ge=1)
-    """Partitions and channels that one node may register; all nodes together ten times as many."""
+    """Partitions and channels that one node may register, and all nodes together ten times as many; further ones are
+    answered with E_INVALID and counted in ``lading_dropped_total``, the node keeps what it has."""
 
 
 class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
-    """Endpoint at which clients of NSQ look topics up."""
+    """Where NSQ clients look topics up."""
 
     address: Listen = Address("127.0.0.1", 4161)
 

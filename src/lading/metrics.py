@@ -115,7 +115,7 @@ class Metrics:
     def __init__(self) -> None:
         by_endpoint = ("endpoint",)
         self.requests = Counter(
-            "lading_requests", "Requests with a response, by protocol status (0 or 2xx is success).",
+            "lading_requests", "Requests with a response; status is the protocol's own, 0 or 2xx is success.",
             ("endpoint", "command", "status"),
         )  # fmt: skip
         self.received_bytes = Counter("lading_received_bytes", "Bytes of requests.", by_endpoint)
@@ -126,10 +126,14 @@ class Metrics:
             "lading_hidden_messages", "Messages withheld, or returned with a state other than available.", by_endpoint
         )
         self.dropped = Counter(
-            "lading_dropped", "Requests and connections dropped without a protocol error.", ("endpoint", "reason")
+            "lading_dropped",
+            "Requests and connections dropped without a protocol error, and stubs for messages that cannot be shown.",
+            ("endpoint", "reason"),
         )
         self.uncarried = Counter(
-            "lading_uncarried_messages", "Messages that lost something because carriers are off.", by_endpoint
+            "lading_uncarried_messages",
+            "Messages that lost something for readers (the kind of a header, an id) because carriers are off.",
+            by_endpoint,
         )
         self.connections: defaultdict[str, int] = defaultdict(int)
         self.sync_seconds = Histogram("lading_sync_seconds", "Duration of an fsync, from request to completion.")

@@ -337,7 +337,8 @@ def _duty_timer(services: Services) -> DutyTimer:
     services.health.add_check("catalog", lambda: broker.catalog.problem)
     metrics.add(
         Gauge(
-            "lading_duties_late_seconds", "For how long the broker's own work has been due.", (),
+            "lading_duties_late_seconds",
+            "For how long the broker's own work (time-outs, retention, stored positions) has been due.", (),
             lambda: (((), timer.late_s),),
         )
     )  # fmt: skip

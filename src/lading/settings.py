@@ -44,26 +44,30 @@ class ConnectionSettings(Section):
     idle_timeout_ms: int = Field(default=600_000, ge=10)
     """A connection without a request for so long is closed, if its protocol does not keep it open."""
     http_idle_timeout_ms: int = Field(default=75_000, ge=10)
-    """The same over HTTP."""
+    """A connection without a request for so long is closed, over HTTP."""
     unread_timeout_ms: int = Field(default=60_000, ge=10)
     """A peer that reads nothing of its responses for so long is disconnected."""
     keepalive_s: int = Field(default=60, ge=0, le=32_767)
     """A connection that is silent for so long is probed by the kernel (TCP keepalive); 0 never."""
     peer_share: float = Field(default=0.75, gt=0, le=1)
-    """So much of an endpoint's ``connections_max``, and of ``receive_bytes_max``, one peer address may have."""
+    """So much of an endpoint's ``connections_max``, and of ``connections.receive_bytes_max``, one peer address may
+    have."""
     receive_bytes_max: ByteSize = Field(default=ByteSize(512 << 20), ge=1 << 20)
-    """Memory for requests of all connections that are not whole yet."""
+    """Memory for requests of all connections that are not whole yet, HTTP bodies too; an eighth of it, at most 64 MiB,
+    is kept for small ones. Where it is used up, the half request that waits longest for its rest ends its
+    connection."""
 
 
 class HttpSettings(Section):
     """Settings of every HTTP endpoint."""
 
     hosts: Names = ()
-    """Names for the Host header beside the addresses that were bound, such as that of a proxy."""
+    """Names for the ``Host`` of HTTP requests beside the addresses that were bound, separated by commas; see who may
+    send HTTP requests."""
     origins: Names = ()
-    """Origins, such as ``https://console.example``, whose pages may send requests."""
+    """Origins, such as ``https://console.example``, whose web pages may send requests; separated by commas."""
     head_bytes_max: ByteSize = Field(default=ByteSize(256 << 10), ge=1 << 14, le=1 << 24)
-    """A request line with its header lines and trailers; a larger head is refused and its connection closed."""
+    """A request line with its header lines and trailers; a larger head is refused (431) and its connection closed."""
 
 
 class OAuthSettings(Section):
@@ -73,15 +77,15 @@ class OAuthSettings(Section):
     """
 
     issuer: str | None = None
-    """As the claim ``iss`` has it."""
+    """Whose tokens (JWT) are logins beside the broker's own users: the claim ``iss``."""
     audience: str | None = None
-    """Value of the claim ``aud`` for this broker."""
+    """What the claim ``aud`` names: this broker."""
     jwks_file: Path | None = None
-    """The issuer's public keys, as a JWKS."""
+    """The issuer's public keys as a JWKS; read again every 5 minutes, and for a key that is not known."""
     jwks_url: str | None = None
-    """The same over https, or http on this machine."""
+    """The issuer's public keys over https, or over http from this machine."""
     user_claim: str = "sub"
-    """The claim that names the user, as rules do."""
+    """The claim that names the user."""
     clock_skew_s: float = Field(default=30, ge=0, le=600)
     """The issuer's clock may be so far off."""
 
@@ -107,7 +111,7 @@ class NsqSettings(Section):
 
     compat: Literal["upstream", "youzan"] = "upstream"
     """``upstream``: topics are made by publishing and subscribing, the first channel gets what was kept, DPUB works.
-    ``youzan``: none of it, as the fork with extend headers answers."""
+    ``youzan``: the answers of the fork with extend headers."""
 
 
 class LogSettings(Section):
@@ -116,42 +120,46 @@ class LogSettings(Section):
     segment_bytes: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 16, le=1 << 31)
     """A segment is closed when it is at least this large."""
     open_files_max: int | None = Field(default=None, ge=16)
-    """Files that partitions hold open; those of partitions that rest longest are closed. None: half of the process'."""
+    """Files that partitions hold open; beyond it those of partitions that rest longest are closed until the next write.
+    All connections together get what is left of the process' limit, but for 128 files. Unset: half of that limit."""
 
 
 class RetentionSettings(Section):
     """Retention of topics without a setting of their own; unset keeps everything."""
 
     age_ms: int | None = Field(default=None, ge=1)
+    """Older messages are deleted, a whole segment at a time, where the topic says nothing else."""
     size_bytes: ByteSize | None = Field(default=None, ge=1)
-    """Per partition."""
+    """Older segments of a partition that has more are deleted, where the topic says nothing else."""
     check_ms: int = Field(default=60_000, ge=100)
+    """How often retention looks for what is due."""
     mark_ms: int | None = Field(default=None, ge=1)
-    """Messages are marked for deletion this long before they are due; unset marks them one check before."""
+    """Messages get the state ``marked_for_deletion`` this long before they are due; unset: one check before."""
 
 
 class BrokerLimits(Section):
     """Limits and times of the broker's own bookkeeping."""
 
     partitions_per_topic_max: int = Field(default=1_000, ge=1, le=100_000)
+    """Partitions of a topic; each is a directory with open files."""
     unsynced_bytes_max: ByteSize = Field(default=ByteSize(64 << 20), ge=1 << 20)
-    """Above this many bytes on their way to the disk, endpoints stop reading requests until it has caught up."""
+    """Above this, on its way to the disk, no more requests are read until it has caught up."""
     position_flush_ms: int = Field(default=100, ge=1)
     """Stored positions are written together, at most this long after they were stored."""
     session_timeout_ms: int = Field(default=30_000, ge=100)
-    """A native group member that sends no heartbeat for this long has left."""
+    """A native group member that is silent for this long has left."""
     member_session_min_ms: int = Field(default=6_000, ge=100)
-    """The shortest session timeout that a member of a Kafka group may ask for."""
+    """The shortest ``session.timeout.ms`` that a member of a Kafka group may ask for."""
     rebalance_delay_ms: int = Field(default=100, ge=0)
-    """The first members of a Kafka group wait this long for others."""
+    """The first members of a Kafka group wait this long for others to join."""
     group_members_max: int = Field(default=1_000, ge=1)
-    """Members of one Kafka group."""
+    """Members of one Kafka group; more get GROUP_MAX_SIZE_REACHED."""
     member_metadata_bytes_max: ByteSize = Field(default=ByteSize(1 << 20), ge=1 << 10)
-    """Bytes of metadata of one member of a Kafka group."""
+    """What one member of a Kafka group may say of itself in JoinGroup."""
     groups_metadata_bytes_max: ByteSize = Field(default=ByteSize(32 << 20), ge=1 << 10)
-    """Bytes of metadata of the members of all Kafka groups, in sum."""
+    """What all members of all Kafka groups may say of themselves, together: it is in memory until they leave."""
     group_assignment_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 10)
-    """Bytes of the assignments of a Kafka group, in sum."""
+    """What the leader of a Kafka group may give its members in SyncGroup, all of them together."""
     transaction_timeout_ms: int = Field(default=3_600_000, ge=100)
     """A transaction that is open for longer is aborted."""
     transaction_memory_ms: int = Field(default=30 * 86_400_000, ge=1_000)
@@ -159,22 +167,28 @@ class BrokerLimits(Section):
     writers_per_partition_max: int = Field(default=10_000, ge=1)
     """Writers whose sequence is remembered, the least recently used goes first."""
     stall_timeout_ms: int = Field(default=60_000, ge=0)
-    """A broker whose event loop stands still for this long ends, with its stacks on standard error; 0 never does."""
+    """A broker whose event loop stands still for so long ends with exit code 70, the stacks of its threads on standard
+    error; a time in which the whole process or machine was stopped does not count. 0 never ends it."""
 
 
 class Settings(Section):
     """Everything that can be set, with defaults."""
 
     data: Path = Path("data")
+    """Directory of the log; ``--data`` sets it."""
     durability: Durability = "fsync"
+    """``fsync``: a message is on disk before it is acknowledged. ``os``: it is in the page cache; a power cut may lose
+    it."""
     workers: int = Field(default=2, ge=1, le=64)
-    """Threads for work too long for the event loop: filters, decompression, cross-dialect reads."""
+    """Threads for work too long for the event loop: filters, JSON, messages of another dialect."""
     log_format: LogFormat = "text"
-    """Lines on standard error: ``text`` for people, ``json`` with one object a line."""
+    """Lines on standard error, see log lines: ``text`` for people, ``json`` with one object a line. ``--log`` sets
+    it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lines below this level are not written."""
+    """Lines below this level are not written: ``debug``, ``info``, ``warning``, ``error``."""
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
-    """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
+    """Whoever sends one small request after the other is waited for without sleeping, at most so long: a sleeping core
+    wakes up late. Clients that ask less often cost nothing; 0 always sleeps."""
     endpoints: EndpointSettings = EndpointSettings()
     connections: ConnectionSettings = ConnectionSettings()
     http: HttpSettings = HttpSettings()

@@ -45,13 +45,6 @@ def test_each_argument_and_option_has_help() -> None:
     assert len(COMMANDS) > 40
 
 
-def test_the_reference_lists_all_commands() -> None:
-    rows = [f"| `lading {path}` | {(command.help or '').partition('. ')[0].partition(chr(10))[0]} |"
-            for path, command in COMMANDS.items()]  # fmt: skip
-    table = "\n".join(["| command | what it does |", "|---|---|", *(row.replace(". |", " |") for row in rows)])
-    assert table in (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(), table
-
-
 def test_help_ends_with_a_full_stop() -> None:
     for path, command in COMMANDS.items():
         for option in command.params:

@@ -17,6 +17,7 @@ from lading import testing
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "packaging" / "prometheus" / "lading.rules.yml"
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
 DASHBOARD = ROOT / "packaging" / "grafana" / "lading.json"
 OF_PROMETHEUS = {"up"}
 ADDED_LABELS = {"job", "instance", "le"}
@@ -24,10 +25,15 @@ _SELECTOR = re.compile(r"\b((?:lading|process)_\w+)(?:\{([^}]*)\})?")
 
 
 @pytest.fixture(scope="module")
-def metrics() -> Iterator[dict[str, set[str]]]:
-    """Labels by the name of a sample; those without a sample yet stand in the reference."""
+def text() -> str:
+    """What a broker shows."""
     with testing.broker() as broker:
-        text = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
+        return httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
+
+
+@pytest.fixture(scope="module")
+def metrics(text: str) -> dict[str, set[str]]:
+    """Labels by the name of a sample; those without a sample yet stand in the reference."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         found.setdefault(family.name + ("_total" if family.type == "counter" else ""), set())
@@ -35,15 +41,24 @@ def metrics() -> Iterator[dict[str, set[str]]]:
             found.setdefault(f"{family.name}_bucket", set())
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
-    for line in (ROOT / "docs" / "reference" / "metrics.md").read_text().splitlines():
-        cells = line.split("|")
-        if len(cells) > 3:
-            names = re.findall(r"`((?:lading_|…_)\w+)`", cells[1])
-            for name in names:
-                full = name.replace("…_", "lading_partition_")
-                if full in found:
-                    found[full].update(re.findall(r"\w+", cells[2]))
-    yield found
+    for name, labels in _rows():
+        if name in found:
+            found[name].update(labels)
+    return found
+
+
+def _rows() -> Iterator[tuple[str, list[str]]]:
+    """Name and labels of each metric of the broker in the reference."""
+    for line in PAGE.read_text().partition("## Of a pipeline")[0].splitlines():
+        if line.startswith("| `lading_"):
+            _, name, *cells = line.split("|")
+            yield name.strip(" `"), re.findall(r"\w+", cells[1]) if len(cells) > 3 else []
+
+
+def test_the_reference_has_every_metric_and_no_other(text: str) -> None:
+    """It is written from the metrics that a broker has before it serves; these are those that it shows."""
+    shown = {line.split()[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE lading_")}
+    assert {name.removesuffix("_total") for name, _ in _rows()} == shown
 
 
 def _expressions() -> list[str]:

@@ -28,17 +28,21 @@ class PipelineMetrics:
         self._rows_per_s = 0.0
         of = ("pipeline",)
         self._messages = Counter(
-            "lading_pipeline_messages", "Messages of published batches by what became of them.", (*of, "outcome")
+            "lading_pipeline_messages",
+            "Messages of published batches by what became of them: read, passed, good, routed, quarantined.",
+            (*of, "outcome"),
         )
         self._failures = Counter(
-            "lading_pipeline_failures", "Messages put into quarantine, by reason and header.", (*of, "reason", "header")
+            "lading_pipeline_failures",
+            "Messages put into quarantine; header is that of the contract, or the expectation or route.",
+            (*of, "reason", "header"),
         )
         self._violations = Counter(
             "lading_pipeline_expectation_violations", "Messages for which an expectation did not hold.",
             (*of, "expectation"),
         )  # fmt: skip
         self._rows = Counter(
-            "lading_pipeline_rows", "Rows by destination: route or good.", (*of, "destination")
+            "lading_pipeline_rows", "Rows by destination: good, or route N.", (*of, "destination")
         )  # fmt: skip
         self._manifests = Counter("lading_pipeline_manifests", "Batches published.", of)
         self._files = Counter("lading_pipeline_files", "Files published.", of)
@@ -49,7 +53,7 @@ class PipelineMetrics:
         self._sources: list[Counter | Histogram | Gauge] = [
             self._messages, self._failures, self._violations, self._rows, self._manifests, self._files, self._bytes,
             self._seconds,
-            Gauge("lading_pipeline_lag_messages", "Source messages not yet processed.", of,
+            Gauge("lading_pipeline_lag_messages", "Source messages not yet processed, hidden ones included.", of,
                   lambda: [(self._pipeline, float(self.lag))]),
             Gauge("lading_pipeline_rows_per_second", "Messages read per second in the last batch.", of,
                   lambda: [(self._pipeline, self._rows_per_s)]),

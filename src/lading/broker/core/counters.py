@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+def count_of(help: str) -> int:
+    """Return the field of a counter, with what metrics and their reference say of it."""
+    return field(default=0, metadata={"help": help})
 
 
 @dataclass(slots=True)
 class Counters:
     """Plain totals since start; bytes are those of message bodies as stored."""
 
-    messages_in: int = 0
-    bytes_in: int = 0
-    appends: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
-    reads: int = 0
-    duplicate_blocks: int = 0
-    damaged_messages: int = 0
-    """Messages a reader was not given because their bytes are damaged; counted at every read."""
-    failed_appends: int = 0
-    unsynced_bytes: int = 0
-    transactions_open: int = 0
-    positions_written: int = 0
-    failed_maintenance: int = 0
-    """Things the broker does by itself that the disk refused; each is tried again."""
-    states_set: int = 0
-    """Messages whose state was changed by a request."""
-    retention_marked_messages: int = 0
-    """Messages that retention marked for deletion."""
-    retention_deleted_offsets: int = 0
-    """Offsets that retention let go."""
-    exhausted_messages: int = 0
-    """Messages that a channel had delivered as often as their topic allows."""
-    dead_letters: int = 0
-    """Messages copied to a dead letter topic."""
-    dead_letters_waiting: int = 0
-    """Messages still to be copied."""
+    messages_in: int = count_of("Messages appended.")
+    bytes_in: int = count_of("Bytes of messages appended.")
+    appends: int = count_of("Appends: requests, or what a request has for one partition.")
+    messages_out: int = count_of("Messages read.")
+    bytes_out: int = count_of("Bytes of messages read.")
+    reads: int = count_of("Reads of a partition.")
+    duplicate_blocks: int = count_of("Blocks and batches that were sent again and are in the log once.")
+    damaged_messages: int = count_of(
+        "Messages a reader was not given because their bytes are damaged; counted at every read."
+    )
+    failed_appends: int = count_of("Appends that had begun and that the disk refused.")
+    unsynced_bytes: int = count_of("Bytes that are not on disk yet.")
+    transactions_open: int = count_of("Native transactions that are open.")
+    positions_written: int = count_of("Positions of groups written to the catalog.")
+    failed_maintenance: int = count_of("Parts of the broker's own work that the disk refused; each is tried again.")
+    states_set: int = count_of("Messages whose state was changed by a request.")
+    retention_marked_messages: int = count_of("Messages that retention marked for deletion.")
+    retention_deleted_offsets: int = count_of("Offsets that retention deleted.")
+    exhausted_messages: int = count_of("Messages that a channel delivered as often as their topic allows.")
+    dead_letters: int = count_of("Messages copied to a dead letter topic.")
+    dead_letters_waiting: int = count_of("Messages still to be copied to a dead letter topic.")

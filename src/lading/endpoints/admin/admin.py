@@ -163,7 +163,7 @@ def _gauges(services: Services) -> list[Gauge]:
     )
     gauges += [
         Gauge(
-            f"lading_broker_{field.name}", f"Broker total: {field.name.replace('_', ' ')}.", (),
+            f"lading_broker_{field.name}", field.metadata["help"], (),
             lambda name=field.name: [((), float(getattr(broker.counters, name)))],  # type: ignore[misc]
         )
         for field in fields(Counters)

@@ -209,7 +209,12 @@ def _gauges(broker: Broker) -> Iterator[Gauge]:
             yield (view.protocol, view.name), float(len(view.members))
 
     group = ("protocol", "group")
-    yield Gauge("lading_group_lag", "Messages a group has not read.", (*group, "topic", "partition"), lag)
+    yield Gauge(
+        "lading_group_lag",
+        "Messages a group of any protocol has not read, or an NSQ channel has not finished.",
+        (*group, "topic", "partition"),
+        lag,
+    )
     yield Gauge("lading_group_members", "Members of a group.", group, members)
 
 

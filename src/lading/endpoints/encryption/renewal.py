@@ -70,7 +70,8 @@ class CertificateRenewal:
             found = services.shared[CertificateRenewal] = CertificateRenewal()
             services.metrics.add(
                 Gauge(
-                    "lading_certificate_expires_timestamp_seconds", "When the certificate of a listener expires.",
+                    "lading_certificate_expires_timestamp_seconds",
+                    "When the certificate of a listener expires, since 1970.",
                     ("endpoint",), found._list_expiries,
                 )
             )  # fmt: skip
