@@ -97,9 +97,9 @@ def list_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 def _root() -> Any:
     from typer.main import get_command
 
-    from lading.cli.main import app
+    from lading.cli.app import build_app
 
-    return get_command(app)
+    return get_command(build_app())
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
