@@ -144,6 +144,10 @@ func consume(asked request) ([]message, error) {
 				continue
 			}
 			seen = append(seen, message{fmt.Sprintf("%s", each.ID), each.Body, each.Attempts, each.Timestamp})
+			if len(seen) == asked.Count {
+				// nothing may follow the last one: what nobody answers holds up the end for a minute
+				reader.ChangeMaxInFlight(0)
+			}
 			each.Finish()
 		case <-limit:
 			goto done
@@ -151,8 +155,14 @@ func consume(asked request) ([]message, error) {
 	}
 done:
 	reader.Stop()
-	<-reader.StopChan
-	return seen, nil
+	for {
+		select {
+		case each := <-arrived:
+			each.RequeueWithoutBackoff(0)
+		case <-reader.StopChan:
+			return seen, nil
+		}
+	}
 }
 
 func main() {

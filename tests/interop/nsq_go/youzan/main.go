@@ -142,6 +142,10 @@ func consume(asked request) ([]message, error) {
 		case each := <-arrived:
 			id := hex.EncodeToString(each.ID[:])
 			seen = append(seen, message{id, each.GetTraceID(), each.Body, each.Attempts, each.ExtVer, string(each.ExtBytes)})
+			if len(seen) == asked.Count {
+				// nothing may follow the last one: what nobody answers holds up the end for a minute
+				reader.ChangeMaxInFlight(0)
+			}
 			each.Finish()
 		case <-limit:
 			goto done
@@ -149,8 +153,14 @@ func consume(asked request) ([]message, error) {
 	}
 done:
 	reader.Stop()
-	<-reader.StopChan
-	return seen, nil
+	for {
+		select {
+		case each := <-arrived:
+			each.RequeueWithoutBackoff(0)
+		case <-reader.StopChan:
+			return seen, nil
+		}
+	}
 }
 
 func main() {
