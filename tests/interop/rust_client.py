@@ -39,6 +39,9 @@ def build(release: bool = False, folder: str = "iggy_rust") -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # outside of the clone, where the lock file and the build are kept for the next run
         shutil.copytree(HERE / folder, cache, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target", "Cargo.lock"))
+        # what it cannot read is our fault, and no reason to leave a client out
+        read = subprocess.run([cargo, "metadata", "--no-deps", "--format-version=1"], cwd=cache, capture_output=True)
+        assert read.returncode == 0, read.stderr.decode()
         command = ["nice", cargo, "build", *(["--release"] if release else [])]
         done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     if done.returncode:
