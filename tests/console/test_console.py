@@ -18,6 +18,7 @@ import pytest
 from lading import testing
 from lading.client.consumer import Consumer
 from lading.client.producer import Producer
+from lading.console.process import ConsoleProcess
 from lading.console.server import listen, routes_of
 from lading.console.settings import ConsoleSettings
 from lading.console.source import ConsoleSource
@@ -27,6 +28,7 @@ from lading.model.address import Address
 from lading.model.errors import LocalError
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
+from lading.settings_loading import load
 from lading.tables.local import LocalExecutor
 
 from .conftest import SCRIPT, TestClient, client
@@ -352,3 +354,24 @@ def test_a_broker_starts_its_console_and_ends_it(full: bool, tmp_path: Path) -> 
         assert len(key) > 20
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://{address}/")
+
+
+def test_the_console_of_an_encrypted_broker_trusts_its_certificate(full: bool, tmp_path: Path) -> None:
+    if not full:
+        pytest.skip("starts a broker and a console, three seconds of CPU: only with LADING_TEST_FULL=1")
+    words = ["serve", "--data", str(tmp_path / "my data"), "--free-ports", "--console", "-o", "json", "--with-parent"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lading.cli.main", *words, "--set", "endpoints.admin.tls.enabled=true"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["endpoints"]["console"]
+        # no secret: the certificate is a file that this user can read
+        assert httpx.get(f"http://{address}/api/topics", timeout=30).json()["topics"] == []
+        process.terminate()
+
+
+def test_a_broker_that_asks_for_certificates_starts_no_console(tmp_path: Path) -> None:
+    keys = ["endpoints.admin.tls.enabled=true", f"endpoints.admin.tls.client_ca={tmp_path}/ca.pem"]
+    with pytest.raises(LocalError, match="certificate_file=FILE"):
+        ConsoleProcess(Address("127.0.0.1", 0), load(None, keys, {}).settings)
