@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from lading.client.consumer import Consumer
 from lading.client.producer import Producer
 from lading.console.settings import ConsoleSettings
 from tests.interop.kafka_broker import RunningKafka
@@ -22,6 +23,19 @@ def test_topics_messages_and_dead_letters_of_kafka(kafka: RunningKafka, listener
     (row,) = [row for row in ask(page, "/api/topics")["topics"] if row["name"] == topic]
     assert (row["messages"], row["lag"], row["size_bytes"]) == (30, None, None)
     assert ask(page, "/api/topic", topic=topic)["groups"] == []
+    with Consumer(kafka.url, topic, group="console.readers") as consumer:
+        assert len(consumer.poll(12, timeout_s=20)) == 12
+        consumer.commit()
+        # the pages share what was asked for a moment ago
+        other = client(ConsoleSettings(kafka.url), listener)
+        (group,) = ask(other, "/api/topic", topic=topic)["groups"]
+        assert (group["group"], group["protocol"], group["state"], group["lag"]) == (
+            "console.readers", "kafka", "Stable", 18,
+        )  # fmt: skip
+        assert group["partitions"] == [{"topic": topic, "partition": 0, "position": 12, "end": 30, "lag": 18}]
+        assert len(group["members"]) == 1
+        (row,) = [row for row in ask(other, "/api/topics")["topics"] if row["name"] == topic]
+        assert row["lag"] == 18
     found = documents(page, "/api/messages", topic=topic, where="carrier = 'UA'", count=5)
     assert offsets(found) == [29, 27, 25, 23, 21]
     assert messages(found)[0]["headers"] == [

@@ -127,6 +127,7 @@ def make_app(
                 "version": __version__,
                 "source": source.shown,
                 "is_broker": source.is_broker,
+                "has_groups": source.has_groups,
                 "can_mark": source.can_mark and not settings.is_read_only,
                 "can_send": source.is_writable and not settings.is_read_only,
                 "is_read_only": settings.is_read_only,

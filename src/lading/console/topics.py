@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..model.errors import LadingError
-from ..transports.interface import Marking, TopicMeta, Transport
+from ..model.errors import LadingError, Refusal
+from ..transports.interface import GroupListing, Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
 from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
@@ -79,22 +79,18 @@ class TopicPages:
         )
 
     def _groups_of(self, transport: Transport) -> list[Document]:
-        """Return groups with their positions; of other systems none, their protocols do not tell them to a reader."""
-        if not isinstance(transport, LadingTransport):
+        """Return groups with their positions; none of a directory or of Iggy's server, which do not tell them."""
+        if not isinstance(transport, GroupListing):
             return []
         with self._lock:
             if time.monotonic() - self._groups_at_s > GROUPS_FRESH_S:
-                self._groups = [found for row in transport.groups()[:GROUPS_MAX] for found in _group(transport, row)]
+                try:
+                    self._groups = transport.describe_groups(GROUPS_MAX)
+                except Refusal:
+                    # whoever may read topics need not be allowed to see groups
+                    self._groups = []
                 self._groups_at_s = time.monotonic()
             return self._groups
-
-
-def _group(transport: LadingTransport, row: Document) -> Iterable[Document]:
-    try:
-        yield transport.group(row["protocol"], row["group"])
-    except LadingError:
-        # it went away since the list was made
-        return
 
 
 def _summary(meta: TopicMeta) -> Document:

@@ -42,6 +42,8 @@ APIS: Final[dict[str, Api]] = {
     "Heartbeat": Api(12, "consumer", 0, 4),
     "LeaveGroup": Api(13, "consumer", 0, 2),
     "SyncGroup": Api(14, "consumer", 0, 4),
+    "DescribeGroups": Api(15, "admin", 0, 5),
+    "ListGroups": Api(16, "admin", 0, 4),
     "SaslHandshake": Api(17, "sasl", 1, 1),
     "ApiVersions": Api(18, "metadata", 0, 0),
     "CreateTopics": Api(19, "admin", 4, 7),

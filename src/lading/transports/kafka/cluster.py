@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from ...dialects.kafka import errors
@@ -105,6 +105,16 @@ class KafkaCluster:
             return self._guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
 
         return self.retry(ask)
+
+    def ask_each(self, api: str, **fields: Any) -> Iterator[Any]:
+        """Yield the response of each broker, for what none of them knows alone."""
+        self.metadata([])
+        for address in list(self._brokers.values()):
+
+            def ask(address: Address = address) -> Any:
+                return self._guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
+
+            yield self.retry(ask)
 
     def leader(self, topic: str, partition: int) -> KafkaSocket:
         """Return the connection to the leader, looked up if unknown. Raises Retriable while there is none."""

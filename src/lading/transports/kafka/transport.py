@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from ...dialects.kafka import errors
@@ -18,6 +18,7 @@ from ..fetched import FetchResult
 from ..interface import Membership, SendResult, TopicMeta, TransactionDecision
 from ..secrets import read_secret, run_secret_command
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
+from .groups import describe_groups
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
 from .socket import OAUTHBEARER, PLAIN, KafkaSecurity, KafkaSocket
@@ -121,6 +122,11 @@ class KafkaTransport:
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if there is none."""
         return self._topics.look_up(name)
+
+    def describe_groups(self, limit: int) -> list[dict[str, Any]]:
+        """Return the first ``limit`` consumer groups by name, with ``members``, and ``partitions`` with lag."""
+        ends = {(meta.name, part.number): part.end_offset for meta in self.topics() for part in meta.partitions}
+        return describe_groups(self._cluster, ends, limit)
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS where it is."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.native.protocol import SENT
-from ...model.errors import MalformedMessage, Reason, Refusal
+from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
 from ..client_tls import parse_tls
@@ -268,6 +269,15 @@ class LadingTransport:
         """Return one group as ``groups`` describes it, with the names of its ``members`` and its ``partitions``."""
         group: dict[str, Any] = self._http.get("groups", protocol, name).json()
         return group
+
+    def describe_groups(self, limit: int) -> list[dict[str, Any]]:
+        """Return the first ``limit`` groups, each as ``group`` describes it."""
+        found = []
+        for row in self.groups()[:limit]:
+            # it may have gone away since the list was made
+            with suppress(LadingError):
+                found.append(self.group(row["protocol"], row["group"]))
+        return found
 
     def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
         """Have a group without members go on at (topic, partition, next offset); in all of them or in none."""
