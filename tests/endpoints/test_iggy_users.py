@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -170,6 +171,20 @@ def test_tokens_log_in(connect: Callable[[], Frames], users: tuple[BrokerProcess
     assert told["user_id"] == 1
     http.headers["authorization"] = f"Bearer {told['access_token']['token']}"
     assert [row["name"] for row in http.get("/personal-access-tokens").json()] == ["test"]
+
+
+def test_a_login_over_http_ends_with_the_access_token_behind_it(users: tuple[BrokerProcess, dict[str, str]]) -> None:
+    ann = log_in(users[0], "ann")
+    made = ann.post("/personal-access-tokens", json={"name": "brief", "expiry": 2_000_000})
+    assert made.status_code in (200, 201), made.text
+    told = client_of(users[0]).post("/personal-access-tokens/login", json={"token": made.json()["token"]}).json()
+    http = client_of(users[0])
+    http.headers["authorization"] = f"Bearer {told['access_token']['token']}"
+    assert http.get("/users/ann").is_success
+    until_s = time.monotonic() + 10
+    while http.get("/users/ann").status_code != 401:
+        assert time.monotonic() < until_s
+        time.sleep(0.2)
 
 
 def test_who_may_not_log_in_to_the_current_generation_is_told_why(users: tuple[BrokerProcess, dict[str, str]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import aiokafka
 import confluent_kafka
+import httpx
 import jwt
 import pytest
 from aiokafka.abc import AbstractTokenProvider
@@ -257,6 +258,25 @@ def test_what_takes_a_token_takes_one_of_the_issuer(running: BrokerProcess) -> N
     assert bear(kafka, token).error_code == 0
     (answer,) = kafka.ask("Produce", 7, **produce("orders", one_batch(b"x"))).responses
     assert answer.partition_responses[0].error_code == 0
+
+
+def test_iggy_over_http_takes_it_with_each_request(running: BrokerProcess) -> None:
+    with httpx.Client(base_url=f"http://{running.endpoints['iggy_http']}", timeout=10) as http:
+
+        def ask(token: str, path: str = "/streams/default/topics/orders/messages?consumer_id=1") -> httpx.Response:
+            return http.get(path, headers={"authorization": f"Bearer {token}"})
+
+        assert ask(current()).status_code == 200
+        # a topic that dora may not see, and an issuer that vouches for another one
+        assert ask(current(), "/streams/default/topics/other/messages?consumer_id=1").status_code in (403, 404)
+        assert ask(current(sub="ann")).status_code == 403
+        made = time.time()
+        for wrong in (current(key=KEYS["strange"]), current(exp=1), signed(key="", algorithm="none", exp=made + 60)):
+            refused = ask(wrong)
+            assert refused.status_code == 401 and "token" in refused.json()["reason"], refused.text
+        # it gives none that would count longer than itself
+        told = http.post("/personal-access-tokens/login", json={"token": current(sub="ann")})
+        assert told.status_code == 401 and "with each request" in told.json()["reason"]
 
 
 def test_confluent_kafka(running: BrokerProcess) -> None:

@@ -205,7 +205,7 @@ class IggyHttp:
 
         async def answer(request: Request, path: Parameters) -> Response:
             try:
-                caller = self._callers.identify(request)
+                caller = await self._callers.identify(request)
                 request.scope[PRINCIPAL] = caller.client.principal
                 if caller.client.principal is None and not is_open:
                     raise login_refusal()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
+from ...clock import date_us
 from ...dialects.json.releases import BY_TOKEN, JSON_RELEASES, JsonRelease
+from ...model.errors import Reason, Refusal
 from ...settings import Address
 from ..base.services import Services, now_us
 from .clients import Client
-from .http_tokens import ACCESS, REFRESH, HttpTokens, TokenClaims, refuse_token
+from .http_tokens import ACCESS, REFRESH, HttpTokens, TokenClaims, has_own_algorithm, refuse_token
 from .logins import Logins, user_id_of
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class HttpCallers:
         self._services = services
         self._tokens = tokens_of(services)
         self._access = services.broker.access
+        self._authenticator = services.authenticator
         self._logins = Logins(services, is_open=settings.secured, admits_strangers=settings.allow_unauthenticated)
         self._told = None if settings.release is None else JSON_RELEASES[settings.release]
         admin = services.settings.endpoints.admin
@@ -52,7 +55,7 @@ class HttpCallers:
         """The release of a client that has not said yet what it is."""
         return self._told or JSON_RELEASES["0.0.40"]
 
-    def identify(self, request: Request) -> HttpCaller:
+    async def identify(self, request: Request) -> HttpCaller:
         """Return the caller that sent a request. Raises Refusal for a token that is not valid."""
         shown = request.headers.get("authorization", "")
         token = shown[len(_BEARER) :].strip()
@@ -61,19 +64,34 @@ class HttpCallers:
             return self._stranger(request)
         if any(hmac.compare_digest(token.encode("latin-1"), one.encode()) for one in self._secrets):
             return self._stranger(request, self._access.trust())
+        if self._access.is_enabled and self._authenticator.has_issuer and not has_own_algorithm(token):
+            return await self._vouched(request, token)
         claims = self._tokens.read(token, now_us() // 1_000_000)
         release = self._told or BY_TOKEN[claims.release]
         client = self._client(request, release)
         client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
         return HttpCaller(release, client, claims)
 
+    async def _vouched(self, request: Request, token: str) -> HttpCaller:
+        """Return the caller that shows a token of the issuer of the settings, which says no release either."""
+        release = self._told or JSON_RELEASES[_NEWEST]
+        client = self._client(request, release)
+        try:
+            await self._logins.log_in_with_token(client, token)
+        except Refusal as refusal:
+            # the code of this broker's own tokens, for which clients log in again
+            raise Refusal(Reason.UNAUTHENTICATED, str(refusal)) from None
+        return HttpCaller(release, client)
+
     def _principal_of(self, claims: TokenClaims) -> Principal | None:
-        """Return whom a token counts for; Refusal if the user or the access token behind it is gone."""
+        """Return whom a token counts for; Refusal if the user or the access token behind it is gone, or has ended."""
         if not self._access.is_enabled:
             return self._access.admit(is_open=False)
         self._tokens.forget_passwords()
         user = self._access.table.users.get(claims.name)
-        has_token = claims.pat is None or (claims.name, claims.pat) in self._access.table.tokens
+        has_token = claims.pat is None
+        if claims.pat is not None and (shown := self._access.table.tokens.get((claims.name, claims.pat))) is not None:
+            has_token = shown.ends_us is None or shown.ends_us > date_us()
         # 0 is a login of before: whoever it was said any name
         if user is None or user.id != claims.user_id or not has_token:
             raise refuse_token()
@@ -106,6 +124,9 @@ class HttpCallers:
         release = self._told or JSON_RELEASES[_NEWEST]
         client = self._client(request, release)
         await self._logins.log_in_with_token(client, token)
+        if client.principal is not None and client.principal.ends_us is not None and client.principal.token is None:
+            # a token for it would outlast it, and its user may be nobody here
+            raise Refusal(Reason.INVALID_TOKEN, "show a token of another issuer with each request, as Bearer")
         return self._answer(client, release)
 
     def refresh(self, token: str, request: Request) -> dict[str, Any]:

@@ -120,6 +120,16 @@ class HttpTokens:
         self._logged_out[claims.ident] = claims.ends_s
 
 
+def has_own_algorithm(token: str) -> bool:
+    """Return whether a token says that it was signed as those of this broker are; what is no token says so too."""
+    import jwt
+
+    try:
+        return jwt.get_unverified_header(token).get("alg") == ALGORITHM
+    except jwt.InvalidTokenError:
+        return True
+
+
 def refuse_token() -> Refusal:
     """Return the one error for all tokens that do not count."""
     return Refusal(Reason.UNAUTHENTICATED, "the access token is not valid here, or has ended; log in again")
