@@ -1,8 +1,10 @@
-"""Clients with logins over TLS, as they are: kcat by each mechanism, and the tools of Kafka for rules and passwords."""
+"""Clients with logins over TLS, as they are: kcat, franz-go, Java and go-nsq by each way to log in, Kafka's tools."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from lading.broker.core.rights import Right
 from tests.endpoints.authority import Authority
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.test_http_users import client as http_client
-from tests.interop import kafka_broker, maven
+from tests.endpoints.test_token_issuer import AUDIENCE, ISSUER, KEYS, current, jwks
+from tests.interop import go_programs, kafka_broker, maven
 from tests.interop.test_tls_clients import JARS, TIMEOUT_S, require, run
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -27,14 +30,21 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerProcess]:
+    path = tmp_path_factory.mktemp("logins")
+    (path / "jwks.json").write_bytes(jwks("first"))
     settings: dict[str, Any] = {
-        "endpoints.kafka.tls.enabled": True, "endpoints.kafka.tls.certificate": authority.sign("server"),
+        "oauth.issuer": ISSUER, "oauth.audience": AUDIENCE, "oauth.jwks_file": str(path / "jwks.json"),
         "durability": "os",
     }  # fmt: skip
-    rules = [rule("ann", right, "orders") for right in (Right.READ, Right.WRITE)]
-    with broker_with_users(tmp_path_factory.mktemp("logins") / "data", rules, settings) as (running, _):
+    certificate = authority.sign("server")
+    for name in ("kafka", "nsqd_tcp"):
+        settings |= {f"endpoints.{name}.tls.enabled": True, f"endpoints.{name}.tls.certificate": certificate}
+    # dora is no user of the broker, but the issuer's
+    rules = [rule(name, right, "orders") for name in ("ann", "dora") for right in (Right.READ, Right.WRITE)]
+    rules += [rule(name, right, "nsq") for name in ("ann", "dora") for right in (Right.READ, Right.WRITE)]
+    with broker_with_users(path / "data", rules, settings) as (running, _):
         root = http_client(running, basic="root")
-        for name in ("orders", "secret"):
+        for name in ("orders", "nsq", "secret"):
             assert root.post(f"/topics/default/{name}", json={}).status_code == 201
         yield running
 
@@ -57,6 +67,88 @@ def test_kcat(broker: testing.BrokerProcess, authority: Authority, mechanism: st
     wrong = [*kcat(broker, authority, mechanism, "wrong"), "-L", "-m", "5"]
     done = subprocess.run(wrong, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode and "wrong user name or password" in done.stderr
+
+
+def test_kcat_with_a_token_that_nobody_signed(broker: testing.BrokerProcess, authority: Authority) -> None:
+    """librdkafka makes it itself (``alg`` is ``none``, RFC 7515 appendix A.5)."""
+    address = broker.endpoints["kafka"].replace("127.0.0.1", "localhost")
+    options = {
+        "security.protocol": "sasl_ssl", "ssl.ca.location": authority.file, "sasl.mechanisms": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=root",
+    }  # fmt: skip
+    command = [require("kcat"), "-b", address, *(f"-X{name}={each}" for name, each in options.items()), "-L", "-m", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode and "this token is not signed with a key of its issuer" in done.stderr
+
+
+def issued_token(**changed: Any) -> str:
+    """A token as Java's client asks for: it says when it was made."""
+    return current(iat=int(time.time()) - 1, **changed)
+
+
+def kafka_logins() -> tuple[list[str], list[str]]:
+    """Right ones by each mechanism, and wrong ones, as lines for the programs."""
+    by_password = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    right = [f"{mechanism} ann {PASSWORDS['ann']}" for mechanism in by_password]
+    wrong = [f"{mechanism} ann wrong" for mechanism in by_password]
+    bearer = "OAUTHBEARER dora"
+    return [*right, f"{bearer} {issued_token()}"], [*wrong, f"{bearer} {issued_token(key=KEYS['strange'])}"]
+
+
+def test_franz_go(broker: testing.BrokerProcess, authority: Authority) -> None:
+    try:
+        program = go_programs.client("login", Path(__file__).with_name("kafka_go"))
+    except go_programs.Unavailable as reason:
+        pytest.skip(str(reason))
+    address = broker.endpoints["kafka"].replace("127.0.0.1", "localhost")
+    right, wrong = kafka_logins()
+    given = "".join(f"{login}\n" for login in (*right, *wrong))
+    told = run(str(program), address, str(authority.file), "orders", given=given).splitlines()
+    assert told[:4] == [f"read: franz {number}" for number in range(4)]
+    # to the first of the two steps in which a token is refused (RFC 7628 section 3.2.3) it says nothing more
+    assert told[4:] == 3 * ["refused: SASL_AUTHENTICATION_FAILED"] + ["failed: unexpected data in oauth response"]
+
+
+def test_the_java_client(broker: testing.BrokerProcess, authority: Authority, tmp_path: Path, full: bool) -> None:
+    if not full:
+        pytest.skip("compiles a Java program and runs it: with LADING_TEST_FULL=1")
+    try:
+        jars = f"{kafka_broker.jars()}/*"
+    except kafka_broker.Unavailable as reason:
+        pytest.skip(str(reason))
+    source = Path(__file__).with_name("kafka_java") / "Login.java"
+    run(require("javac"), "-J-XX:TieredStopAtLevel=1", "-proc:none", "-cp", jars, "-d", str(tmp_path), str(source))
+    address = broker.endpoints["kafka"].replace("127.0.0.1", "localhost")
+    right, wrong = kafka_logins()
+    command = [require("java"), "-XX:TieredStopAtLevel=1", "-cp", f"{tmp_path}:{jars}", "Login", address]
+    given = "".join(f"{login}\n" for login in (*right, *wrong))
+    printed = run(*command, str(authority.file), "orders", str(tmp_path), given=given).splitlines()
+    # its log is printed too
+    told = [line for line in printed if line.startswith(("read: ", "failed: ", "refused: "))]
+    assert told[:4] == [f"read: java {number}" for number in range(4)]
+    assert len(told) == 8 and all("SaslAuthenticationException" in line for line in told[4:])
+
+
+def test_go_nsq_logs_in(broker: testing.BrokerProcess, authority: Authority) -> None:
+    try:
+        client = go_programs.Conversation(go_programs.client("upstream"))
+    except go_programs.Unavailable as reason:
+        pytest.skip(str(reason))
+    to = {"address": broker.endpoints["nsqd_tcp"], "topic": "nsq", "ca_file": str(authority.file)}
+    secrets = [
+        f"ann:{PASSWORDS['ann']}",
+        http_client(broker, basic="ann").post("/users/ann/tokens/go", json={}).json()["token"],
+        current(),
+    ]
+    with contextlib.closing(client):
+        for secret in secrets:
+            told = client.ask(op="publish", bodies=[secret[:3].encode()], secret=secret, **to)
+            assert told["error"] == ""
+        read = client.ask(op="consume", channel="c", count=3, in_flight=3, timeout_ms=20_000, secret=secrets[0], **to)
+        assert [each["body"] for each in read["messages"]] == [secret[:3].encode() for secret in secrets]
+        for secret in ("ann:wrong", current(key=KEYS["strange"]), "lading_0"):
+            assert "E_AUTH_FAILED" in client.ask(op="publish", bodies=[b"x"], secret=secret, **to)["error"]
+        assert client.ask(op="publish", bodies=[b"x"], **to)["error"] != ""
 
 
 class KafkaTools:

@@ -27,6 +27,7 @@ type request struct {
 	TimeoutMs int      `json:"timeout_ms"`
 	Refuse    int      `json:"refuse"`
 	CaFile    string   `json:"ca_file"`
+	Secret    string   `json:"secret"`
 }
 
 type message struct {
@@ -47,9 +48,10 @@ func (silent) Output(int, string) error { return nil }
 
 var producers = map[string]*nsq.Producer{}
 
-// configure gives a configuration with TLS if there is a file of certificates to trust.
+// configure gives a configuration with what AUTH shows, and with TLS if there is a file of certificates to trust.
 func configure(asked request) (*nsq.Config, error) {
 	config := nsq.NewConfig()
+	config.AuthSecret = asked.Secret
 	if asked.CaFile == "" {
 		return config, nil
 	}
@@ -65,8 +67,8 @@ func configure(asked request) (*nsq.Config, error) {
 }
 
 func producer(asked request) (*nsq.Producer, error) {
-	address := asked.Address
-	if known := producers[address]; known != nil {
+	address, own := asked.Address, asked.Address+" "+asked.Secret
+	if known := producers[own]; known != nil {
 		return known, nil
 	}
 	config, err := configure(asked)
@@ -78,7 +80,7 @@ func producer(asked request) (*nsq.Producer, error) {
 		return nil, err
 	}
 	made.SetLogger(silent{}, nsq.LogLevelError)
-	producers[address] = made
+	producers[own] = made
 	return made, nil
 }
 
