@@ -37,10 +37,15 @@ RETENTION = {
 
 
 class Sample(NamedTuple):
-    """What the broker's process has at a time, and what was done until then."""
+    """What the broker's process has at a time, and what was done until then.
+
+    Memory of its own, where a leak would be, and pages of files that it maps: code and the log, which the system takes
+    back when it needs them.
+    """
 
     at_s: float
-    rss_bytes: int
+    private_bytes: int
+    mapped_bytes: int
     files: int
     threads: int
     done: Counter[str]
@@ -163,7 +168,8 @@ def _sample(pid: int, at_s: float, done: Counter[str]) -> Sample:
     process = Path("/proc", str(pid))
     fields = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines() if ":" in line)
     files = len(list((process / "fd").iterdir()))
-    return Sample(at_s, int(fields["VmRSS"].split()[0]) * 1024, files, int(fields["Threads"]), done.copy())
+    private, mapped = (int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
+    return Sample(at_s, private, mapped, files, int(fields["Threads"]), done.copy())
 
 
 def _rows(samples: list[Sample], seconds: float) -> list[dict[str, Any]]:
@@ -179,7 +185,8 @@ def _rows(samples: list[Sample], seconds: float) -> list[dict[str, Any]]:
 
 def _medians(samples: list[Sample]) -> dict[str, float]:
     return {
-        "RSS MB": round(statistics.median(one.rss_bytes for one in samples) / 1e6, 1),
+        "private MB": round(statistics.median(one.private_bytes for one in samples) / 1e6, 1),
+        "mapped MB": round(statistics.median(one.mapped_bytes for one in samples) / 1e6, 1),
         "files": statistics.median(one.files for one in samples),
         "threads": statistics.median(one.threads for one in samples),
     }
