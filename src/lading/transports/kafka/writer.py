@@ -222,6 +222,9 @@ class KafkaWriter:
         except BaseException as error:
             done = sum(delivery.done for delivery in self._open.values())
             error.add_note(f"{done} messages for topic {topic!r} were confirmed before")
+            for broker, _ in flight:
+                # what is asked next, such as the end of the transaction, must not get the answers to these
+                broker.close()
             self._reset_producer_id()
             raise
         self._sequences |= {place: delivery.next_sequence for place, delivery in self._open.items()}
