@@ -10,9 +10,9 @@ from lading.pipeline.breaker import check_failure_ratio
 from lading.pipeline.check import Problem, check
 from lading.pipeline.plan import Plan
 from lading.pipeline.range_writer import write_range
-from lading.pipeline.run import _accepted, _job, _sources, to_table_run
+from lading.pipeline.run import _accepted, _job, _sources, ensure_topics, to_table_run
 from lading.pipeline.settings import PipelineSettings
-from lading.pipeline.side_effects import apply_side_effects, ensure_topic
+from lading.pipeline.side_effects import apply_side_effects
 from lading.tables import engine
 from lading.tables.manifest import Manifest
 from lading.tables.micro_batches import MicroBatchPlanner, run_batches
@@ -55,8 +55,7 @@ class Driver:
             with state.running() as token:
                 table_run = to_table_run(settings, state, plan, [planner])
                 engine.claim_tables(table_run)
-                if settings.document.quarantine.topic is not None:
-                    ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, 2, {})
+                ensure_topics(settings, [planner.topic()])
                 start = engine.begin(table_run, resume=resume)
                 job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lading.model.errors import SettingError
-from lading.pipeline.plan import Plan, problems
+from lading.pipeline.plan import Plan
 from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.settings_problems import problems
 
 GOOD = """
 [pipeline]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lading import read_arrow, testing
 from lading.model.errors import LocalError
 from lading.pipeline import run as pipeline_run
 from lading.pipeline.run import PipelineProgress, run
@@ -22,7 +23,7 @@ from tests.spark.faults import arm
 
 from .conftest import PARTITIONS, ROWS, Place
 from .faults import PHASES, FaultyWriter
-from .flights import assert_every_message_once, found, messages
+from .flights import assert_every_message_once, fate, found, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ STATE = "flights"
 
 
 def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(
-    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, served: testing.BrokerProcess, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline_run, "PipelineWriter", FaultyWriter)
     arm(place.tables / STATE, "task", "fail")
@@ -46,18 +47,24 @@ def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(
     assert not list(place.tables.glob("*/_lading/staged/*"))
     assert not list(place.tables.glob("*/_lading/faults/*"))
     print(f"a task failed, a worker was killed: lost 0, twice 0 of {PARTITIONS * ROWS:,}")
-    # another topic joins; the first one goes on where it was
+    # another topic joins, the first one goes on where it was; and the route sends to a topic of Kafka's now
     second = f"{place.topic}-more"
     place.transport.create_topic(second, 1)
     place.transport.send(second, 0, messages(0, 100))
     file = place.write(
-        lambda text: text.replace("[source]", "[[source]]").replace(
-            "[headers]", f'[[source]]\nfrom = "{place.url}"\ntopic = "{second}"\n\n[headers]'
+        lambda text: (
+            text.replace("[source]", "[[source]]")
+            .replace("[headers]", f'[[source]]\nfrom = "{place.url}"\ntopic = "{second}"\n\n[headers]')
+            .replace("parquet:./tables/late", f"kafka://{served.endpoints['kafka']}/{second}-late")
         )
     )
-    assert run(lambda: spark, PipelineSettings.load(file))["read"] == 100
+    report = run(lambda: spark, PipelineSettings.load(file))
+    late = [row for row in range(100) if fate(row) == "late"]
+    assert (report["read"], report["to.route 1"]) == (100, len(late))
     assert len(found(place.tables)) == PARTITIONS * ROWS
-    assert sum(len(kinds) for kinds in found(place.tables).values()) == PARTITIONS * ROWS + 100
+    assert sum(len(kinds) for kinds in found(place.tables).values()) == PARTITIONS * ROWS + 100 - len(late)
+    sent = read_arrow(place.url, f"{second}-late", "payload").column(0).to_pylist()
+    assert sent == [b'{"row": %d, "p": 0}' % row for row in late]
 
 
 def test_a_full_disk_at_publishing_is_told_by_its_place(

@@ -199,16 +199,20 @@ class AtLeastOnce:
         return batch.set_column(at, batch.schema.field(at), headers)
 
 
-def send_once(transport: Transport, topic: str, key: str, parts: Parts) -> int:
-    """Send from this process alone; return how many messages.
+def send_once(transport: Transport, target: DeliveryTarget, key: str, parts: Parts) -> int:
+    """Send from this process alone, under the name ``key``; return how many messages.
 
-    Over ``lading://`` they are committed under ``key``, so that they are visible once however often this is repeated.
+    Over ``lading://`` they are visible once however often this is repeated; so they are in a Kafka cluster with the
+    target's transactional id, as long as nothing else was sent under that since.
     """
-    if not isinstance(transport, LadingTransport):
-        return _send_all(transport, topic, parts)
-    transaction, count = _send_in_transaction(transport, topic, key, parts, None)
-    transport.commit(key, [transaction])
-    return count
+    if isinstance(transport, LadingTransport):
+        transaction, count = _send_in_transaction(transport, target.topic, key, parts, None)
+        transport.commit(key, [transaction])
+        return count
+    protocol = choose_commit_protocol(transport, target)
+    sent = protocol.write(parts, Task(key, 0, 0))
+    protocol.commit(key, [sent])
+    return sent.count
 
 
 def _send_all(transport: Transport, topic: str, parts: Parts) -> int:

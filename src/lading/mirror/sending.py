@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ..client.arrived import skip_arrived
 from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol
 from ..model.errors import LimitExceeded, LocalError
-from ..model.scan_request import ScanRequest
 from ..transports.fitting import find_unholdable, reduce_to_target
 from ..transports.interface import HeaderAwareTransport, TransactionalTransport, Transport
 from .settings import MirrorSettings
 from .source import Stretch
-from .state import Range, Work
+from .state import Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY_PREFIX: Final = "mirror/"
-COMPARED: Final = ("key", "headers", "payload")
 
 
 class TopicTarget:
@@ -84,40 +83,11 @@ class TopicTarget:
         self._protocol.commit(name, [sent])
 
     def _parts(self, work: Work, stretches: Sequence[Stretch], look_back: bool) -> Iterator[tuple[int, pa.RecordBatch]]:
-        ranges = {one.partition: one for one in work.ranges}
-        for stretch in stretches:
-            done = self._count_arrived(ranges[stretch.partition], stretch) if look_back else 0
-            for batch in stretch.batches:
-                left = batch.slice(min(done, batch.num_rows))
-                done -= batch.num_rows - left.num_rows
-                if left.num_rows:
-                    yield 0 if self._is_queue else stretch.partition, left
-
-    def _count_arrived(self, one: Range, stretch: Stretch) -> int:
-        """Return how many messages of a stretch are at the target already: those that begin what was added since."""
-        if one.target_end is None:
-            return 0
-        arrived = self._read_back(one.partition, one.target_end, stretch.count)
-        wanted = (row for batch in stretch.batches for row in batch.select(COMPARED).to_pylist())
-        count = 0
-        for row, there in zip(wanted, arrived, strict=False):
-            if row != there:
-                break
-            count += 1
-        return count
-
-    def _read_back(self, partition: int, first: int, count: int) -> Iterator[dict[str, object]]:
-        at = first
-        while count > 0:
-            fetched = self._transport.fetch(self.topic, partition, at)
-            for part in fetched.decode(ScanRequest(at, fields=frozenset(COMPARED)), states="all"):
-                columns = [part.columns[name].to_pylist() for name in COMPARED]
-                for values in zip(*columns, strict=True):
-                    yield dict(zip(COMPARED, values, strict=True))
-                count -= part.count
-            if fetched.end_offset <= at:
-                return
-            at = fetched.end_offset
+        parts = (
+            (0 if self._is_queue else stretch.partition, batch) for stretch in stretches for batch in stretch.batches
+        )
+        ends = {one.partition: one.target_end for one in work.ranges if one.target_end is not None}
+        return skip_arrived(self._transport, self.topic, ends, parts) if look_back else parts
 
     def _explain(self, error: LimitExceeded, stretches: Sequence[Stretch]) -> LimitExceeded:
         """Return the error with the place of the message at the source."""

@@ -17,9 +17,10 @@ from ..tables.staging import schema_words
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.state import table_in_state
 from ..tables.table_commit import check_schema
-from .plan import Plan, problems
+from .plan import Plan
 from .run import check_servers, source_options
 from .settings import PipelineSettings
+from .settings_problems import problems
 from .side_effects import check_topic, open_server
 
 if TYPE_CHECKING:
@@ -67,13 +68,11 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
         check_servers(settings, plan, metas)
     except LadingError as error:
         yield Problem("set_state", str(error))
-    topic = settings.document.quarantine.topic
-    if topic is not None:
+    for key, (server, topic) in settings.topics.items():
         try:
-            url = settings.quarantine_server
-            check_topic(url, topic, settings.access(url))
+            check_topic(server, topic, settings.access(server))
         except LadingError as error:
-            yield Problem("quarantine", str(error))
+            yield Problem(key.partition(".")[0], str(error))
 
 
 def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:

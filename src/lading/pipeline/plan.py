@@ -10,21 +10,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ..columns.contract import FIELD_TYPES, Projection, did_you_mean, type_word
+from ..columns.contract import FIELD_TYPES, Projection, type_word
 from ..filter.filter import Filter
-from ..filter.parse import parse
 from ..model.batch import FIELDS
-from ..model.errors import FilterError, SettingError
-from ..model.names import DEFAULT_STREAM
+from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
 from ..tables.files import local_directory
-from ..tables.formats.directory import DEFAULT_FORM
-from ..tables.formats.registry import split_target
 from ..tables.partitions import Partitions
 from ..tables.schema import table_schema
+from ..transports.topic_address import TopicAddress
 from .reasons import Failure, expectation_counter
-from .settings import QUARANTINE, Good, PipelineSettings, Route
+from .sections import Good, Route
+from .settings import PipelineSettings
+from .settings_problems import list_tables, parse_condition, problems
 from .steps import default_columns, select_step_columns
+from .targets import QUARANTINE, topic_of
 
 QUARANTINE_FIELDS = ("stream", "topic", "partition", *FIELDS)
 """The original message, bytes and headers."""
@@ -71,6 +71,9 @@ class Destination:
     counter: Literal["good", "routed", "passed"] = "good"
     failure: int | None = None
     """The failure of its messages, if it takes them to quarantine."""
+    topic: TopicAddress | None = None
+    refused: int = -1
+    """The failure of messages that its topic cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,11 @@ class Plan:
         return list(found.values())
 
     @property
+    def topics(self) -> dict[int, TopicAddress]:
+        """The topics that messages go to, by the index of the destination."""
+        return {at: one.topic for at, one in enumerate(self.destinations) if one.topic is not None}
+
+    @property
     def places(self) -> dict[str, Path]:
         """The tables of the destinations that have one, by the destination's name."""
         judged = {one.name: one.table.path for one in self.destinations if one.table and one.counter != "passed"}
@@ -174,6 +182,8 @@ class Plan:
         """The message fields to decode."""
         wanted = set(self.projection.message_fields) | {"offset", "timestamp"}
         wanted |= {"payload", "checksum"} if self.verify_checksum else set()
+        # what goes to a topic goes whole
+        wanted |= set(FIELDS) if self.topics else set()
         return frozenset(wanted.union(*(one.fields for one in self.filters)))
 
     @cached_property
@@ -189,98 +199,6 @@ class Plan:
         """The conditions of expectations and routes."""
         routes = [one.filter for one in self.destinations if one.filter is not None]
         return [*(one.filter for one in self.expectations), *routes]
-
-
-def problems(settings: PipelineSettings) -> Iterator[str]:
-    """Yield every problem of the settings themselves, without a look at sources or tables."""
-    document = settings.document
-    topics = [source.topic for source in document.source]
-    for topic in {topic for topic in topics if topics.count(topic) > 1}:
-        yield f"{settings.name}: two sources name the topic {topic!r}; positions are kept by topic: use two pipelines"
-    copies = document.quarantine.topic
-    for source in document.source if copies is not None else ():
-        if copies in _names(source.topic) and settings.quarantine_server == settings.server(source):
-            yield (
-                f"{settings.name}: quarantine.topic {copies!r} is the topic that the pipeline reads, which would read "
-                "its own copies again and again; name another one"
-            )
-    lower: dict[str, str] = {}
-    for column in settings.contract.headers:
-        if (other := lower.setdefault(column.name.lower(), column.name)) != column.name:
-            yield (
-                f"{settings.name}: headers.{other} and headers.{column.name} differ only in case, which "
-                f'Spark does not tell apart; name one differently, for example header_{column.name} = {{ type = "…", '
-                f'from = "{column.header}" }}'
-            )
-    places: dict[Path, str] = {}
-    columns: dict[Path, tuple[str, tuple[str, ...]]] = {}
-    conditions = [(f"expect[{at + 1}].condition", one.condition) for at, one in enumerate(document.expect)]
-    if not document.step:
-        # what steps make is known to Spark alone: it looks at conditions and columns
-        conditions += [(f"route[{at + 1}].where", one.where) for at, one in enumerate(document.route)]
-    for key, condition in conditions:
-        try:
-            parse_condition(settings, condition)
-        except FilterError as error:
-            yield f"{settings.name}: {key}: {error}"
-    tables: list[tuple[str, Route | Good]] = [
-        (f"route[{at + 1}]", route) for at, route in enumerate(document.route) if route.table is not None
-    ]
-    for key, section in [*tables, ("good", document.good)]:
-        assert section.to is not None
-        try:
-            path = local_directory(f"{key}.to", settings.place(section.to))
-        except SettingError as error:
-            yield f"{settings.name}: {error}"
-            continue
-        names = section.columns or default_columns(settings.contract)
-        if not document.step:
-            yield from (f"{settings.name}: {key}.columns: {text}" for text in _wrong_columns(names, settings.contract))
-        first, before = columns.setdefault(path, (key, names))
-        if before != names:
-            differing = sorted(set(before) ^ set(names)) or ["another order"]
-            yield (
-                f"{settings.name}: {first} and {key} both write {path}, with different columns "
-                f"({', '.join(differing)}); give them the same columns, or one of them another table"
-            )
-        places[path] = key
-    if (form := split_target(document.quarantine.to or "")[0]) != DEFAULT_FORM:
-        yield f"{settings.name}: quarantine.to: {form!r} is not supported; name {DEFAULT_FORM}:DIRECTORY"
-    try:
-        quarantine = local_directory("quarantine.to", settings.quarantine_table)
-        if quarantine in places:
-            other = places[quarantine]
-            yield f"{settings.name}: quarantine and {other} both write {quarantine}; give one another table"
-        places[quarantine] = "quarantine"
-        local_directory("pipeline.state", settings.state_directory)
-    except SettingError as error:
-        yield f"{settings.name}: {error}"
-    for path, key in places.items():
-        outer = next((other for other in places if other in path.parents), None)
-        if outer is not None:
-            yield (
-                f"{settings.name}: the table of {key}, {path}, is inside that of {places[outer]}, whose readers "
-                "would find it there; put them next to each other"
-            )
-
-
-def _names(topic: str) -> set[str]:
-    """Return all spellings of a topic's name."""
-    return {topic, topic.removeprefix(f"{DEFAULT_STREAM}."), f"{DEFAULT_STREAM}.{topic}"}
-
-
-def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str]:
-    known = [*(column.name for column in contract.headers), *FIELD_TYPES]
-    for name in names:
-        if name not in known:
-            yield f"{name!r} is neither a header of [headers] nor a message field{did_you_mean(name, known)}"
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        yield f"{twice!r} is named twice"
-
-
-def parse_condition(settings: PipelineSettings, text: str) -> Filter:
-    """Return a condition over the messages of a pipeline, typed by its contract. Raises FilterError."""
-    return parse(text, settings.contract if settings.contract.headers else None)
 
 
 def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
@@ -302,11 +220,8 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
 
 def _partitions(settings: PipelineSettings, schemas: Mapping[Path, pa.Schema]) -> dict[Path, Partitions]:
     """Return how each table is divided. Raises SettingError for what no partition can be, and for two ways."""
-    sections: list[tuple[str, Route | Good]] = [
-        (f"route[{at + 1}]", route) for at, route in enumerate(settings.document.route) if route.table is not None
-    ]
     found: dict[Path, tuple[str, Partitions]] = {}
-    for key, section in [*sections, ("good", settings.document.good)]:
+    for key, section in list_tables(settings):
         path = local_directory(f"{key}.to", settings.place(section.to or ""))
         name = f"{settings.name}: {key}.partition_by"
         made = Partitions.parse(section.partition_by, schemas.get(path), name)
@@ -353,7 +268,7 @@ def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestinati
 
 
 def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Destination, ...]:
-    """Return routes and good; ``failures`` grows by those of routes to quarantine."""
+    """Return routes and good; ``failures`` grows by those of routes to quarantine, and of topics that refuse."""
     document, contract = settings.document, settings.contract
 
     def table(to: str | None, columns: tuple[str, ...] | None) -> TablePlan | None:
@@ -364,6 +279,13 @@ def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[
         fields = tuple(name for name in names if name in FIELD_TYPES)
         return TablePlan(local_directory("table", settings.place(to)), Projection(fields, headers, names))
 
+    def destination(name: str, section: Route | Good, **more: Any) -> Destination:
+        topic, refused = topic_of(section.to), -1
+        if topic is not None:
+            refused = len(failures)
+            failures.append(Failure.of("refused_by_target", name, topic=topic.topic, server=topic.server))
+        return Destination(name, table=table(section.table, section.columns), topic=topic, refused=refused, **more)
+
     destinations = []
     for at, route in enumerate(document.route):
         name, condition, failure = route.name or f"route {at + 1}", parse_condition(settings, route.where), None
@@ -371,8 +293,8 @@ def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[
             failure = len(failures)
             failures.append(Failure.of("route", route.name or str(at + 1), condition=route.where))
         state = STATE_BY_WORD[route.set_state] if route.set_state else None
-        destinations.append(Destination(name, condition, table(route.table, route.columns), state, "routed", failure))
-    return (*destinations, Destination("good", None, table(document.good.to, document.good.columns)))
+        destinations.append(destination(name, route, filter=condition, state=state, counter="routed", failure=failure))
+    return (*destinations, destination("good", document.good, filter=None))
 
 
 def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failure]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -23,15 +22,13 @@ from ..tables.files import OWN, STAGED
 from ..tables.manifest import TABLE, DataFile
 from ..tables.ranges import OffsetRange
 from ..tables.scan import FetchedRange, fetch_range
-from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staging_stem
+from ..tables.staging import TASK_ROWS, TableFiles, Target, staging_stem
 from ..tables.table_commit import StagedRange
 from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob
 from .rows import COPY_SCHEMA, copies, quarantine_columns
+from .staged_messages import COPIES, PASSED, STATES, StagedArrow, StagedTopics, name_target
 
-COPIES, STATES, PASSED = "copies", "states", "passed"
-"""Kinds of staged files that belong to no table: copies for the quarantine topic, states to set at the source,
-messages for SQL steps."""
 _STATE_FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("first", pa.int64()),
      pa.field("end", pa.int64()), pa.field("state", pa.int8()),
@@ -85,7 +82,8 @@ class _Range:
         }
         failed = ("reason", "header", "detail")
         self._failed = files(self._plan.quarantine, self._plan.quarantine_schema, failed, TABLE, self._stem)
-        self._copies: _Staged | None = None
+        self._copies: StagedArrow | None = None
+        self._topics = StagedTopics(job, self._stem)
         self._marked: list[tuple[int, int, int]] = []
         outcomes = (one.counter for one in self._plan.destinations)
         begun: tuple[str, ...] = ("read", "quarantined", *outcomes, "good", "routed")
@@ -99,6 +97,7 @@ class _Range:
         for decoded in stretch.fetched.decode(request, states=source.states):
             if decoded.count:
                 judged = classify_messages(self._plan, decoded, stretch.place)
+                self._topics.take(self._plan, decoded, judged, self._piece.partition)
                 now_us = time.time_ns() // 1000
                 self._count(decoded, judged, now_us)
                 self._hand_out(judged)
@@ -110,6 +109,7 @@ class _Range:
         files = [entry for table in (*self._files.values(), self._failed) for entry in table.finish()]
         if self._copies is not None:
             files.append((self._piece.start, self._copies.close()))
+        files += [(self._piece.start, file) for file in self._topics.finish()]
         if self._marked:
             files.append((self._piece.start, self._stage_states()))
         return files
@@ -187,11 +187,11 @@ class _Range:
     ) -> None:
         made = quarantine_columns(messages, list(self._plan.failures), which, place, now_us)
         self._failed.add(made)
-        topic = self._job.settings.document.quarantine.topic
-        if topic is not None:
+        address = self._job.settings.copies
+        if address is not None:
             if self._copies is None:
-                target = f"{topic} {self._job.settings.quarantine_server}"
-                self._copies = _Staged(self._job, f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target)
+                target = name_target(address)
+                self._copies = StagedArrow(self._job, f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target)
             self._copies.add(copies(made, self._piece.topic, self._job.settings.id))
 
     def _stage_states(self) -> DataFile:
@@ -203,34 +203,9 @@ class _Range:
             pa.array(first, pa.int64()), pa.array(end, pa.int64()), pa.array(state, pa.int8()),
         ]  # fmt: skip
         server = self._job.sources[self._piece.topic].server
-        staged = _Staged(self._job, f"{self._stem}-states.arrow", STATE_SCHEMA, STATES, server)
+        staged = StagedArrow(self._job, f"{self._stem}-states.arrow", STATE_SCHEMA, STATES, server)
         staged.add(pa.RecordBatch.from_arrays(columns, schema=STATE_SCHEMA))
         return staged.close()
-
-
-class _Staged:
-    """A staged Arrow file in the state directory."""
-
-    def __init__(self, job: PipelineJob, name: str, schema: pa.Schema, kind: str, target: str) -> None:
-        directory = Path(job.state) / OWN / STAGED
-        directory.mkdir(parents=True, exist_ok=True)
-        self._name, self._kind, self._target = name, kind, target
-        self._sink = HashingFile((directory / name).open("xb", buffering=0))
-        self._writer = pa.ipc.new_stream(self._sink, schema)
-        self._rows = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-        self._rows += batch.num_rows
-
-    def close(self) -> DataFile:
-        self._writer.close()
-        self._sink.sync()
-        self._sink.close()
-        return DataFile(
-            os.curdir, self._name, self._name, self._rows, self._sink.size_bytes, self._sink.hash, self._kind,
-            self._target,
-        )  # fmt: skip
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:

@@ -14,9 +14,10 @@ SENTENCES: Final[dict[str, str]] = {
     "pattern_mismatch": "the header {header!r} has a value that does not match {asked}",
     "checksum_mismatch": "the payload is not what its checksum says",
     "expectation": "the expectation {header} does not hold: {condition}",
+    "refused_by_target": "topic {topic} at {server} ({header}) cannot hold the message, not even with a carrier",
     "route": "the {header} takes it to quarantine: {condition}",
 }
-"""Reason to message; checks run in the order of the contract, then the checksum, then expectations, then routes."""
+"""Reason to message; checks run in the order of the contract, then checksum, expectations, routes, topics."""
 BY_CHOICE: Final = "route"
 """The reason of messages that are no faults: a route asked for them."""
 

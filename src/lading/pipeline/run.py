@@ -27,7 +27,8 @@ from .job import PipelineJob, SourcePlace, schema_text
 from .metrics import PipelineMetrics, serve_metrics
 from .plan import Plan
 from .progress import PipelineProgress, PipelineWatch, RunReport
-from .settings import PipelineSettings, SourceSection
+from .sections import SourceSection
+from .settings import PipelineSettings
 from .side_effects import apply_side_effects, ensure_topic, open_server
 from .sink import PipelineWriter
 from .state import read_rejected_batch
@@ -84,10 +85,7 @@ def run(
         with state.running() as token:
             table_run = to_table_run(settings, state, plan, planners)
             engine.claim_tables(table_run)
-            if settings.document.quarantine.topic is not None:
-                partitions = max(len(meta.partitions) for meta in metas.values())
-                server = settings.quarantine_server
-                ensure_topic(server, settings.document.quarantine.topic, partitions, settings.access(server))
+            ensure_topics(settings, list(metas.values()))
             start = engine.begin(table_run, resume=resume)
             job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
             with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
@@ -183,6 +181,21 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
             raise LocalError(
                 f"{settings.name}: the topic {meta.name!r} at {url} {found} {source.from_}; name the broker "
                 'of that directory: source.server = "lading://host:port"'
+            )
+
+
+def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> None:
+    """Create the topics that messages are sent to, with as many partitions as the sources have, if they are missing.
+
+    Raises LocalError for one that takes no headers, and for one that is a source under another address.
+    """
+    partitions = max(len(meta.partitions) for meta in sources)
+    for key, (server, topic) in settings.topics.items():
+        meta = ensure_topic(server, topic, partitions, settings.access(server))
+        if meta.topic_id is not None and meta.topic_id in {one.topic_id for one in sources}:
+            raise LocalError(
+                f"{settings.name}: {key} {topic!r} at {server} is the topic that the pipeline reads, under another "
+                "address: it would read its own copies again and again; name another one"
             )
 
 

@@ -2,195 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from ..columns.contract import did_you_mean
-from ..endpoint_settings import Listen
 from ..model.errors import SettingError
-from ..model.state import STATE_BY_WORD, State
 from ..tables.files import OWN
-from ..tables.formats.registry import FORMATS, split_target
+from ..tables.formats.registry import split_target
 from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
+from ..transports.topic_address import TopicAddress
 from .header_section import parse_headers
-from .reasons import SENTENCES
+from .sections import Document, Good, Route, SourceSection
+from .targets import QUARANTINE, table_of, topic_of
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
 SEVERAL = ("source", "expect", "step", "route")
 """Sections that may occur several times; a single one may be written as a plain table."""
-QUARANTINE = "quarantine"
-"""Value of a route's ``to`` that puts messages into quarantine."""
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-
-def _seconds(value: object) -> object:
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", value.lower())
-        if found is None or found[2] not in UNITS_S:
-            raise ValueError("a time is a number of seconds, or text such as 500ms, 30s, 5m, 1h")
-        return float(found[1]) * UNITS_S[found[2]]
-    return value
-
-
-def _table(value: object) -> object:
-
-    if not isinstance(value, str) or not value.startswith(tuple(f"{name}:" for name in FORMATS)):
-        path = value.partition(":")[2] if isinstance(value, str) and re.match(r"\w{2,}:", value) else value
-    else:
-        path = split_target(value)[1]
-        if path.strip():
-            return value
-    forms = " or ".join(f"{name}:DIRECTORY" for name in FORMATS)
-    raise ValueError(f"a table is {forms}, for example {next(iter(FORMATS))}:{path or './tables/flights'}")
-
-
-def _state(value: object) -> object:
-    settable = [word for word, state in STATE_BY_WORD.items() if state is not State.AVAILABLE]
-    if value not in settable:
-        near = did_you_mean(str(value), settable)
-        raise ValueError(f"a state that a route sets is one of {', '.join(settable)}{near}")
-    return value
-
-
-def _route_target(value: object) -> object:
-    return value if value == QUARANTINE else _table(value)
-
-
-def _check_name(value: object) -> object:
-    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z][\w.-]*", value) is None:
-        raise ValueError("a name begins with a letter and has letters, digits, and _ . - after it")
-    if value in SENTENCES or value in ("good", QUARANTINE):
-        raise ValueError("this word is taken; choose another name")
-    return value
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
-Table = Annotated[str, BeforeValidator(_table)]
-RouteTarget = Annotated[str, BeforeValidator(_route_target)]
-CheckName = Annotated[str, BeforeValidator(_check_name)]
-StateWord = Annotated[str, BeforeValidator(_state)]
-NonEmpty = Annotated[str, Field(min_length=1)]
-Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
-
-
-class PipelineFileSection(BaseModel):
-    """A table of the file; undeclared keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-class PipelineSection(PipelineFileSection):
-    """[pipeline]: its id, and how batches are formed."""
-
-    id: NonEmpty | None = None
-    state: NonEmpty | None = None
-    trigger: Seconds = 30.0
-    max_rows: int = Field(default=4_000_000, ge=1)
-    """Maximum messages per batch, and so per manifest."""
-    max_rows_per_task: int = Field(default=500_000, ge=1)
-    file_size: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 10)
-    compression: Compression = "snappy"
-
-
-class SourceSection(PipelineFileSection):
-    """[source] or one of several [[source]]: a topic and its location."""
-
-    from_: NonEmpty = Field(alias="from")
-    topic: NonEmpty
-    starting: str | dict[str, Any] = "earliest"
-    states: Literal["available", "all"] = "available"
-    fail_on_data_loss: bool = True
-    server: NonEmpty | None = None
-    """The broker that owns a data directory, for setting states."""
-    transport: dict[str, str | int | float] = Field(default_factory=dict)
-    spool: NonEmpty | None = None
-    """The spool directory of a queue. Default: next to the state."""
-    spool_keep_s: int | None = Field(default=None, ge=1)
-    """The minimum time in seconds that published messages stay in the spool. Default: a day."""
-    channel: NonEmpty | None = None
-    """The channel of a queue. Default: the pipeline's id."""
-
-
-class Quality(PipelineFileSection):
-    """[quality]: checks besides the contract, and the failure ratio at which a batch is not published."""
-
-    verify_checksum: bool = True
-    max_failure_ratio: float = Field(default=0.2, ge=0, le=1)
-    min_messages: int = Field(default=1, ge=1)
-    """Batches with fewer messages are always published."""
-
-
-class ExpectSection(PipelineFileSection):
-    """One [[expect]]: a condition that is to be true for each message, and what happens if it is not."""
-
-    name: CheckName
-    condition: NonEmpty
-    otherwise: Literal["warn", "quarantine", "fail"] = Field(alias="else")
-
-
-class Step(PipelineFileSection):
-    """One [[step]]: a query in Spark's SQL over the messages that passed the checks, or over the previous step."""
-
-    sql: NonEmpty
-
-
-class Good(PipelineFileSection):
-    """[good]: the table for all that no route takes."""
-
-    to: Table
-    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
-    partition_by: tuple[str, ...] = ()
-
-
-class Route(PipelineFileSection):
-    """One [[route]]: its condition, and the table (or the quarantine) or state for messages that satisfy it."""
-
-    where: NonEmpty
-    name: CheckName | None = None
-    to: RouteTarget | None = None
-    set_state: StateWord | None = None
-    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
-    partition_by: tuple[str, ...] = ()
-
-    @property
-    def table(self) -> str | None:
-        """The target of its table; None if it has none, or takes messages to the quarantine."""
-        return None if self.to == QUARANTINE else self.to
-
-
-class QuarantineSection(PipelineFileSection):
-    """[quarantine]: the table, and optionally the topic, for messages that fail."""
-
-    to: Table | None = None
-    topic: NonEmpty | None = None
-    server: NonEmpty | None = None
-
-
-class MetricsSection(PipelineFileSection):
-    """[metrics]: the address that serves metrics for Prometheus while the pipeline runs."""
-
-    address: Listen | None = None
-
-
-class Document(PipelineFileSection):
-    """The whole file."""
-
-    pipeline: PipelineSection = PipelineSection()
-    source: tuple[SourceSection, ...] = Field(min_length=1)
-    headers: dict[str, Any] = Field(default_factory=dict)
-    quality: Quality = Quality()
-    expect: tuple[ExpectSection, ...] = ()
-    step: tuple[Step, ...] = ()
-    good: Good
-    route: tuple[Route, ...] = ()
-    quarantine: QuarantineSection = QuarantineSection()
-    metrics: MetricsSection = MetricsSection()
 
 
 class PipelineSettings:
@@ -209,13 +40,11 @@ class PipelineSettings:
         except ValidationError as error:
             raise SettingError(f"{name}: {_sentence(error, single)}") from None
         self.contract = parse_headers(self.document.headers, name)
+        for key, section in self.destinations:
+            self._require_whole(key, section)
         for at, route in enumerate(self.document.route):
             if route.to is None and route.set_state is None:
                 raise SettingError(f"{name}: route {at + 1} does nothing; give it to = … or set_state = … or both")
-            if route.columns is not None and route.table is None:
-                raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or remove columns")
-            if route.partition_by and route.table is None:
-                raise SettingError(f"{name}: route {at + 1} has partition_by but no table; add to = …, or remove it")
             if route.set_state is not None and self.document.step:
                 raise SettingError(
                     f"{name}: route {at + 1} sets states, but what it takes are rows that the steps made, and those "
@@ -226,6 +55,18 @@ class PipelineSettings:
                     f"{name}: route {at + 1} takes rows that the steps made to quarantine, which holds messages; use "
                     "an [[expect]], which looks at messages before the steps, or a pipeline without steps"
                 )
+        if self.document.good.table is None and self.document.pipeline.state is None:
+            raise SettingError(
+                f"{name}: good.to is a topic, which has no directory for the state of the pipeline; name one, for "
+                f'example state = "./state" in [pipeline]'
+            )
+        if topic_of(self.document.quarantine.to) and (
+            self.document.quarantine.topic or self.document.quarantine.server
+        ):
+            raise SettingError(
+                f"{name}: quarantine.to is a topic, and quarantine.topic or quarantine.server names another one; keep "
+                "one of them"
+            )
         names = self.check_names
         if twice := next((one for one in names if names.count(one) > 1), None):
             raise SettingError(
@@ -244,6 +85,44 @@ class PipelineSettings:
         except tomllib.TOMLDecodeError as error:
             raise SettingError(f"pipeline file {file}: invalid TOML: {error}") from None
         return cls(document, file.absolute().parent, str(file))
+
+    def _require_whole(self, key: str, section: Good | Route) -> None:
+        """Raise SettingError for keys that say nothing without a table, and for a topic that no step can send to."""
+        topic = topic_of(section.to)
+        instead = f"{section.to} takes whole messages" if topic else "there is no table"
+        if section.columns is not None and section.table is None:
+            raise SettingError(f"{self.name}: {key} has columns but no table: {instead}; add to = …, or remove columns")
+        if section.partition_by and section.table is None:
+            raise SettingError(f"{self.name}: {key} has partition_by but no table: {instead}; add to = …, or remove it")
+        if topic is not None and self.document.step:
+            raise SettingError(
+                f"{self.name}: {key} takes rows that the steps made to {section.to}, which takes messages; name a "
+                "table, or use a pipeline without steps"
+            )
+
+    @property
+    def destinations(self) -> list[tuple[str, Good | Route]]:
+        """Routes and good, in the order in which they take messages, by their name for people."""
+        routes: list[tuple[str, Good | Route]] = [
+            (f"route {at + 1}", one) for at, one in enumerate(self.document.route)
+        ]
+        return [*routes, ("good", self.document.good)]
+
+    @property
+    def copies(self) -> TopicAddress | None:
+        """The topic for copies of quarantined messages, None if there is none."""
+        section = self.document.quarantine
+        if (topic := topic_of(section.to)) is not None:
+            return topic
+        return None if section.topic is None else TopicAddress(self.quarantine_server, section.topic)
+
+    @property
+    def topics(self) -> dict[str, TopicAddress]:
+        """Every topic that messages are sent to, by the key that names it."""
+        copies = self.copies
+        key = "quarantine.topic" if self.document.quarantine.topic else "quarantine.to"
+        found = {name: topic for name, one in self.destinations if (topic := topic_of(one.to)) is not None}
+        return found if copies is None else {**found, key: copies}
 
     @property
     def id(self) -> str:
@@ -270,9 +149,11 @@ class PipelineSettings:
 
     @property
     def quarantine_table(self) -> str:
-        """The directory of the quarantine table: as set, else next to the good table."""
-        to = self.document.quarantine.to
-        return f"{self.place(self.document.good.to).rstrip('/')}_quarantine" if to is None else self.place(to)
+        """The directory of the quarantine table: as set, else next to the good table, or else to the state."""
+        to, good = table_of(self.document.quarantine.to), self.document.good.table
+        if to is not None:
+            return self.place(to)
+        return f"{(self.state_directory if good is None else self.place(good)).rstrip('/')}_quarantine"
 
     def place(self, to: str) -> str:
         """Return the directory of a table's target, made absolute; URLs of object stores stay unchanged."""
@@ -281,7 +162,7 @@ class PipelineSettings:
     @property
     def forms(self) -> dict[str, str]:
         """The format of every table that a destination names, by its place."""
-        targets = (*(route.table for route in self.document.route), self.document.good.to)
+        targets = (one.table for _, one in self.destinations)
         return {self.place(to): split_target(to)[0] for to in targets if to is not None}
 
     def url(self, from_: str) -> str:

@@ -1,4 +1,4 @@
-"""Side effects of a committed batch: copies to the quarantine topic and message states at the source.
+"""Side effects of a committed batch: messages for topics, copies of quarantined ones, and message states at the source.
 
 Both work from staged files that the manifest lists, and can be restarted at any point.
 """
@@ -8,24 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..client.delivery import send_once
+from ..client.arrived import skip_arrived
+from ..client.delivery import DeliveryTarget, send_once
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog, LocalError, Reason, Refusal
 from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, DataFile, Manifest
-from ..tables.options import transport_options
+from ..tables.options import DEDUPE_HEADER, transport_options
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.table_commit import delete_staged, staging_path
-from ..transports.interface import HeaderAwareTransport, Marking, Transport
-from ..transports.open import open_transport
+from ..transports.interface import HeaderAwareTransport, Marking, TopicMeta, TransactionalTransport, Transport
+from ..transports.lading.transport import LadingTransport
+from ..transports.open import is_queue, open_transport
 from ..transports.topics import UnknownTopic
-from .range_writer import COPIES, STATES
+from .sending_record import SendingRecord
+from .staged_messages import COPIES, STATES
 
 LONG_RANGE = 64
 OFFSETS_AT_ONCE = 20_000
@@ -41,54 +44,84 @@ class NoHeadersThere(LocalError):
 def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access) -> None:
     """Apply the side effects of a manifest. Idempotent: a second call does nothing.
 
-    Over ``lading://`` copies are sent in a transaction whose key is pipeline and manifest, so that they are in the
-    topic exactly once; at other servers a crash between sending and recording it duplicates them.
+    What goes to a topic is there once if its server has transactions: a Lading broker keeps the key of pipeline and
+    manifest, a Kafka cluster the manifest decided last. Where messages can be read back, what had arrived before a
+    crash is left out; a queue gets it again, with the same mark on each message.
     """
     marker = state.own / "delivered.json"
     known = read_document(marker)
     if known is not None and known["number"] >= manifest.number:
         return
     errands = sorted((file for file in manifest.files if file.kind != TABLE), key=lambda file: (file.kind, file.target))
+    record = SendingRecord.read(state.own / "sending.json", manifest.number)
     for (kind, target), group in groupby(errands, key=lambda file: (file.kind, file.target)):
         files = list(group)
-        if kind == COPIES:
-            topic, _, server = target.partition(" ")
-            key = f"{state.pipeline}/{manifest.number}"
-            send_copies(server, topic, key, _batches(state, files), access(server))
-        elif kind == STATES:
+        if kind == STATES:
             _set_states(target, _batches(state, files), f"a route of pipeline {state.pipeline}", access(target))
+            continue
+        name, (topic, _, server) = f"{kind} {target}", target.partition(" ")
+        if not record.is_done(name):
+            # all copies of a pipeline go to one topic, its messages to as many as there are routes
+            scope = state.pipeline if kind == COPIES else f"{state.pipeline}/{topic}"
+            sending = TopicSending(record, name, f"lading-pipeline-{state.pipeline}-{kind}-{topic}")
+            send_copies(server, topic, f"{scope}/{manifest.number}", _batches(state, files), access(server), sending)
+            record.note_done(name)
     write_document(marker, {"number": manifest.number})
+    record.forget()
     delete_staged(state, errands)
 
 
-def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch], access: Mapping[str, Any]) -> int:
+class TopicSending(NamedTuple):
+    """The sending of one batch to one topic: its record, its name there, and the id of its transactions at Kafka."""
+
+    record: SendingRecord
+    name: str
+    transactional_id: str
+
+
+def send_copies(
+    server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch], access: Mapping[str, Any],
+    sending: TopicSending | None = None,
+) -> int:  # fmt: skip
     """Send messages, fitted to the target, each to the partition it came from; return how many.
 
-    Under ``key`` they arrive once. ``access`` holds the transport options of the server. Raises UnknownTopic and
-    NoHeadersThere before anything is sent.
+    Under ``key`` a Lading broker has them once; with ``sending`` others have, too, as far as they can. ``access`` holds
+    the transport options of the server. Raises UnknownTopic and NoHeadersThere before anything is sent.
     """
     with open_server(server, access) as transport:
-        partitions = _partitions(transport, server, topic)
-        return send_once(transport, topic, key, _by_partition(batches, partitions))
+        meta = _require_headers(transport, server, topic)
+        parts = _by_partition(batches, len(meta.partitions))
+        target = DeliveryTarget(server, topic, "")
+        if sending is not None and isinstance(transport, TransactionalTransport):
+            target = target._replace(transactional_id=sending.transactional_id)
+        elif sending is not None and is_queue(server):
+            target = target._replace(dedupe_header=DEDUPE_HEADER)
+        elif sending is not None and not isinstance(transport, LadingTransport):
+            ends = {part.number: part.end_offset for part in meta.partitions}
+            before = sending.record.note_begin(sending.name, ends)
+            if before is not None:
+                parts = skip_arrived(transport, topic, before, parts)
+        return send_once(transport, target, key, parts)
 
 
 def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
     """Raise NoHeadersThere if the topic cannot hold copies, or the transport's error if its server is unreachable."""
     with open_server(server, access) as transport, suppress(UnknownTopic):
-        _partitions(transport, server, topic)
+        _require_headers(transport, server, topic)
 
 
-def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> None:
-    """Create the quarantine topic if it is missing. Raises NoHeadersThere if it could not hold copies."""
+def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> TopicMeta:
+    """Return a topic to send to, created if it is missing. Raises NoHeadersThere if it takes no headers."""
     with open_server(server, access) as transport:
         try:
-            _partitions(transport, server, topic)
+            return _require_headers(transport, server, topic)
         except UnknownTopic:
             try:
-                transport.create_topic(topic, partitions)
+                return transport.create_topic(topic, partitions)
             except Refusal as error:
                 if error.reason is not Reason.TOPIC_NAME_EXISTS:
                     raise
+                return transport.topic(topic)
 
 
 @contextmanager
@@ -101,16 +134,16 @@ def open_server(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
         transport.close()
 
 
-def _partitions(transport: Transport, server: str, topic: str) -> int:
-    """Return how many partitions the topic has. Raises NoHeadersThere if it cannot hold copies."""
-    count = len(transport.topic(topic).partitions)
+def _require_headers(transport: Transport, server: str, topic: str) -> TopicMeta:
+    """Return the topic as it is. Raises NoHeadersThere if its messages cannot have headers."""
+    meta = transport.topic(topic)
     if isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(topic):
         raise NoHeadersThere(
-            f"topic {topic!r} at {server} accepts no headers, and what is quarantined or sent again carries some that "
-            "say why and how often; name a server that keeps headers (quarantine.server, source.server), or no "
-            "quarantine topic"
+            f"topic {topic!r} at {server} accepts no headers, and messages carry some, quarantined ones at least those "
+            "that say why and how often; name a topic at a server that keeps headers (route.to, quarantine.server, "
+            "source.server), or no topic there"
         )
-    return count
+    return meta
 
 
 def _by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -22,8 +22,9 @@ from ..spark.types import arrow_schema, schema_of
 from ..tables.manifest import DataFile
 from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, delete_staged
 from .plan import StepDestination
-from .range_writer import PASSED
-from .settings import Good, PipelineSettings, Route
+from .sections import Good, Route
+from .settings import PipelineSettings
+from .staged_messages import PASSED
 from .step_output import DESTINATION
 from .steps import EVERY, MESSAGES, default_columns, every_column
 

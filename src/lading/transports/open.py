@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..dialects.protocols import SCHEMES
 from ..model.errors import SettingError
-from ..model.protocol import Scheme
+from ..model.protocol import Capabilities, Scheme
 from .interface import Transport
 from .option_values import parse_option
 from .secrets import PREFIX, SECRETS, add_environment, read_references, reference_names
@@ -56,7 +56,7 @@ def option_names(url: str | Path) -> list[str]:
 def _split_options(url: str) -> tuple[str, dict[str, Any]]:
     """Return a server's URL without its query, and the options in that; a directory's name is left as it is."""
     text, mark, query = url.partition("?")
-    if not mark or "://" not in text or _scheme(text).port is None:
+    if not mark or "://" not in text or find_scheme(text).port is None:
         return url, {}
     options: dict[str, Any] = {}
     for part in query.split("&"):
@@ -74,18 +74,28 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
 
 
 def _transport_class(text: str) -> Any:
-    row = SCHEMES["file"] if "://" not in text else _scheme(text)
+    row = SCHEMES["file"] if "://" not in text else find_scheme(text)
     # threads that import packages of each other at once may see a half of one (Python breaks what would be a deadlock)
     with _IMPORTING:
         return resolve_name(row.transport)
 
 
+def capabilities_of(url: str) -> Capabilities:
+    """Return what a message keeps at a server without a carrier. Raises SettingError for an invalid URL."""
+    transport = open_transport(url)
+    try:
+        return transport.capabilities
+    finally:
+        transport.close()
+
+
 def is_queue(url: str | Path) -> bool:
     """Return whether a URL names a queue. Raises SettingError for an unknown scheme."""
-    return "://" in str(url) and _scheme(str(url)).is_queue
+    return "://" in str(url) and find_scheme(str(url)).is_queue
 
 
-def _scheme(url: str) -> Scheme:
+def find_scheme(url: str) -> Scheme:
+    """Return what the scheme of a URL means. Raises SettingError for an unknown one."""
     scheme = url.partition("://")[0].lower()
     if scheme in SCHEMES:
         return SCHEMES[scheme]

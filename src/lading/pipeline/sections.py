@@ -1,0 +1,169 @@
+"""The sections of a pipeline's file as typed models."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+
+from ..columns.contract import did_you_mean
+from ..endpoint_settings import Listen
+from ..model.state import STATE_BY_WORD, State
+from .reasons import SENTENCES
+from .targets import QUARANTINE, parse_route_target, parse_target, table_of
+
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", value.lower())
+        if found is None or found[2] not in UNITS_S:
+            raise ValueError("a time is a number of seconds, or text such as 500ms, 30s, 5m, 1h")
+        return float(found[1]) * UNITS_S[found[2]]
+    return value
+
+
+def _state(value: object) -> object:
+    settable = [word for word, state in STATE_BY_WORD.items() if state is not State.AVAILABLE]
+    if value not in settable:
+        near = did_you_mean(str(value), settable)
+        raise ValueError(f"a state that a route sets is one of {', '.join(settable)}{near}")
+    return value
+
+
+def _check_name(value: object) -> object:
+    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z][\w.-]*", value) is None:
+        raise ValueError("a name begins with a letter and has letters, digits, and _ . - after it")
+    if value in SENTENCES or value in ("good", QUARANTINE):
+        raise ValueError("this word is taken; choose another name")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
+Target = Annotated[str, BeforeValidator(parse_target)]
+RouteTarget = Annotated[str, BeforeValidator(parse_route_target)]
+CheckName = Annotated[str, BeforeValidator(_check_name)]
+StateWord = Annotated[str, BeforeValidator(_state)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
+
+
+class PipelineFileSection(BaseModel):
+    """A table of the file; undeclared keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class PipelineSection(PipelineFileSection):
+    """[pipeline]: its id, and how batches are formed."""
+
+    id: NonEmpty | None = None
+    state: NonEmpty | None = None
+    trigger: Seconds = 30.0
+    max_rows: int = Field(default=4_000_000, ge=1)
+    """Maximum messages per batch, and so per manifest."""
+    max_rows_per_task: int = Field(default=500_000, ge=1)
+    file_size: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 10)
+    compression: Compression = "snappy"
+
+
+class SourceSection(PipelineFileSection):
+    """[source] or one of several [[source]]: a topic and its location."""
+
+    from_: NonEmpty = Field(alias="from")
+    topic: NonEmpty
+    starting: str | dict[str, Any] = "earliest"
+    states: Literal["available", "all"] = "available"
+    fail_on_data_loss: bool = True
+    server: NonEmpty | None = None
+    """The broker that owns a data directory, for setting states."""
+    transport: dict[str, str | int | float] = Field(default_factory=dict)
+    spool: NonEmpty | None = None
+    """The spool directory of a queue. Default: next to the state."""
+    spool_keep_s: int | None = Field(default=None, ge=1)
+    """The minimum time in seconds that published messages stay in the spool. Default: a day."""
+    channel: NonEmpty | None = None
+    """The channel of a queue. Default: the pipeline's id."""
+
+
+class Quality(PipelineFileSection):
+    """[quality]: checks besides the contract, and the failure ratio at which a batch is not published."""
+
+    verify_checksum: bool = True
+    max_failure_ratio: float = Field(default=0.2, ge=0, le=1)
+    min_messages: int = Field(default=1, ge=1)
+    """Batches with fewer messages are always published."""
+
+
+class ExpectSection(PipelineFileSection):
+    """One [[expect]]: a condition that is to be true for each message, and what happens if it is not."""
+
+    name: CheckName
+    condition: NonEmpty
+    otherwise: Literal["warn", "quarantine", "fail"] = Field(alias="else")
+
+
+class Step(PipelineFileSection):
+    """One [[step]]: a query in Spark's SQL over the messages that passed the checks, or over the previous step."""
+
+    sql: NonEmpty
+
+
+class Good(PipelineFileSection):
+    """[good]: the table or topic for all that no route takes."""
+
+    to: Target
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> str | None:
+        """The target of its table; None if that is a topic."""
+        return table_of(self.to)
+
+
+class Route(PipelineFileSection):
+    """One [[route]]: its condition, and the table, topic (or the quarantine) or state for messages that satisfy it."""
+
+    where: NonEmpty
+    name: CheckName | None = None
+    to: RouteTarget | None = None
+    set_state: StateWord | None = None
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> str | None:
+        """The target of its table; None if it has none, or takes messages to a topic or the quarantine."""
+        return table_of(self.to)
+
+
+class QuarantineSection(PipelineFileSection):
+    """[quarantine]: the table, and optionally the topic, for messages that fail."""
+
+    to: Target | None = None
+    topic: NonEmpty | None = None
+    server: NonEmpty | None = None
+
+
+class MetricsSection(PipelineFileSection):
+    """[metrics]: the address that serves metrics for Prometheus while the pipeline runs."""
+
+    address: Listen | None = None
+
+
+class Document(PipelineFileSection):
+    """The whole file."""
+
+    pipeline: PipelineSection = PipelineSection()
+    source: tuple[SourceSection, ...] = Field(min_length=1)
+    headers: dict[str, Any] = Field(default_factory=dict)
+    quality: Quality = Quality()
+    expect: tuple[ExpectSection, ...] = ()
+    step: tuple[Step, ...] = ()
+    good: Good
+    route: tuple[Route, ...] = ()
+    quarantine: QuarantineSection = QuarantineSection()
+    metrics: MetricsSection = MetricsSection()

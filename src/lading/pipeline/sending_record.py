@@ -1,0 +1,64 @@
+"""Record of what a batch was sending to topics, so that a repeat after a crash sends what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..tables.files import read_document, write_document
+
+VERSION: Final = 1
+
+
+@dataclass
+class SendingRecord:
+    """The topics of one manifest: which have all of their messages, and where others ended before the first of them."""
+
+    path: Path
+    number: int
+    _done: set[str] = field(default_factory=set)
+    _ends: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path, number: int) -> SendingRecord:
+        """Return the record of manifest ``number``, which is empty if there is none or it is of another."""
+        held = read_document(path)
+        if held is None or held["number"] != number:
+            return cls(path, number)
+        ends = {name: {int(part): end for part, end in row.items()} for name, row in held["ends"].items()}
+        return cls(path, number, set(held["done"]), ends)
+
+    def is_done(self, target: str) -> bool:
+        """Return whether a target has all of its messages."""
+        return target in self._done
+
+    def note_begin(self, target: str, ends: Mapping[int, int]) -> Mapping[int, int] | None:
+        """Note where the partitions of a target end before anything is sent.
+
+        Returns what was noted before if this is a repeat, of which some may have arrived, else None.
+        """
+        if target in self._ends:
+            return self._ends[target]
+        self._ends[target] = dict(ends)
+        self._write()
+        return None
+
+    def note_done(self, target: str) -> None:
+        """Note that a target has all of its messages."""
+        self._done.add(target)
+        self._write()
+
+    def forget(self) -> None:
+        """Delete the record, when the manifest needs it no more."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "number": self.number,
+            "done": sorted(self._done),
+            "ends": self._ends,
+        }
+        write_document(self.path, document)

@@ -1,0 +1,108 @@
+"""Messages that a task stages for topics: whole, as Arrow files in the state directory, sent after the manifest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..client.outgoing import OUT_SCHEMA
+from ..model.protocol import Capabilities
+from ..model.run import Decoded
+from ..tables.files import OWN, STAGED
+from ..tables.manifest import DataFile
+from ..tables.staging import HashingFile
+from ..transports.fitting import find_unholdable
+from ..transports.open import capabilities_of
+from ..transports.topic_address import TopicAddress
+from .classification import ClassifiedBatch
+from .job import PipelineJob
+from .plan import Plan
+from .rows import COPY_SCHEMA
+
+COPIES, MESSAGES, STATES, PASSED = "copies", "messages", "states", "passed"
+"""Kinds of staged files that belong to no table: copies for the quarantine topic, messages for the topics of routes and
+good, states to set at the source, messages for SQL steps."""
+
+
+class StagedTopics:
+    """The messages of one range for the topics of its destinations, a file for each topic."""
+
+    def __init__(self, job: PipelineJob, stem: str) -> None:
+        self._job = job
+        self._stem = stem
+        self._files: dict[TopicAddress, StagedArrow] = {}
+        self._capabilities: dict[TopicAddress, Capabilities] = {}
+
+    def take(self, plan: Plan, decoded: Decoded, judged: ClassifiedBatch, partition: int) -> None:
+        """Stage the messages that go to topics. What a topic cannot hold fails in ``judged``, which is changed."""
+        for at, address in plan.topics.items():
+            rows = np.flatnonzero(judged.destination == at)
+            if not rows.size:
+                continue
+            batch = _whole(decoded, rows, partition)
+            refused = [row for row, _ in find_unholdable(batch, self._capabilities_of(address))]
+            if refused:
+                judged.failure[rows[refused]] = plan.destinations[at].refused
+                judged.destination[rows[refused]] = -1
+                batch = batch.take(np.delete(np.arange(rows.size), refused))
+            if batch.num_rows:
+                self._file(address).add(batch)
+
+    def finish(self) -> Iterator[DataFile]:
+        """Close the files."""
+        for file in self._files.values():
+            yield file.close()
+
+    def _file(self, address: TopicAddress) -> StagedArrow:
+        if address not in self._files:
+            name = f"{self._stem}-{MESSAGES}-{len(self._files)}.arrow"
+            self._files[address] = StagedArrow(self._job, name, COPY_SCHEMA, MESSAGES, name_target(address))
+        return self._files[address]
+
+    def _capabilities_of(self, address: TopicAddress) -> Capabilities:
+        if address not in self._capabilities:
+            self._capabilities[address] = capabilities_of(address.server)
+        return self._capabilities[address]
+
+
+class StagedArrow:
+    """A staged Arrow file in the state directory."""
+
+    def __init__(self, job: PipelineJob, name: str, schema: pa.Schema, kind: str, target: str) -> None:
+        directory = Path(job.state) / OWN / STAGED
+        directory.mkdir(parents=True, exist_ok=True)
+        self._name, self._kind, self._target = name, kind, target
+        self._sink = HashingFile((directory / name).open("xb", buffering=0))
+        self._writer = pa.ipc.new_stream(self._sink, schema)
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self._rows += batch.num_rows
+
+    def close(self) -> DataFile:
+        self._writer.close()
+        self._sink.sync()
+        self._sink.close()
+        return DataFile(
+            os.curdir, self._name, self._name, self._rows, self._sink.size_bytes, self._sink.hash, self._kind,
+            self._target,
+        )  # fmt: skip
+
+
+def name_target(address: TopicAddress) -> str:
+    """Return a topic as manifests name the target of a staged file."""
+    return f"{address.topic} {address.server}"
+
+
+def _whole(decoded: Decoded, rows: Any, partition: int) -> pa.RecordBatch:
+    """Return rows in COPY_SCHEMA."""
+    columns: list[Any] = [pa.repeat(pa.scalar(partition, pa.int32()), decoded.count)]
+    columns += [decoded.columns[field.name].cast(field.type) for field in OUT_SCHEMA]
+    made = pa.RecordBatch.from_arrays(columns, schema=COPY_SCHEMA)
+    return made if rows.size == decoded.count else made.take(pa.array(rows))
