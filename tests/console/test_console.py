@@ -30,6 +30,7 @@ from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.settings_loading import load
 from lading.tables.local import LocalExecutor
+from lading.transports.lading.transport import LadingTransport
 
 from .conftest import SCRIPT, TestClient, client
 
@@ -88,6 +89,22 @@ def test_a_search_finds_the_newest_first_and_counts_all(page: TestClient) -> Non
     rest = documents(page, "/api/messages", topic="flights", where=where, count=500, at=found[-1]["next"])
     assert offsets(rest) == wanted[::-1][5:]
     assert documents(page, "/api/count", topic="flights", where=where)[-1]["found"] == len(wanted)
+
+
+def test_a_count_tells_how_far_it_is(
+    page: TestClient, broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lading.console.messages.PROGRESS_S", -1.0)
+    with closing(LadingTransport(broker.url)) as admin:
+        admin.create_topic("eight", 8)
+    with Producer(broker.url) as producer:
+        for number in range(80):
+            producer.send("eight", b"x", partition=number % 8, headers={"n": number})
+    told = documents(page, "/api/count", topic="eight", where="n < 40")
+    assert [one["looked_at"] for one in told] == [*range(10, 81, 10), 80]
+    assert {one["total"] for one in told} == {80}
+    assert [one["found"] for one in told] == [*range(5, 41, 5), 40]
+    assert [one.get("end", False) for one in told] == [False] * 8 + [True]
 
 
 def test_a_search_that_cannot_be_parsed_shows_the_place(page: TestClient) -> None:

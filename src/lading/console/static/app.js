@@ -113,7 +113,9 @@ function moveRow(step) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.matches("input, textarea, select") || document.querySelector("dialog[open]");
+  // an open dialog has the keyboard to itself: Escape closes it, and cancels nothing behind it
+  if (document.querySelector("dialog[open]")) return;
+  const typing = event.target.matches("input, textarea, select");
   if (event.key === "Escape" && event.target.matches("input")) event.target.blur();
   if (event.ctrlKey || event.metaKey || event.altKey || (typing && event.key !== "Escape")) return;
   const search = document.querySelector("[data-search]");
