@@ -1,7 +1,8 @@
 """Dead letters of others: their headers as their documents have them, and messages that go back as they were.
 
 Names and forms of values: Kafka's DeadLetterQueueReporter (Connect), KIP-1034, KIP-1191 (UTF-8 texts), Spring Kafka's
-DeadLetterPublishingRecoverer, which writes numbers as four and eight bytes, big-endian.
+DeadLetterPublishingRecoverer, which writes numbers as four and eight bytes, big-endian, with the constants of
+KafkaHeaders and RetryTopicHeaders; Redpanda Connect's pages of the output fallback and the input redpanda.
 """
 
 from __future__ import annotations
@@ -45,6 +46,21 @@ SPRING = [
     ("kafka_dlt-original-timestamp-type", b"CreateTime"), ("kafka_dlt-original-consumer-group", b"billing"),
     ("kafka_dlt-exception-fqcn", b"org.ListenerExecutionFailedException"),
     ("kafka_dlt-exception-message", b"Listener failed"), ("kafka_dlt-key-exception-fqcn", b"x"),
+]  # fmt: skip
+RETRIED = [
+    ("kafka_original-topic", b"orders"), ("kafka_original-partition", struct.pack(">i", 1)),
+    ("kafka_original-offset", struct.pack(">q", 9)), ("kafka_original-timestamp", struct.pack(">q", 1_700_000_000_001)),
+    ("kafka_original-timestamp-type", b"CreateTime"), ("kafka_dlt-original-consumer-group", b"billing"),
+    ("kafka_exception-fqcn", b"org.ListenerExecutionFailedException"), ("kafka_exception-cause-fqcn", b"x"),
+    ("kafka_exception-message", b"Timed out"), ("kafka_exception-stacktrace", b"at ..."),
+    ("retry_topic-original-timestamp", struct.pack(">q", 1_700_000_000_001)[2:]),
+    ("retry_topic-attempts", struct.pack(">i", 2)), ("retry_topic-backoff-timestamp", b"\x01\x8b"),
+    ("retry_topic-attempts", struct.pack(">i", 3)),
+]  # fmt: skip
+REDPANDA = [
+    ("kafka_key", b"key"), ("kafka_topic", b"orders"), ("kafka_partition", b"1"), ("kafka_offset", b"10"),
+    ("kafka_lag", b"0"), ("kafka_timestamp_ms", b"1700000000002"), ("kafka_timestamp_unix", b"1700000000"),
+    ("kafka_tombstone_message", b"false"), ("fallback_error", b"dial tcp: connection refused"),
 ]  # fmt: skip
 LETTERS: list[tuple[list[tuple[str, Any]], bytes | None]] = [
     (OWN + CONNECT, b"seven"), (OWN + STREAMS, b"one"), (OWN + SHARE, None), (OWN + SPRING, b"eight"),
@@ -165,3 +181,23 @@ def test_a_deleted_original_is_told(place: DeadLetterPlace) -> None:
     assert (done.sent, done.gone) == (0, 1)
     with pytest.raises(LocalError, match="is a queue"):
         ForeignDeadLetters("nsq://127.0.0.1:4161", "letters", place.state)
+
+
+@pytest.mark.parametrize("place", ["lading"], indirect=True)
+def test_spring_retry_topics_and_redpanda_connect(place: DeadLetterPlace) -> None:
+    own = [*OWN, ("kafka_keys", b"ours")]
+    place.send(b"nine", own + RETRIED, b"key")
+    place.send(b"ten", own + REDPANDA)
+    place.send(b"read by Connect and well", own + REDPANDA[:-1])
+    rows = [list(row.values())[1:] for row in place.letters().rows("origin_offset >= 9")]
+    assert rows == [
+        ["Spring retry topics", place.orders, 1, 9, "Timed out", "org.ListenerExecutionFailedException", "billing",
+         None, 1_700_000_000_001],
+        ["Redpanda Connect", place.orders, 1, 10, "dial tcp: connection refused", None, None, None, 1_700_000_000_002],
+    ]  # fmt: skip
+    assert place.letters().redrive("origin_offset >= 9", max_replays=0).sent == 2
+    found = place.origin()
+    assert [(one.partition, one.key, one.payload, one.timestamp_us % 1_000_000_000) for one in found] == [
+        (1, b"key", b"nine", 1_000), (1, b"key", b"ten", 2_000),
+    ]  # fmt: skip
+    assert [[(key, value) for key, _, value in one.headers] for one in found] == [own, own]

@@ -19,7 +19,7 @@ from ..tables.files import OWN
 from ..tables.state import PipelineStateDirectory
 from ..transports.open import is_queue
 from ..transports.topics import UnknownTopic
-from .dead_letters import parse_filter, recognize, select, strip
+from .dead_letters import parse_filter, recognize, restore_keys, select, strip
 from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .quarantine import MAX_REPLAYS
 from .rows import COPY_SCHEMA, replay, replays_of
@@ -228,6 +228,7 @@ def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     """Return dead letters as they were: without the headers of their convention, at their own time."""
     held = {name: batch.column(name) for name in SCHEMA.names}
     replays = replays_of(batch.column("headers"))
+    held["key"] = restore_keys(batch, columns.column("convention"))
     held["headers"] = strip(batch.column("headers"), columns.column("convention"))
     told: Any = pc.multiply(columns.column("origin_timestamp_ms"), 1000)
     time_type = SCHEMA.field("timestamp").type

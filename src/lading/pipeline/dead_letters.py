@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import numpy as np
@@ -36,11 +36,28 @@ class DeadLetterConvention:
     name: str
     prefix: str
     names: dict[str, str]
+    mark: str = "origin_topic"
+    """The column whose header tells a dead letter from other messages."""
+    more: tuple[str, ...] = ()
+    """Other headers that the framework adds, and prefixes (which end in ``-``) of others."""
+    message_key: str | None = None
+    """The header with the key of the original, where the framework may send its dead letter without."""
+    other_names: dict[str, str] = field(default_factory=dict)
+    """Whole names of headers that hold a column in some releases."""
+    is_prefix_own: bool = True
+    """Whether every header with the prefix is the framework's."""
 
     def key(self, column: str) -> str | None:
         """Return the header that holds a column, or None if the convention has none."""
         rest = self.names.get(column)
         return None if rest is None else self.prefix + rest
+
+    def owns(self, key: str) -> bool:
+        """Return whether a header is one that the framework added."""
+        if self.is_prefix_own and key.startswith(self.prefix):
+            return True
+        named = key in (self.key(column) for column in self.names) or key in self.more
+        return named or key.startswith(tuple(one for one in self.more if one.endswith("-")))
 
 
 CONVENTIONS: Final = (
@@ -61,22 +78,35 @@ CONVENTIONS: Final = (
         "reason": "exception-message", "exception": "exception-fqcn", "origin_group": "original-consumer-group",
         "origin_timestamp_ms": "original-timestamp",
     }),
+    DeadLetterConvention("Spring retry topics", "kafka_", {
+        "origin_topic": "original-topic", "origin_partition": "original-partition", "origin_offset": "original-offset",
+        "reason": "exception-message", "exception": "exception-fqcn", "origin_group": "original-consumer-group",
+        "origin_timestamp_ms": "original-timestamp",
+    }, more=("kafka_original-", "kafka_exception-", "kafka_key-exception-", "kafka_dlt-", "retry_topic-"),
+       other_names={"origin_group": "kafka_dlt-original-consumer-group"}, is_prefix_own=False),
+    DeadLetterConvention("Redpanda Connect", "", {
+        "origin_topic": "kafka_topic", "origin_partition": "kafka_partition", "origin_offset": "kafka_offset",
+        "reason": "fallback_error", "origin_timestamp_ms": "kafka_timestamp_ms",
+    }, mark="reason", more=("kafka_key", "kafka_lag", "kafka_timestamp_unix", "kafka_tombstone_message"),
+       message_key="kafka_key", is_prefix_own=False),
 )  # fmt: skip
-"""Kafka Connect's DeadLetterQueueReporter, KIP-1034, KIP-1191, Spring Kafka's DeadLetterPublishingRecoverer.
+"""Kafka Connect's DeadLetterQueueReporter, KIP-1034, KIP-1191, Spring Kafka's DeadLetterPublishingRecoverer, with the
+names of its DLT_ constants and, for retry topics (@RetryableTopic), of the others; Redpanda Connect's output
+``fallback`` behind an input of Kafka's, if its metadata is sent as headers.
 
 Numbers are texts, but for Spring, whose numbers are big-endian; those who imitate it write texts too.
 """
 HEADER_TYPES: Final[dict[str, str]] = {
-    key: {"int32": "int", "int64": "bigint"}.get(str(field.type), "string")
+    key: {"int32": "int", "int64": "bigint"}.get(str(column.type), "string")
     for one in CONVENTIONS
-    for field in COLUMNS
-    if (key := one.key(field.name)) is not None and one.name != "Spring"
+    for column in COLUMNS
+    if (key := one.key(column.name)) is not None and not one.name.startswith("Spring")
 }
 """The column type of each header whose numbers are texts."""
 _HIDDEN: Final = "lading.dead_letter."
 """Prefix of the headers that stand for the columns while a filter is evaluated."""
 CONTRACT: Final = Projection(
-    headers=tuple(HeaderColumn(field.name, _HIDDEN + field.name, field.type) for field in COLUMNS)
+    headers=tuple(HeaderColumn(column.name, _HIDDEN + column.name, column.type) for column in COLUMNS)
 )
 """The names that a filter has for the columns."""
 
@@ -87,33 +117,50 @@ def recognize(headers: pa.Array[Any]) -> pa.RecordBatch:
     A message that was a dead letter of several has what the last one put there.
     """
     entries = Entries.of(headers)
-    last = np.stack([entries.last(one.key("origin_topic") or "") for one in CONVENTIONS])
+    last = np.stack([entries.last(one.key(one.mark) or "") for one in CONVENTIONS])
     chosen = np.where(last.max(axis=0) < 0, -1, last.argmax(axis=0))
-    made: dict[str, Any] = {field.name: pa.nulls(entries.rows, field.type) for field in COLUMNS}
+    made: dict[str, Any] = {column.name: pa.nulls(entries.rows, column.type) for column in COLUMNS}
     for number, one in enumerate(CONVENTIONS):
         mine = chosen == number
         if not mine.any():
             continue
         mask = pa.array(mine)
         made["convention"] = pc.if_else(mask, pa.scalar(one.name), made["convention"])
-        for field in COLUMNS:
-            if (key := one.key(field.name)) is not None:
-                made[field.name] = pc.if_else(mask, _read(headers, key, field.type), made[field.name])
+        for column in COLUMNS:
+            if (key := one.key(column.name)) is not None:
+                read: Any = _read(headers, key, column.type)
+                if (other := one.other_names.get(column.name)) is not None:
+                    read = pc.coalesce(read, _read(headers, other, column.type))
+                made[column.name] = pc.if_else(mask, read, made[column.name])
     return pa.RecordBatch.from_arrays([made[name] for name in COLUMNS.names], schema=COLUMNS)
 
 
 def strip(headers: pa.Array[Any], conventions: pa.Array[Any]) -> pa.Array[Any]:
     """Return the headers as they were before: without those of the convention that each message has."""
-    column, made = headers, headers
-    keys: list[Any] = pc.unique(Entries.of(column).key_array).to_pylist()
+    before, made = headers, headers
+    keys: list[Any] = pc.unique(Entries.of(before).key_array).to_pylist()
     held: Any = conventions
     for one in CONVENTIONS:
         mine = pc.equal(held, pa.scalar(one.name)).fill_null(False)
-        drop = [key for key in keys if key.startswith(one.prefix)]
+        drop = [key for key in keys if one.owns(key)]
         if drop and pc.any(mine).as_py():
-            without: Any = with_headers(column, {}, {}, drop=drop)
+            without: Any = with_headers(before, {}, {}, drop=drop)
             made = without if pc.all(mine).as_py() else _choose(mine, without, made)
     return made
+
+
+def restore_keys(batch: pa.RecordBatch, conventions: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the keys of the originals: those of the dead letters, or what a header says where they have none."""
+    keys: Any = batch.column("key")
+    held: Any = conventions
+    for one in CONVENTIONS:
+        if one.message_key is not None:
+            told: Any = convert_column(
+                locate(batch.column("headers"), [one.message_key])[one.message_key], pa.binary()
+            )[0]
+            mine = pc.and_(pc.equal(held, pa.scalar(one.name)).fill_null(False), keys.is_null())
+            keys = pc.if_else(mine, told, keys)
+    return cast("pa.Array[Any]", keys)
 
 
 def parse_filter(where: str) -> Filter:
