@@ -50,8 +50,8 @@ OPTIONS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 class LadingBroker:
     """A broker on free ports of the loopback, with a directory of its own, that many tests share.
 
-    ``settings`` are those of ``lading serve`` by dotted key; acknowledged messages need not survive a power cut here
-    (``durability = "os"``). ``tls`` encrypts every endpoint, with a certificate of the broker's own in ``ca_file``.
+    ``settings`` are those of ``lading serve`` by dotted key; nothing need survive a power cut here
+    (``durability = "none"``). ``tls`` encrypts every endpoint, with a certificate of the broker's own in ``ca_file``.
     ``users`` are names and passwords; the first is the administrator, and requests over HTTP have to log in.
     ``faults`` puts a proxy before each endpoint over TCP but ``admin``, which ``faults("kafka")`` and so on have fail.
 
@@ -72,7 +72,7 @@ class LadingBroker:
     ) -> None:
         from .settings import EndpointSettings
 
-        self._settings: dict[str, Any] = {"durability": "os", "broker.stall_timeout_ms": int(HANG_S * 1_000)}
+        self._settings: dict[str, Any] = {"durability": "none", "broker.stall_timeout_ms": int(HANG_S * 1_000)}
         for name in EndpointSettings.model_fields:
             self._settings[f"endpoints.{name}.address"] = FREE_PORT
             if tls and name not in UNENCRYPTED:

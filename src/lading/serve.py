@@ -63,6 +63,7 @@ WORKERS_TURN_S: Final = 0.0005
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
     "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
+    "none": "durability none: nothing is synced, which is for tests; a power cut may lose the data directory",
 }
 
 
@@ -149,7 +150,7 @@ async def serve(
     with contextlib.ExitStack() as closing:
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
-        faults = _make_faults() if test_faults else None
+        faults = _make_faults(settings) if test_faults else None
         broker = closing.enter_context(_broker(settings, metrics, disk if faults is None else faults.disk, commit))
         _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
@@ -186,11 +187,12 @@ async def serve(
     log.info("stopped")
 
 
-def _make_faults() -> InjectedFaults:
+def _make_faults(settings: Settings) -> InjectedFaults:
     from .broker.core.injected_faults import InjectedFaults
+    from .log.disk import DISKS
 
     log.warning("tests may have this broker fail, by requests to /faults of the admin endpoint: it is for tests alone")
-    return InjectedFaults()
+    return InjectedFaults(DISKS[settings.durability]())
 
 
 def _on_hangup(
@@ -237,7 +239,8 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
 
     loop = asyncio.get_running_loop()
     if commit is None:
-        commit = WriteOnly() if settings.durability == "os" else _TimedCommit(GroupCommit(), metrics.sync_seconds)
+        waits = settings.durability == "fsync"
+        commit = _TimedCommit(GroupCommit(), metrics.sync_seconds) if waits else WriteOnly()
     # thousands of partitions are objects that stay: looking through them again and again takes half of the start
     gc.disable()
     try:

@@ -20,8 +20,9 @@ def is_secret(key: str) -> bool:
     return key.startswith("endpoints.") and key.endswith(".token")
 
 
-Durability = Literal["fsync", "os"]
-"""``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it."""
+Durability = Literal["fsync", "os", "none"]
+"""``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it.
+``none``: nothing is synced; a power cut may take all."""
 
 
 def parse_names(value: object) -> object:
@@ -178,7 +179,8 @@ class Settings(Section):
     """Directory of the log; ``--data`` sets it."""
     durability: Durability = "fsync"
     """``fsync``: a message is on disk before it is acknowledged. ``os``: it is in the page cache; a power cut may lose
-    it."""
+    it. ``none``: nothing is ever synced, topics and positions neither; after a power cut the directory may not open.
+    For tests."""
     workers: int = Field(default=2, ge=1, le=64)
     """Threads for work too long for the event loop: filters, JSON, messages of another dialect."""
     log_format: LogFormat = "text"

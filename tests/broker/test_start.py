@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lading.broker.broker import Broker
+from lading.broker.core.settings import BrokerSettings
+from lading.log import disk as disk_room
 from lading.log.disk import File, RealDisk
-from tests.broker.room import fill, opened, payloads, read, topic_of
+from tests.broker.room import NOW, fill, opened, payloads, read, topic_of
 
 
 class CountingDisk(RealDisk):
@@ -39,18 +44,27 @@ def stopped(path: Path, topics_count: int) -> None:
 
 def count_syncs(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a start and a stop of this directory wait for the disk."""
-    syncs = 0
-    real = os.fsync
+    with counted_syncs(monkeypatch) as syncs:
+        opened(path).stop()
+    return len(syncs)
 
-    def count(handle: int) -> None:
-        nonlocal syncs
-        syncs += 1
-        real(handle)
+
+@contextmanager
+def counted_syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A list to which each wait for the disk in the block is added."""
+    syncs: list[int] = []
+
+    def noting(real: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(handle: int) -> None:
+            syncs.append(handle)
+            real(handle)
+
+        return sync
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", count)
-        opened(path).stop()
-    return syncs
+        patch.setattr(os, "fsync", noting(os.fsync))
+        patch.setattr(disk_room, "_sync_data", noting(disk_room._sync_data))
+        yield syncs
 
 
 def test_a_start_after_a_clean_stop_does_not_wait_for_the_disk_once_per_topic(
@@ -59,7 +73,21 @@ def test_a_start_after_a_clean_stop_does_not_wait_for_the_disk_once_per_topic(
     few, many = tmp_path / "few", tmp_path / "many"
     stopped(few, 1)
     stopped(many, 12)
-    assert count_syncs(many, monkeypatch) == count_syncs(few, monkeypatch)
+    assert count_syncs(many, monkeypatch) == count_syncs(few, monkeypatch) > 0
+
+
+def test_a_broker_for_tests_never_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with counted_syncs(monkeypatch) as syncs:
+        for name in ("t0", "t1"):
+            broker = Broker.open(tmp_path, BrokerSettings(durability="none"), now_us=NOW)
+            fill(broker, topic_of(broker, 2, name).partition(0), 2)
+            assert broker.catalog.rows("PRAGMA synchronous") == [(0,)]
+            broker.stop()
+    assert syncs == []
+    broker = opened(tmp_path)
+    for name in ("t0", "t1"):
+        assert payloads(read(broker, broker.topology.resolve(f"s.{name}").partition(0))) == [b"0", b"1"]
+    broker.stop()
 
 
 def test_a_start_after_a_clean_stop_opens_no_file_of_a_partition_to_write(tmp_path: Path) -> None:

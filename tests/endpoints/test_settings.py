@@ -61,7 +61,7 @@ def test_every_key_is_shown_and_secrets_are_not() -> None:
         ("endpoints.zzzzzzzzzzzz=1", ["endpoints.zzzzzzzzzzzz", "endpoints.admin"]),
         ("endpoints.iggy_tcp.adress=127.0.0.1:1", ["did you mean endpoints.iggy_tcp.address?"]),
         ("adress=127.0.0.1:1", ["unknown setting adress"]),
-        ("durability=sometimes", ["durability", "--set", "'sometimes'", "'fsync' or 'os'"]),
+        ("durability=sometimes", ["durability", "--set", "'sometimes'", "'fsync', 'os' or 'none'"]),
         ("endpoints.admin.address=7070", ["endpoints.admin.address", "host:port"]),
         ("endpoints.admin.address=localhost:70000", ["0 to 65535"]),
         ("endpoints.admin.token=", ["endpoints.admin.token"]),

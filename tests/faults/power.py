@@ -110,6 +110,7 @@ class MemoryDisk:
     log: list[Op] | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     before: Any = None
+    is_durable: bool = True
 
     def change(self, op: Op) -> None:
         if self.before is not None:

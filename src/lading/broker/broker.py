@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
-from ..log.disk import Disk
+from ..log.disk import DISKS, Disk
 from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.local_store import LocalLogStore
@@ -162,6 +162,7 @@ class Broker:
         """
         settings = settings or BrokerSettings()
         commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
+        disk = disk or DISKS[settings.durability]()
         return cls(
             LocalLogStore(data, commit, segment_bytes=settings.segment_bytes, disk=disk), settings, now_us=now_us
         )

@@ -44,7 +44,8 @@ class CatalogDatabase:
         self.dates = dates or Dates()
         self.problem: str | None = None
         """Why the last write failed; None after one that succeeded."""
-        self.wal = CatalogWal(path, disk or RealDisk(), self._wal_failed)
+        self._disk = disk or RealDisk()
+        self.wal = CatalogWal(path, self._disk, self._wal_failed)
         """The write-ahead log, for commits that make durable what was written at level NORMAL."""
         self._checkpoint: threading.Thread | None = None
         self._commits = 0
@@ -52,7 +53,7 @@ class CatalogDatabase:
         self._is_broken = False
         """Whether the connection, or what SQLite assumes to be on disk, is unreliable."""
         self._repair_due_us = 0
-        self._opening = CatalogOpening(path)
+        self._opening = CatalogOpening(path, self._disk)
         try:
             # files of a later Lading, SQLite's log included, keep every byte
             require_known_catalog(path)
@@ -136,7 +137,9 @@ class CatalogDatabase:
 
     @contextlib.contextmanager
     def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
-        if self._is_sync_deferred:
+        if not self._disk.is_durable:
+            level = Level.OFF
+        elif self._is_sync_deferred:
             level = Level.NORMAL
         try:
             if self._is_broken:

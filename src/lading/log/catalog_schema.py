@@ -10,6 +10,7 @@ from typing import Final
 class Level(Enum):
     """SQLite's synchronous levels that the catalog uses, in write-ahead-log mode."""
 
+    OFF = "OFF"
     NORMAL = "NORMAL"
     FULL = "FULL"
 

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from .disk import RealDisk, read_all, replace
+from .disk import Disk, RealDisk, read_all, replace
 
 SUFFIX: Final = ".opening"
 _OPEN, _CLOSED, _RESTORED = "open", "closed", "restored"
@@ -31,10 +31,11 @@ def wal_path(catalog: Path) -> Path:
 class CatalogOpening:
     """The number of this opening; ``notes`` are messages about faults of the catalog that was found."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk) -> None:
         """Examine the files before SQLite changes them."""
         self.notes: list[str] = []
         self._catalog = path
+        self._disk = disk
         self._path = path.with_name(path.name + SUFFIX)
         self._known, state = _read(self._path)
         self._was_open, self._was_restored = state == _OPEN, state == _RESTORED
@@ -81,7 +82,7 @@ class CatalogOpening:
 
     def _write(self, state: str) -> None:
         assert self._number is not None
-        replace(RealDisk(), self._path, _pack(self._number, state))
+        replace(self._disk, self._path, _pack(self._number, state))
 
     def _check_wal(self, db: sqlite3.Connection, wal: bytes) -> None:
         frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]

@@ -7,7 +7,6 @@ A delete first renames to ``….deleted``, so that a crash leaves either all of 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, Final
 from ..model.errors import CorruptLog
 from ..model.names import flat_name
 from .creation import create_logs
-from .disk import Disk, RealDisk, file_size
+from .disk import Disk, RealDisk, UnsyncedDisk, file_size, replace, sync_directory
 from .formats import DESCRIPTION as DESCRIPTION_FORMAT
 from .formats import GATE
 from .found_files import FoundFiles, LogFiles
@@ -117,10 +116,12 @@ class DataDirectory:
         self.data = data
         self._found = found
         self._disk: Disk = disk or RealDisk()
+        self._own_disk: Disk = RealDisk() if self._disk.is_durable else UnsyncedDisk()
+        """For directories and descriptions."""
         self.root = data / TOPICS
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.mkdir(mode=0o700, exist_ok=True)
-        _sync(data)
+        sync_directory(self._own_disk, data)
 
     def path(self, uuid: bytes) -> Path:
         """Return a topic's directory."""
@@ -142,7 +143,7 @@ class DataDirectory:
         """
         self.path(uuid).mkdir(mode=0o700)
         self.add_partitions(uuid, range(partitions_count), 1)
-        _sync(self.root)
+        sync_directory(self._own_disk, self.root)
 
     def add_partitions(self, uuid: bytes, numbers: range, first_epoch: int) -> None:
         """Create empty logs for these partitions; on disk on return. What an interrupted call left stays."""
@@ -151,18 +152,12 @@ class DataDirectory:
             path.mkdir(mode=0o700, exist_ok=True)
         create_logs(self._disk, [path for path in paths if is_new(self._disk.names(path))], uuid, first_epoch)
         if paths:
-            _sync(self.path(uuid))
+            sync_directory(self._own_disk, self.path(uuid))
 
     def describe(self, description: TopicDescription) -> None:
         """Replace the description as a whole."""
-        directory = self.path(description.uuid)
-        fresh = directory / f"{DESCRIPTION}.new"
-        with open(fresh, "w", encoding="utf-8", opener=_open_private) as file:
-            json.dump(description.document(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(directory / DESCRIPTION)
-        _sync(directory)
+        content = json.dumps(description.document(), indent=1).encode()
+        replace(self._own_disk, self.path(description.uuid) / DESCRIPTION, content)
 
     def mark_deleted(self, uuid: bytes) -> None:
         """Take the first step of a delete: the topic no longer exists for readers, nor after a crash of the process."""
@@ -176,7 +171,7 @@ class DataDirectory:
 
     def empty(self, uuid: bytes) -> None:
         """Take the second step of a delete: it is durable and the space free, while the name still tells the intent."""
-        _sync(self.root)
+        sync_directory(self._own_disk, self.root)
         path = self.path(uuid)
         for entry in list(path.with_name(path.name + DELETED).iterdir()):
             if entry.is_dir():
@@ -188,14 +183,14 @@ class DataDirectory:
         """Take the last step of a delete."""
         path = self.path(uuid)
         shutil.rmtree(path.with_name(path.name + DELETED))
-        _sync(self.root)
+        sync_directory(self._own_disk, self.root)
 
     def mark_partitions_deleted(self, uuid: bytes, numbers: range) -> None:
         """Take the first step of deleting partitions; the next start undoes it if the catalog still counts them."""
         for number in numbers:
             path = partition_path(self.data, uuid, number)
             path.rename(path.with_name(path.name + DELETED))
-        _sync(self.path(uuid))
+        sync_directory(self._own_disk, self.path(uuid))
 
     def settle_partitions(self, uuid: bytes, count: int) -> None:
         """Finish or undo a delete of partitions: numbers below ``count`` are restored, others deleted."""
@@ -210,7 +205,7 @@ class DataDirectory:
         # each start comes here for each topic: nearly all have nothing that a sync would bring to the disk
         if marked:
             self.forget_found()
-            _sync(directory)
+            sync_directory(self._own_disk, directory)
 
     def remove_if_empty(self, uuid: bytes) -> bool:
         """Remove what an interrupted create left, recognised by empty log files; return whether it was that."""
@@ -218,7 +213,7 @@ class DataDirectory:
         if not path.is_dir() or _holds_bytes(path):
             return False
         shutil.rmtree(path)
-        _sync(self.root)
+        sync_directory(self._own_disk, self.root)
         return True
 
     # what was found is given only once: who asks may change it
@@ -292,17 +287,3 @@ def _is_topic_id(name: str) -> bool:
         return len(name) == 32 and len(bytes.fromhex(name)) == 16
     except ValueError:
         return False
-
-
-def _open_private(path: str, flags: int) -> int:
-    """Open a file (an ``opener`` of ``open``); a new one is readable by its owner alone."""
-    return os.open(path, flags, 0o600)
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -67,7 +67,7 @@ class SyncNow:
 
 
 class WriteOnly(SyncNow):
-    """``durability = "os"``: what is written is visible, and the operating system syncs it at any time."""
+    """``durability = "os"`` or ``"none"``: what is written is visible; the operating system syncs it at any time."""
 
     instant = True
 

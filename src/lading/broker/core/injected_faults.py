@@ -7,7 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...log.disk import Data, RealDisk, RealFile
+import numpy as np
+from numpy.typing import NDArray
+
+from ...log.disk import Data, File, RealDisk
 from ...model.errors import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -18,12 +21,13 @@ if TYPE_CHECKING:
 class InjectedFaults:
     """What of a broker is to fail; used from its thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: RealDisk) -> None:
+        """``disk`` is that of the broker."""
         self.appends_to_refuse = 0
         """So many appends from now on are refused: an append is a request, or what one has for one partition."""
         self.disk_is_full = False
         """Whether files of the log take no bytes; positions and topics are in the catalog, which still does."""
-        self.disk = FillableDisk(self)
+        self.disk = FillableDisk(self, disk)
 
     def install(self, appender: Appender) -> None:
         """Have what ``appender`` is asked for refused as it is told to be; before endpoints start."""
@@ -41,25 +45,52 @@ class InjectedFaults:
 
 
 class FillableDisk(RealDisk):
-    """The disk of this machine, full when its owner says so."""
+    """A disk of this machine, full when its owner says so."""
 
-    def __init__(self, faults: InjectedFaults) -> None:
+    def __init__(self, faults: InjectedFaults, disk: RealDisk) -> None:
         self._faults = faults
+        self._disk = disk
+        self.is_durable = disk.is_durable
 
     def open(self, path: Path, *, write: bool = False) -> FillableFile:
-        return FillableFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self._faults)
+        return FillableFile(self._disk.open(path, write=write), self._faults)
 
 
-class FillableFile(RealFile):
+class FillableFile:
     """A file that takes no bytes while its disk is full."""
 
-    __slots__ = ("_faults",)
+    __slots__ = ("_faults", "_file", "path")
 
-    def __init__(self, path: Path, flags: int, faults: InjectedFaults) -> None:
+    def __init__(self, file: File, faults: InjectedFaults) -> None:
+        self.path = file.path
+        self._file = file
         self._faults = faults
-        super().__init__(path, flags)
 
     def write(self, data: Data, at: int) -> None:
         if self._faults.disk_is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        super().write(data, at)
+        self._file.write(data, at)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def data_end(self) -> int:
+        return self._file.data_end()
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._file.read(at, size)
+
+    def map(self, size: int) -> NDArray[np.uint8]:
+        return self._file.map(size)
+
+    def resize(self, size: int) -> None:
+        self._file.resize(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()

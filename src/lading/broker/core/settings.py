@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, Self
 
 from ...model.errors import SettingError
 
-Durability = Literal["fsync", "os"]
-"""``fsync``: acknowledged is on disk. ``os``: acknowledged is in the page cache; a power cut may lose it."""
+Durability = Literal["fsync", "os", "none"]
+"""``fsync``: acknowledged is on disk. ``os``: acknowledged is in the page cache; a power cut may lose it. ``none``:
+nothing is ever synced; a power cut may lose the directory."""
 
 
 @dataclass(frozen=True, slots=True)
