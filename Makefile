@@ -30,7 +30,7 @@ demo: install ## the flights of 2013, from messages with typed headers to tables
 serve: install ## the broker on the default ports, data in ./data
 	$(BIN)/lading serve --data ./data
 
-reference: install ## the reference pages of commands, settings and metrics, from the code
+reference: install ## what pages say of commands, settings, metrics and benchmarks, from the code
 	$(BIN)/python packaging/reference_pages.py
 
 docs: install ## the documentation as a site, with search: open build/site/index.html; fails on a broken link

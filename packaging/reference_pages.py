@@ -1,4 +1,4 @@
-"""Writes what the reference pages take from the code: commands, settings, metrics. `make reference` runs it.
+"""Writes what pages take from the code: commands, settings, metrics, benchmarks. `make reference` runs it.
 
 Pages keep their own words; a table stands between two comments, `<!-- NAME: … -->` and `<!-- end -->`.
 """
@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
+PERFORMANCE: Final = "../explanation/performance.md"
 MARK: Final = "written by `make reference` from the code: change it there"
 LINKS: Final = {
     "carrier with": "[carrier](carrier.md#switching-it-off) with",
@@ -60,6 +61,7 @@ def pages() -> dict[str, str]:
             "pipeline": table(("name", "type", "labels", "meaning"), describe_pipeline_metrics()),
         },
     }
+    parts[PERFORMANCE] = {"benches": table(("benchmark", "what it asks"), describe_benches())}
     return {name: fill(name, found) for name, found in parts.items()}
 
 
@@ -330,6 +332,17 @@ def _metric(one: Any) -> Sequence[str]:
     name = f"{one.name}_total" if kind == "counter" else one.name
     labels = ", ".join(getattr(one, "labels", ())) or "–"
     return f"`{name}`", kind, labels, _text(one.help.replace("|", "\\|"))
+
+
+# benchmarks
+
+
+def describe_benches() -> Iterator[Sequence[str]]:
+    """Yield a row for each benchmark."""
+    for path in sorted((ROOT / "bench").glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "QUESTION":
+                yield f"`{path.stem}`", _cell(ast.literal_eval(node.value))
 
 
 if __name__ == "__main__":
