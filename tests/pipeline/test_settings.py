@@ -125,7 +125,7 @@ PROBLEMS = {
     "type clash": ("delay > 60", "delay > 'x'", r"route\[1\].where: (.|\n)*\^"),
     "columns differ": ("./tables/late", "./tables/flights\"\ncolumns = [\"offset\"]#", "with different columns"),
     "unknown column": ("[good]", "[good]\ncolumns = [\"carier\"]", "good.columns: 'carier' .*did you mean 'carrier'"),
-    "object store": ("parquet:./tables/late", "parquet:s3://bucket/late", "s3:// has no such rename"),
+    "object store": ("parquet:./tables/late", "parquet:hdfs://host/late", "hdfs:// is neither"),
     "inside": ("./tables/late", "./tables/flights/late", "is inside that of good"),
     "quarantine": (
         "[good]", '[quarantine]\nto = "parquet:./tables/late"\n[good]', r"quarantine and route\[1\] both write",

@@ -220,7 +220,7 @@ def test_what_is_not_ours_is_not_touched(
     state = PipelineStateDirectory.open(table, TOPIC)
     with state.running(), pytest.raises(LocalError, match=f"another run writes .*process {os.getpid()}"):
         run()
-    with pytest.raises(SettingError, match=r"s3:// has no such rename"):
+    with pytest.raises(SettingError, match=r"\(--state\) .s3://bucket/table.: the state .* name a directory"):
         ingest(spark, str(broker.data_dir), TOPIC, "s3://bucket/table")
     with pytest.raises(LocalError, match=r"topic 'air.flight' does not exist"):
         ingest(spark, str(broker.data_dir), "air.flight", tmp_path / "other")

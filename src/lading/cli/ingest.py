@@ -92,14 +92,14 @@ def ingest(
 
         lading ingest flights delta:./tables/flights --local
     """
-    from ..tables.files import check_directory, local_directory
+    from ..tables.files import check_directory, local_directory, table_location
     from ..tables.formats.registry import split_target
     from .connection import absent_columns, absent_headers, header_statistics
 
     # before seconds go by in which Spark starts
-    for what, directory in (("the table", split_target(to)[1]), ("the state directory", state)):
-        if directory is not None:
-            check_directory(what, local_directory(what, directory))
+    place = table_location("table", split_target(to)[1])
+    check_directory("the table", place)
+    check_directory("the state directory", local_directory("the state directory (--state)", state or str(place)))
     if columns is None:
         statistics = header_statistics(from_, topic, limit=SAMPLE_MESSAGES)
         columns = infer_columns(statistics)

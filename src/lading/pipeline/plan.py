@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,7 +14,8 @@ from ..filter.filter import Filter
 from ..model.batch import FIELDS
 from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
-from ..tables.files import local_directory
+from ..tables.files import local_directory, table_location
+from ..tables.object_path import TablePath
 from ..tables.partitions import Partitions
 from ..tables.schema import table_schema
 from ..transports.topic_address import TopicAddress
@@ -43,7 +43,7 @@ VERDICT = pa.schema(_VERDICT)
 class TablePlan:
     """One table: its directory and columns."""
 
-    path: Path
+    path: TablePath
     projection: Projection
 
     @cached_property
@@ -98,7 +98,7 @@ class StepDestination:
 
     name: str
     where: str | None
-    path: Path
+    path: TablePath
     schema: pa.Schema
 
     @property
@@ -116,16 +116,16 @@ class Plan:
 
     contract: Projection
     destinations: tuple[Destination, ...]
-    quarantine: Path
+    quarantine: TablePath
     failures: tuple[Failure, ...]
     verify_checksum: bool
     step_schema: pa.Schema | None = None
     """The columns that the steps return."""
     results: tuple[StepDestination, ...] = ()
-    forms: Mapping[Path, str] = field(default_factory=dict)
+    forms: Mapping[TablePath, str] = field(default_factory=dict)
     """The format of every table that a destination names."""
     expectations: tuple[Expectation, ...] = ()
-    partitions: Mapping[Path, Partitions] = field(default_factory=dict)
+    partitions: Mapping[TablePath, Partitions] = field(default_factory=dict)
     """How tables are divided that are."""
 
     @classmethod
@@ -151,7 +151,7 @@ class Plan:
         return {at: one.topic for at, one in enumerate(self.destinations) if one.topic is not None}
 
     @property
-    def places(self) -> dict[str, Path]:
+    def places(self) -> dict[str, TablePath]:
         """The tables of the destinations that have one, by the destination's name."""
         judged = {one.name: one.table.path for one in self.destinations if one.table and one.counter != "passed"}
         return {**judged, **{one.name: one.path for one in self.results}, "quarantine": self.quarantine}
@@ -163,7 +163,7 @@ class Plan:
         return pa.schema([*VERDICT, *message])
 
     @cached_property
-    def schemas(self) -> dict[Path, pa.Schema]:
+    def schemas(self) -> dict[TablePath, pa.Schema]:
         """The columns of every table."""
         direct = {
             one.table.path: one.table.schema for one in self.destinations if one.table and one.counter != "passed"
@@ -208,21 +208,21 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
     return Plan(
         contract,
         _steps(settings) if document.step else _destinations(settings, failures),
-        local_directory("quarantine", settings.quarantine_table),
+        table_location("quarantine", settings.quarantine_table),
         tuple(failures),
         document.quality.verify_checksum,
         made,
         () if made is None else _results(settings, made),
-        {local_directory("table", place): form for place, form in settings.forms.items()},
+        {table_location("table", place): form for place, form in settings.forms.items()},
         expectations,
     )
 
 
-def _partitions(settings: PipelineSettings, schemas: Mapping[Path, pa.Schema]) -> dict[Path, Partitions]:
+def _partitions(settings: PipelineSettings, schemas: Mapping[TablePath, pa.Schema]) -> dict[TablePath, Partitions]:
     """Return how each table is divided. Raises SettingError for what no partition can be, and for two ways."""
-    found: dict[Path, tuple[str, Partitions]] = {}
+    found: dict[TablePath, tuple[str, Partitions]] = {}
     for key, section in list_tables(settings):
-        path = local_directory(f"{key}.to", settings.place(section.to or ""))
+        path = table_location(f"{key}.to", settings.place(section.to or ""))
         name = f"{settings.name}: {key}.partition_by"
         made = Partitions.parse(section.partition_by, schemas.get(path), name)
         other, before = found.setdefault(path, (key, made))
@@ -263,7 +263,7 @@ def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestinati
         assert section.to is not None
         schema = pa.schema([made.field(column) for column in section.columns or made.names])
         where = section.where if isinstance(section, Route) else None
-        results.append(StepDestination(name, where, local_directory("table", settings.place(section.to)), schema))
+        results.append(StepDestination(name, where, table_location("table", settings.place(section.to)), schema))
     return tuple(results)
 
 
@@ -277,7 +277,7 @@ def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[
         names = columns or default_columns(contract)
         headers = tuple(column for column in contract.headers if column.name in names)
         fields = tuple(name for name in names if name in FIELD_TYPES)
-        return TablePlan(local_directory("table", settings.place(to)), Projection(fields, headers, names))
+        return TablePlan(table_location("table", settings.place(to)), Projection(fields, headers, names))
 
     def destination(name: str, section: Route | Good, **more: Any) -> Destination:
         topic, refused = topic_of(section.to), -1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..tables.engine import RunStart, TableRun
 from ..tables.manifest import Manifest
+from ..tables.object_path import TablePath
 from ..tables.watch import ManifestWatch
 from .metrics import PipelineMetrics
 from .plan import Plan
@@ -46,7 +46,7 @@ class RunReport:
     seconds: float
     first_manifest: int
     last_manifest: int
-    tables: Mapping[str, Path] = field(default_factory=dict)
+    tables: Mapping[str, TablePath] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)

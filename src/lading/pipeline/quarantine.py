@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from ..columns.contract import did_you_mean
 from ..filter.filter import Filter
@@ -19,6 +19,8 @@ from ..filter.parse import parse
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
+from ..tables.files import table_location
+from ..tables.object_path import ObjectPath, TablePath
 from ..tables.schema import with_field_names
 from ..transports.topics import UnknownTopic
 from .ledger import Ledger, LedgerEntry, MessageIdentity
@@ -60,7 +62,7 @@ class Quarantine:
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
-        self.table = Path(settings.quarantine_table)
+        self.table = table_location("quarantine", settings.quarantine_table)
         self.ledger = Ledger(existing(settings))
 
     def batches(self, where: str | None = None, reasons: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
@@ -77,9 +79,7 @@ class Quarantine:
                 )
         contract = self._settings.contract if self._settings.contract.headers else None
         condition = None if where is None else parse(where, contract)
-        if not any(self.table.glob("*.parquet")):
-            return
-        for part in ds.dataset(self.table, format="parquet").to_batches(batch_size=CHUNK_ROWS):
+        for part in _parts(self.table):
             batch = _shaped(part)
             if reasons:
                 batch = batch.filter(_has_reason(batch, reasons))
@@ -265,6 +265,17 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     names = [identity[0] for identity in identities(batch)]
     for topic in dict.fromkeys(names):
         yield topic, batch.filter(pa.array([name == topic for name in names]))
+
+
+def _parts(table: TablePath) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table of Parquet files."""
+    if not isinstance(table, ObjectPath):
+        if any(table.glob("*.parquet")):
+            yield from ds.dataset(table, format="parquet").to_batches(batch_size=CHUNK_ROWS)
+        return
+    for path in sorted(table.glob("*.parquet")):
+        with path.open_reader() as file:
+            yield from pq.ParquetFile(file).iter_batches(batch_size=CHUNK_ROWS)
 
 
 def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from ..model.scan_request import ScanRequest
 from ..model.state import State
 from ..tables.files import OWN, STAGED
 from ..tables.manifest import TABLE, DataFile
+from ..tables.object_path import TablePath
 from ..tables.ranges import OffsetRange
 from ..tables.scan import FetchedRange, fetch_range
 from ..tables.staging import TASK_ROWS, TableFiles, Target, staging_stem
@@ -71,7 +72,7 @@ class _Range:
         self._stem = staging_stem(job.run, piece, attempt)
         options = job.settings.document.pipeline
 
-        def files(table: Path, schema: pa.Schema, repeating: tuple[str, ...], kind: str, stem: str) -> TableFiles:
+        def files(table: TablePath, schema: pa.Schema, repeating: tuple[str, ...], kind: str, stem: str) -> TableFiles:
             size, state = int(options.file_size), Path(job.state)
             target = Target(table, state, schema, repeating, size, options.compression, kind)
             return TableFiles(target, piece.start, stem)

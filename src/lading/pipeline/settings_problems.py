@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ..columns.contract import FIELD_TYPES, Projection, did_you_mean
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..model.errors import FilterError, SettingError
-from ..tables.files import local_directory
+from ..tables.files import local_directory, table_location
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import split_target
+from ..tables.object_path import TablePath
 from ..transports.topic_address import TopicAddress
 from .sections import Good, Route
 from .settings import PipelineSettings
@@ -40,8 +40,8 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
                 f'Spark does not tell apart; name one differently, for example header_{column.name} = {{ type = "…", '
                 f'from = "{column.header}" }}'
             )
-    places: dict[Path, str] = {}
-    columns: dict[Path, tuple[str, tuple[str, ...]]] = {}
+    places: dict[TablePath, str] = {}
+    columns: dict[TablePath, tuple[str, tuple[str, ...]]] = {}
     conditions = [(f"expect[{at + 1}].condition", one.condition) for at, one in enumerate(document.expect)]
     if not document.step:
         # what steps make is known to Spark alone: it looks at conditions and columns
@@ -54,7 +54,7 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
     for key, section in list_tables(settings):
         assert section.to is not None
         try:
-            path = local_directory(f"{key}.to", settings.place(section.to))
+            path = table_location(f"{key}.to", settings.place(section.to))
         except SettingError as error:
             yield f"{settings.name}: {error}"
             continue
@@ -72,7 +72,7 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
     if (form := split_target(table_of(document.quarantine.to) or "")[0]) != DEFAULT_FORM:
         yield f"{settings.name}: quarantine.to: {form!r} is not supported; name {DEFAULT_FORM}:DIRECTORY"
     try:
-        quarantine = local_directory("quarantine.to", settings.quarantine_table)
+        quarantine = table_location("quarantine.to", settings.quarantine_table)
         if quarantine in places:
             other = places[quarantine]
             yield f"{settings.name}: quarantine and {other} both write {quarantine}; give one another table"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.errors import LocalError
+from ..tables.object_path import TablePath
 from ..tables.staging import TableFiles, Target
 from ..tables.table_commit import StagedStepRows
 from .job import PipelineJob
@@ -23,7 +24,7 @@ def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, a
     """Stage the rows by destination, synced. Raises LocalError if a disk fails, after deleting the files begun."""
     results, options = job.plan.results, job.settings.document.pipeline
     stem = f"{job.run}-{attempt}-sql-{task:05d}"
-    files: dict[Path, TableFiles] = {}
+    files: dict[TablePath, TableFiles] = {}
     for one in results:
         target = Target(one.path, Path(job.state), one.schema, (), int(options.file_size), options.compression)
         files.setdefault(one.path, TableFiles(target, 0, stem))

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
@@ -20,6 +19,7 @@ from .formats.directory import DEFAULT_FORM
 from .formats.registry import new_table, open_table
 from .manifest import Manifest
 from .micro_batches import MicroBatchPlanner, run_batches
+from .object_path import TablePath
 from .offsets import OffsetsDocument, document
 from .partitions import Partitions
 from .ranges import OffsetRange
@@ -44,18 +44,18 @@ class TableRun:
     """Owner of the run, as messages to people begin: ``the table ./flights``, ``pipeline 'flights'``."""
     state: PipelineStateDirectory
     planners: Sequence[Planner]
-    schemas: Mapping[Path, pa.Schema]
+    schemas: Mapping[TablePath, pa.Schema]
     """Every table that the run writes, with its columns."""
     resume_command: str
     deliver: Callable[[Manifest], None] = lambda manifest: None
     """Does what a published manifest holds besides tables; may be called again for the same one."""
-    forms: Mapping[Path, str] = field(default_factory=dict)
+    forms: Mapping[TablePath, str] = field(default_factory=dict)
     """The form of every table that is not of Parquet files."""
-    partitions: Mapping[Path, Partitions] = field(default_factory=dict)
+    partitions: Mapping[TablePath, Partitions] = field(default_factory=dict)
     """How tables are divided; those that are not named have no partitions."""
 
     @property
-    def places(self) -> list[Path]:
+    def places(self) -> list[TablePath]:
         """Every directory in which files are staged."""
         return list({*self.schemas, self.state.directory})
 

@@ -1,15 +1,17 @@
-"""Durable files: written whole, synced and renamed into place; and the targets that support it."""
+"""Durable files: written whole, synced and renamed into place, or put on an object store; and where tables lie."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ..model.errors import CorruptLog, NewerFormat, SettingError, directory_error
+from .object_path import SCHEMES, ObjectPath, ObjectWriter, TablePath
 
 OWN: Final = "_lading"
 """The directory of Lading's own files in a table: readers skip names that begin with an underscore."""
@@ -17,10 +19,7 @@ STAGED: Final = "staged"
 
 
 def local_directory(name: str, target: str | Path) -> Path:
-    """Return the directory of a table or state. Raises SettingError for an object store or another file system.
-
-    What is published is renamed into place, and only a file system does that in one step.
-    """
+    """Return the directory of a state, or of a table on a file system. Raises SettingError for anything else."""
     text = str(target)
     if "://" not in text:
         return Path(text).absolute()
@@ -28,14 +27,70 @@ def local_directory(name: str, target: str | Path) -> Path:
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
     raise SettingError(
-        f"{name} {text!r}: tables are written to a directory of a file system, where a file is renamed in one step; "
-        f"{parts.scheme}:// has no such rename. Name a directory, or let Spark's own sink write there: "
-        f'spark.readStream.format("lading")….writeStream.format("parquet").start("{parts.scheme}://…")'
+        f"{name} {text!r}: the state (checkpoint, manifests, lock) is kept in a directory of a file system, also if "
+        "its table is on an object store; name a directory"
     )
 
 
-def make_directory(what: str, directory: Path) -> None:
+def table_location(name: str, target: str | TablePath) -> TablePath:
+    """Return where a table lies: a directory, or names on an object store. Raises SettingError for anything else."""
+    if isinstance(target, ObjectPath):
+        return target
+    text = str(target)
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme == "file":
+        return local_directory(name, text)
+    if scheme in SCHEMES:
+        path = ObjectPath.parse(text)
+        if not path.key or path.root.endswith("//"):
+            raise SettingError(
+                f"{name} {text!r}: name a bucket and a prefix below it, such as {scheme}://BUCKET/flights"
+            )
+        return path
+    raise SettingError(
+        f"{name} {text!r}: tables are written to a directory, or to an object store ({', '.join(SCHEMES)}://…); "
+        f"{scheme}:// is neither. Let Spark's own sink write there: "
+        f'spark.readStream.format("lading")….writeStream.format("parquet").start("{scheme}://…")'
+    )
+
+
+def name_from(state: Path, table: TablePath) -> str:
+    """Return a table as manifests name it: a URL, or relative to the state directory, so that both can be moved."""
+    return str(table) if isinstance(table, ObjectPath) else os.path.relpath(table, state)
+
+
+def resolve_name(state: Path, name: str) -> TablePath:
+    """Return the location of the table that ``name_from`` named."""
+    return ObjectPath.parse(name) if "://" in name else Path(os.path.normpath(state / name))
+
+
+def move_file(source: TablePath, target: TablePath) -> None:
+    """Give a staged file its published name: a rename, or on an object store a copy that appears whole."""
+    if isinstance(source, ObjectPath):
+        assert isinstance(target, ObjectPath)
+        source.replace(target)
+    else:
+        assert isinstance(target, Path)
+        source.replace(target)
+
+
+def create_file(path: TablePath) -> io.RawIOBase:
+    """Begin a file that does not exist yet; ``sync_file`` makes it durable."""
+    return path.create_file() if isinstance(path, ObjectPath) else path.open("xb", buffering=0)
+
+
+def sync_file(file: IO[bytes] | io.RawIOBase) -> None:
+    """Bring what was written to disk, or complete an object."""
+    if isinstance(file, ObjectWriter):
+        file.complete()
+    else:
+        os.fsync(file.fileno())
+
+
+def make_directory(what: str, directory: TablePath) -> None:
     """Create ``directory`` if it does not exist. Raises LocalError if it cannot be created or written to."""
+    if isinstance(directory, ObjectPath):
+        return check_directory(what, directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
@@ -43,8 +98,11 @@ def make_directory(what: str, directory: Path) -> None:
         raise directory_error(what, directory, error) from None
 
 
-def check_directory(what: str, directory: Path) -> None:
-    """Raise what ``make_directory`` would raise, without creating anything."""
+def check_directory(what: str, directory: TablePath) -> None:
+    """Raise what ``make_directory`` would raise, without creating anything; of a store, whether it can be listed."""
+    if isinstance(directory, ObjectPath):
+        directory.is_dir()
+        return
     place = next(parent for parent in (directory, *directory.parents) if os.path.lexists(parent))
     try:
         tempfile.TemporaryFile(dir=place).close()
@@ -52,16 +110,23 @@ def check_directory(what: str, directory: Path) -> None:
         raise directory_error(what, directory, error) from None
 
 
-def write_document(path: Path, document: Any) -> None:
+def document_text(document: Any) -> str:
+    """Return a JSON document as it is written."""
+    return f"{json.dumps(document, indent=1)}\n"
+
+
+def write_document(path: TablePath, document: Any) -> None:
     """Write a JSON document to ``path`` in place of what was there, in one step; it is on disk when this returns.
 
     Raises OSError that names ``path``.
     """
+    if isinstance(path, ObjectPath):
+        path.write_bytes(document_text(document).encode())
+        return
     draft = path.with_name(f".{path.name}.draft")
     try:
         with draft.open("w") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
+            file.write(document_text(document))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -75,7 +140,7 @@ DOCUMENT_VERSION: Final = 1
 """The version of every document; a later one is refused and left unchanged."""
 
 
-def read_document(path: Path) -> Any:
+def read_document(path: TablePath) -> Any:
     """Return the JSON document at ``path``, or None if there is no file.
 
     Raises CorruptLog if it cannot be read, NewerFormat if a later Lading wrote it.
@@ -95,8 +160,10 @@ def read_document(path: Path) -> Any:
     return document
 
 
-def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to disk."""
+def sync_directory(directory: TablePath) -> None:
+    """Bring the names in a directory to disk; those of a store are there already."""
+    if isinstance(directory, ObjectPath):
+        return
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)

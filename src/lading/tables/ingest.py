@@ -19,9 +19,10 @@ from ..transports.fetched import States
 from . import engine
 from .executor import Executor
 from .failures import translate_disk_errors
-from .files import local_directory, make_directory
+from .files import local_directory, make_directory, table_location
 from .formats.directory import DEFAULT_FORM
 from .formats.registry import split_target
+from .object_path import TablePath
 from .options import SourceOptions
 from .partitions import Partitions
 from .planning import Planner
@@ -65,7 +66,7 @@ class IngestReport:
     read: int
     bad_values: int
     seconds: float
-    table: Path
+    table: TablePath
     manifests: Path
 
 
@@ -112,9 +113,9 @@ def ingest(
     """
     from_ = str(from_) if "://" in str(from_) else str(Path(from_).absolute())
     form, place = split_target(str(to))
-    table = local_directory("table", place)
+    table = table_location("table", place)
     target = str(table) if form == DEFAULT_FORM else f"{form}:{table}"
-    state_at = table if state_dir is None else local_directory("state directory", state_dir)
+    state_at = local_directory("the state directory (--state)", str(table) if state_dir is None else state_dir)
     text = columns if columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
     partitions = Partitions.parse(partition_by, table_schema(projection))
@@ -191,7 +192,7 @@ def _progress(watch: ManifestWatch) -> IngestProgress:
     return IngestProgress(rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds)
 
 
-def _report(watch: ManifestWatch, table: Path, state: PipelineStateDirectory) -> IngestReport:
+def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirectory) -> IngestReport:
     rows, seconds, counts = watch.counts["written"], watch.seconds, watch.counts
     return IngestReport(
         rows, watch.files, watch.size_bytes, rows / seconds, watch.batches, counts["read"], counts["bad_values"],

@@ -12,7 +12,8 @@ import xxhash
 
 from ..model.errors import CorruptLog
 from ..model.ranges import merge_ranges as merge_intervals
-from .files import read_document, write_document
+from .files import document_text, read_document, write_document
+from .object_path import TablePath
 from .offsets import OffsetsDocument, PartitionOffset
 from .ranges import OffsetRange, merge_ranges
 
@@ -137,13 +138,22 @@ class Manifests:
         write_manifest(self.path(manifest.number), manifest)
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
+def write_manifest(path: TablePath, manifest: Manifest) -> None:
     """Write a manifest, with its checksum, in place of what was there; it is on disk when this returns."""
+    write_document(path, _checked_document(manifest))
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return a manifest as it is written, with its checksum."""
+    return document_text(_checked_document(manifest))
+
+
+def _checked_document(manifest: Manifest) -> dict[str, Any]:
     document = manifest.document()
-    write_document(path, {**document, CHECKSUM: checksum_of(document)})
+    return {**document, CHECKSUM: checksum_of(document)}
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: TablePath) -> Manifest:
     """Return the manifest in a file. Raises CorruptLog if it cannot be read."""
     document = read_document(path)
     _require_whole(document, path)
@@ -161,7 +171,7 @@ def checksum_of(document: Mapping[str, Any]) -> str:
     return f"{HASH_NAME}:{xxhash.xxh3_128_hexdigest(text.encode())}"
 
 
-def _require_whole(document: Any, path: Path) -> None:
+def _require_whole(document: Any, path: TablePath) -> None:
     """Raise CorruptLog if the document has a checksum (older versions have none) that does not match."""
     if isinstance(document, dict) and CHECKSUM in document:
         held = {name: value for name, value in document.items() if name != CHECKSUM}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -15,12 +15,14 @@ import xxhash
 
 from ..columns.contract import Projection, parse_columns
 from ..columns.dictionary_encoding import REPEATING
+from ..model.errors import Unreachable
 from ..transports.fetched import States
-from .files import OWN, STAGED
+from .files import OWN, STAGED, create_file, name_from, sync_file, table_location
 from .formats.interface import FileLayout, Table, TableFile
 from .formats.parquet import ParquetTable
 from .formats.registry import open_table
 from .manifest import HASH_NAME, TABLE, DataFile
+from .object_path import TablePath
 from .partitions import PARTITIONS_MAX, Partitions
 from .ranges import OffsetRange
 from .scan import Counts, read_range
@@ -99,20 +101,24 @@ class TableJob:
     @property
     def table_in_state(self) -> str:
         """The table as manifests name it."""
-        return os.path.relpath(self.table, self.state)
+        return name_from(Path(self.state), self._place)
+
+    @property
+    def _place(self) -> TablePath:
+        return table_location("table", self.table)
 
     @property
     def target(self) -> Target:
         """Return where files are staged."""
         text = tuple(column.name for column in self.projection.headers)
-        return Target(Path(self.table), Path(self.state), self.schema, text, self.file_bytes, self.compression)
+        return Target(self._place, Path(self.state), self.schema, text, self.file_bytes, self.compression)
 
 
 @dataclass(frozen=True)
 class Target:
     """A table to write: where it and the state lie, its schema, the columns whose values repeat, how files are made."""
 
-    table: Path
+    table: TablePath
     state: Path
     schema: pa.Schema
     repeating: tuple[str, ...] = ()
@@ -201,8 +207,10 @@ class TableFiles:
         """Delete everything of this attempt."""
         for files in self._partitions.values():
             files.abandon()
-        for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
-            path.unlink(missing_ok=True)
+        # a store that does not answer is swept when the next run begins
+        with suppress(Unreachable):
+            for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
+                path.unlink(missing_ok=True)
 
     def _begin(self, partition: str) -> PartitionFiles:
         if len(self._partitions) >= PARTITIONS_MAX:
@@ -278,8 +286,9 @@ class PartitionFiles:
     def _begin(self) -> _OpenFile:
         name = self._new_name()
         directory = self._target.table / OWN / STAGED
-        directory.mkdir(parents=True, exist_ok=True)
-        sink = HashingFile((directory / name).open("xb", buffering=0))
+        if isinstance(directory, Path):
+            directory.mkdir(parents=True, exist_ok=True)
+        sink = HashingFile(create_file(directory / name))
         schema = pa.schema([
             field.with_type(_type_for([batch.column(at).type for batch in self._waiting], field.type))
             for at, field in enumerate(self._schema)
@@ -299,7 +308,7 @@ class PartitionFiles:
         self._open.writer.close()
         sink.sync()
         sink.close()
-        table = os.path.relpath(self._target.table, self._target.state)
+        table = name_from(self._target.state, self._target.table)
         self._add_file(
             DataFile(
                 table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind,
@@ -339,7 +348,7 @@ def _one_form(chunks: list[Any], type_: Any) -> pa.ChunkedArray[Any]:
 class HashingFile(io.RawIOBase):
     """A file that is only appended to, and knows the hash of what was written. Only ``sync`` writes the last of it."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | io.RawIOBase) -> None:
         super().__init__()
         self._file = file
         self._digest = xxhash.xxh3_128()
@@ -378,7 +387,7 @@ class HashingFile(io.RawIOBase):
     def sync(self) -> None:
         """Bring it to disk."""
         self._write_waiting()
-        os.fsync(self._file.fileno())
+        sync_file(self._file)
 
     def close(self) -> None:
         """Close the file; again is no error."""

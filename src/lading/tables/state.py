@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from ..model.errors import LocalError
 from .checkpoint import Checkpoint
-from .files import OWN, STAGED, make_directory, read_document, write_document
+from .files import OWN, STAGED, make_directory, name_from, read_document, write_document
 from .manifest import Manifests
+from .object_path import TablePath
 from .offsets import OffsetsDocument
 
 
@@ -125,6 +126,6 @@ class PipelineStateDirectory:
             yield
 
 
-def table_in_state(state: PipelineStateDirectory, table: Path) -> str:
-    """Return a table as manifests name it: relative to the state directory, so that both can be moved together."""
-    return os.path.relpath(table, state.directory)
+def table_in_state(state: PipelineStateDirectory, table: TablePath) -> str:
+    """Return a table as manifests name it: a URL, or relative to the state directory, so that both can be moved."""
+    return name_from(state.directory, table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,12 +12,14 @@ from typing import Final
 
 from ..model.errors import CorruptLog, LocalError
 from .failures import translate_disk_errors
+from .files import move_file, resolve_name
 from .formats.interface import Rename, Table
 from .formats.registry import open_table
 from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
+from .object_path import ObjectPath, TablePath
 from .ranges import OffsetRange, merge_ranges
 from .state import PipelineStateDirectory
-from .takeover import keep_copy, require_newest
+from .takeover import keep_copy, require_first, require_newest
 
 MANIFESTS_CHECKED: Final = 1_000
 """So many of the newest manifests are looked at when a run begins."""
@@ -89,7 +90,7 @@ def commit(
     schemas: Schemas,
     *,
     resume_command: str,
-    rename: Rename = os.replace,
+    rename: Rename = move_file,
     check_batch: Callable[[Sequence[OffsetRange], Mapping[str, int]], None] = lambda ranges, counts: None,
     deliver: Callable[[Manifest], None] = lambda manifest: None,
 ) -> Manifest | None:
@@ -131,23 +132,27 @@ def commit(
         return manifest
 
 
-def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, rename: Rename = os.replace) -> None:
+def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, rename: Rename = move_file) -> None:
     """Publish every file of a manifest in its table, once; ``find_changed_files`` reports what happens to them later.
 
     Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says.
     """
     if state.published >= manifest.number:
         return
+    # all of them before any file is shown: of two runs with copies of one state, one gets none
+    for place in sorted({resolve_name(state.directory, name) for name in manifest.schemas}, key=str):
+        if isinstance(place, ObjectPath):
+            require_first(place, manifest)
     for directory, files in _by_table(state, manifest).items():
         table = open_table(directory)
-        if table.has_log:
+        if table.has_log and not isinstance(directory, ObjectPath):
             keep_copy(directory, manifest)
         table.commit((manifest.pipeline, manifest.number), files, rename)
     state.note_published(manifest.number)
 
 
-def _by_table(state: PipelineStateDirectory, manifest: Manifest) -> dict[Path, list[DataFile]]:
-    found: dict[Path, list[DataFile]] = {}
+def _by_table(state: PipelineStateDirectory, manifest: Manifest) -> dict[TablePath, list[DataFile]]:
+    found: dict[TablePath, list[DataFile]] = {}
     for file in manifest.files:
         if file.kind == TABLE:
             found.setdefault(table_path(state, file), []).append(file)
@@ -160,7 +165,7 @@ def delete_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> N
         staging_path(state, file).unlink(missing_ok=True)
 
 
-def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[Path]) -> None:
+def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[TablePath]) -> None:
     """After a batch that failed: delete every staged file, except what the last manifest lists, as a commit that stops
     half-way still has files to publish. What tasks stage that are still under way is deleted at the next start."""
     with state.committing(None):
@@ -170,7 +175,7 @@ def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[Path]) ->
 
 def recover(
     state: PipelineStateDirectory,
-    tables: Collection[Path],
+    tables: Collection[TablePath],
     deliver: Callable[[Manifest], None] = lambda manifest: None,
     *,
     resume_command: str = "",
@@ -205,14 +210,14 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
     """
     problems = []
     left = HASHED_BYTES_MAX
-    tables: dict[Path, Table] = {}
+    tables: dict[TablePath, Table] = {}
     for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
         try:
             manifest = state.manifests.read(number)
         except CorruptLog as error:
             problems.append(f"{error}; what it published is not looked at")
             continue
-        changed: list[tuple[DataFile, Path, str]] = []
+        changed: list[tuple[DataFile, TablePath, str]] = []
         for directory, files in _by_table(state, manifest).items():
             table = tables.get(directory) or tables.setdefault(directory, open_table(directory))
             for file in files:
@@ -231,11 +236,11 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
     return problems[::-1]
 
 
-def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:
+def _sweep(tables: Iterable[TablePath], needed: Collection[str] = ()) -> int:
     return sum(open_table(table).sweep(needed) for table in tables)
 
 
-def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+def check_schema(table: TablePath, before: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise LocalError, which names the column, if a table's columns changed other than by additions."""
     for name, type_ in before.items():
         if name not in now:
@@ -250,15 +255,12 @@ def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str])
             )
 
 
-def table_path(state: PipelineStateDirectory, file: DataFile) -> Path:
-    """Return the directory of the table that a file belongs to.
-
-    Manifests have it relative to the state directory, so that both can be moved together.
-    """
-    return Path(os.path.normpath(state.directory / file.table))
+def table_path(state: PipelineStateDirectory, file: DataFile) -> TablePath:
+    """Return the location of the table that a file belongs to."""
+    return resolve_name(state.directory, file.table)
 
 
-def staging_path(state: PipelineStateDirectory, file: DataFile) -> Path:
+def staging_path(state: PipelineStateDirectory, file: DataFile) -> TablePath:
     """Return the path of a staged file of a batch."""
     return open_table(table_path(state, file)).staging_path(file)
 

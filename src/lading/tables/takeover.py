@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from ..model.errors import LocalError
 from .files import OWN, write_document
 from .formats.registry import open_table
-from .manifest import TABLE, Manifest, read_manifest, write_manifest
+from .manifest import TABLE, Manifest, manifest_text, read_manifest, write_manifest
+from .object_path import ObjectPath, TablePath
 from .state import PipelineStateDirectory, table_in_state
 
 LOG: Final = logging.getLogger("lading.tables")
@@ -18,13 +18,48 @@ COPY: Final = "last-manifest.json"
 """In the own directory of a table with a log: the manifest that is committed to it last, or is about to be."""
 
 
-def keep_copy(table: Path, manifest: Manifest) -> None:
+COMMITS: Final = "commits"
+"""In the own directory of a table on an object store: a copy of every manifest, which one run alone can put."""
+
+
+def keep_copy(table: TablePath, manifest: Manifest) -> None:
     """Write down beside the table what is about to be committed to it."""
     write_manifest(table / OWN / COPY, manifest)
 
 
+def require_first(table: ObjectPath, manifest: Manifest) -> None:
+    """Put a copy of the manifest beside the table, as the first run to do so. Raises LocalError if another one was.
+
+    A store has no lock that two machines share, but only one of them can put an object of this name.
+    """
+    try:
+        _numbered_copy(table, manifest.pipeline, manifest.number).create_bytes(manifest_text(manifest).encode())
+    except FileExistsError:
+        raise LocalError(
+            f"the table {table} has manifest {manifest.number} of pipeline {manifest.pipeline!r} with other files than "
+            "this one's: a second run with a copy of its state wrote it; continue with the state of that run"
+        ) from None
+
+
+def _numbered_copy(table: ObjectPath, pipeline: str, number: int) -> ObjectPath:
+    return table / OWN / COMMITS / f"{pipeline}-{number:08d}.json"
+
+
+def _last_first(table: TablePath, pipeline: str, known: int) -> int:
+    """Return the number of the last manifest after ``known`` that has a copy beside a table on an object store."""
+    if not isinstance(table, ObjectPath):
+        return known
+    last = known
+    for name, _ in (table / OWN / COMMITS).walk(after=f"{pipeline}-{known:08d}.json"):
+        lead, _, number = name.removesuffix(".json").rpartition("-")
+        if lead != pipeline:
+            break
+        last = int(number)
+    return last
+
+
 def require_newest(
-    state: PipelineStateDirectory, tables: Iterable[Path], resume_command: str, *, take_over: bool
+    state: PipelineStateDirectory, tables: Iterable[TablePath], resume_command: str, *, take_over: bool
 ) -> None:
     """Raise LocalError, with the command that mends it, if a table has a later manifest than the state.
 
@@ -33,9 +68,9 @@ def require_newest(
     """
     last = state.manifests.last()
     known = 0 if last is None else last.number
-    ahead: list[tuple[Path, int]] = []
+    ahead: list[tuple[TablePath, int]] = []
     for table in tables:
-        committed = open_table(table).find_last_commit(state.pipeline)
+        committed = max(open_table(table).find_last_commit(state.pipeline), _last_first(table, state.pipeline, known))
         if committed > known:
             ahead.append((table, committed))
     if not ahead:
@@ -74,8 +109,8 @@ def require_newest(
         )  # fmt: skip
 
 
-def _read_copy(state: PipelineStateDirectory, table: Path, committed: int) -> Manifest | None:
-    path = table / OWN / COPY
+def _read_copy(state: PipelineStateDirectory, table: TablePath, committed: int) -> Manifest | None:
+    path = _numbered_copy(table, state.pipeline, committed) if isinstance(table, ObjectPath) else table / OWN / COPY
     if not path.exists():
         return None
     manifest = read_manifest(path)

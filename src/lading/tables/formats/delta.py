@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from ...model.errors import LocalError
 from ..files import sync_directory
 from ..manifest import DataFile
+from ..object_path import ObjectPath, storage_options
 from .delta_statistics import file_statistics
 from .directory import visible_names
-from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files
+from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files, read_footer
 
 if TYPE_CHECKING:
     import deltalake
@@ -54,7 +55,10 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
                     raise self._missing_log_error()
                 names = [field.name for field in self.partitions.fields]
                 schema = pa.schema([*schema, *self.partitions.time_fields()])
-                deltalake.DeltaTable.create(str(self.directory), self._delta_schema(schema), partition_by=names or None)
+                deltalake.DeltaTable.create(
+                    str(self.directory), self._delta_schema(schema), partition_by=names or None,
+                    storage_options=self._options,
+                )  # fmt: skip
                 self._sync_log(0)
                 return
             table = self._load()
@@ -66,7 +70,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         from deltalake.exceptions import CommitFailedError
 
         pipeline, number = key
-        metadata = [pq.read_metadata(self.directory / file.name) for file in files]
+        metadata = [read_footer(self.directory / file.name) for file in files]
         actions: Any = [self._add_action(file, held) for file, held in zip(files, metadata, strict=True)]
         properties = CommitProperties(
             custom_metadata={PIPELINE: pipeline, MANIFEST: number, FILES: hash_files(files)},
@@ -108,7 +112,15 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
 
         if not (self.directory / LOG).exists():
             raise self._missing_log_error()
-        return deltalake.DeltaTable(str(self.directory))
+        return deltalake.DeltaTable(str(self.directory), storage_options=self._options)
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        """How its library reaches the table, besides the environment."""
+        if not isinstance(self.directory, ObjectPath):
+            return None
+        # a version of the log is an object that only one writer can put
+        return {"aws_conditional_put": "etag", **storage_options(self.directory.root)}
 
     def _missing_log_error(self) -> LocalError:
         return LocalError(
@@ -152,6 +164,8 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
 
     def _sync_log(self, first: int) -> None:
         """Bring the log from this version on to disk: ``deltalake`` leaves that to the system's own time."""
+        if isinstance(self.directory, ObjectPath):
+            return
         for version in count(first):
             path = self.directory / LOG / f"{version:020d}.json"
             if not path.exists():

@@ -13,6 +13,7 @@ import xxhash
 from ...model.errors import CorruptLog, LocalError
 from ..files import OWN, STAGED, make_directory, read_document, sync_directory, write_document
 from ..manifest import HASH_NAME, DataFile
+from ..object_path import ObjectPath, TablePath
 from ..partitions import Partitions
 from .interface import Rename
 
@@ -47,7 +48,7 @@ class DirectoryTable:
     keeps_partition_columns: ClassVar[bool] = False
     """Whether files hold the columns that are partitions; readers of directories take them from the names."""
 
-    def __init__(self, directory: Path, partition_by: Partitions | None = None) -> None:
+    def __init__(self, directory: TablePath, partition_by: Partitions | None = None) -> None:
         self.directory = directory
         self._partition_by = partition_by
 
@@ -60,7 +61,7 @@ class DirectoryTable:
         return Partitions.parse(known.get(PARTITION_BY, ()))
 
     @property
-    def _own(self) -> Path:
+    def _own(self) -> TablePath:
         return self.directory / OWN
 
     def check_claim(self, owner: str | None) -> bool:
@@ -100,7 +101,7 @@ class DirectoryTable:
         if self.check_claim(owner):
             return
         make_directory("the table", self.directory)
-        (self._own / STAGED).mkdir(parents=True, exist_ok=True)
+        make_directory("the table", self._own / STAGED)
         document = self.claim_document()
         write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **document})
         vars(self).pop("partitions", None)
@@ -121,13 +122,13 @@ class DirectoryTable:
         """Return where the files of a partition lie below the table: readers take its values from this name."""
         return partition
 
-    def staging_path(self, file: DataFile) -> Path:
+    def staging_path(self, file: DataFile) -> TablePath:
         """Return the path of a staged file."""
         return self._own / STAGED / file.staged
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Rename staged files to their published names; one that is there already is checked."""
-        renamed: set[Path] = set()
+        renamed: set[TablePath] = set()
         for file in files:
             staged, final = self.staging_path(file), self.directory / file.name
             if final.is_file():
@@ -135,7 +136,7 @@ class DirectoryTable:
             elif staged.exists():
                 if staged.stat().st_size != file.size_bytes:
                     _require_same(staged, file, key)
-                if not final.parent.exists():
+                if isinstance(final, Path) and not final.parent.exists():
                     final.parent.mkdir(parents=True)
                     renamed |= {parent for parent in final.parents if self.directory in (parent, *parent.parents)}
                 rename(staged, final)
@@ -161,18 +162,31 @@ class DirectoryTable:
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest says; None if it does not."""
         path = self.directory / file.name
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
+        size = self._size_of(path, file.name)
+        if size is None:
             return "is missing"
         if size != file.size_bytes:
             return f"has {size} bytes instead of {file.size_bytes}"
-        if not is_read:
+        # a store keeps checksums of its own, and reading it costs time and money
+        if not is_read or isinstance(path, ObjectPath):
             return None
         try:
             return None if hash_of(path) == file.hash else "has other bytes than it had"
         except OSError as error:
             return f"cannot be read ({error.strerror})"
+
+    def _size_of(self, path: TablePath, name: str) -> int | None:
+        if isinstance(path, ObjectPath):
+            return self._sizes.get(name)
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, int]:
+        """The size of every object of the table: one listing instead of a request for each file."""
+        return dict(self.directory.walk()) if isinstance(self.directory, ObjectPath) else {}
 
 
 def _partitioned(words: Sequence[str]) -> str:
@@ -185,7 +199,7 @@ def form_of(owner: Mapping[str, Any]) -> str:
     return form
 
 
-def visible_names(table: Path) -> list[str]:
+def visible_names(table: TablePath) -> list[str]:
     """Return the names in a table's directory that its readers see. Raises LocalError if it is a file."""
     if not table.exists():
         return []
@@ -194,16 +208,16 @@ def visible_names(table: Path) -> list[str]:
     return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))
 
 
-def hash_of(path: Path) -> str:
+def hash_of(path: TablePath) -> str:
     """Return the hash of a file's bytes, as manifests hold it."""
     digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
+    with path.open_reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
         while block := file.read(_READ_BYTES):
             digest.update(block)
     return f"{HASH_NAME}:{digest.hexdigest()}"
 
 
-def _require_same(path: Path, file: DataFile, key: tuple[str, int]) -> None:
+def _require_same(path: TablePath, file: DataFile, key: tuple[str, int]) -> None:
     if path.stat().st_size != file.size_bytes or hash_of(path) != file.hash:
         raise CorruptLog(
             f"{path} is not the file that manifest {key[1]} of pipeline {key[0]!r} lists ({file.size_bytes} bytes, "

@@ -13,19 +13,18 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
 from ..files import OWN, read_document, sync_directory
 from ..manifest import DataFile
+from ..object_path import ObjectPath, TablePath
 from ..partitions import COUNTED, Partitions
 from .directory import OWNER, visible_names
-from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files
+from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files, read_footer
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -69,7 +68,9 @@ class IcebergTable(LoggedTable["Table"]):
     counted_transforms = COUNTED
     keeps_partition_columns = True
 
-    def __init__(self, directory: Path, partition_by: Partitions | None = None, catalog: str | None = None) -> None:
+    def __init__(
+        self, directory: TablePath, partition_by: Partitions | None = None, catalog: str | None = None
+    ) -> None:
         super().__init__(directory, partition_by)
         self._named = catalog
 
@@ -85,6 +86,11 @@ class IcebergTable(LoggedTable["Table"]):
             raise LocalError(
                 f"the table {self.directory}: Iceberg writes this path into its metadata as a URL, in which ?, # and % "
                 "have a meaning of their own; name another directory"
+            )
+        if isinstance(self.directory, ObjectPath) and not self._place_in_catalog:
+            raise LocalError(
+                f"the table {self.directory}: an Iceberg table on an object store needs a catalog, which says which "
+                f"metadata are the newest; name one: iceberg:CATALOG:{self.directory}"
             )
         claimed = super().check_claim(owner)
         if claimed and self._named is not None and self._named != self._recorded:
@@ -104,6 +110,10 @@ class IcebergTable(LoggedTable["Table"]):
     def claim_document(self) -> Mapping[str, Any]:
         """Return the form and, if one is named, the catalog."""
         return {**super().claim_document(), **({CATALOG: self._named} if self._named else {})}
+
+    @property
+    def _location(self) -> str:
+        return str(self.directory) if isinstance(self.directory, ObjectPath) else f"file://{self.directory}"
 
     @property
     def _recorded(self) -> str:
@@ -154,12 +164,11 @@ class IcebergTable(LoggedTable["Table"]):
                 if any(name.endswith(f".{self.suffix}") for name in visible_names(self.directory)):
                     raise self._missing_table_error() from None
                 self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
-                location = f"file://{self.directory}"
                 from .iceberg_partitions import partition_spec
 
                 made = self._iceberg_schema(schema)
                 table = self._catalog.create_table(
-                    self._identifier, made, location, partition_spec(self.partitions, made), properties=PROPERTIES
+                    self._identifier, made, self._location, partition_spec(self.partitions, made), properties=PROPERTIES
                 )
                 sync_directory(self.directory / OWN)
                 sync_directory(self.directory)
@@ -170,7 +179,7 @@ class IcebergTable(LoggedTable["Table"]):
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         pipeline, number = key
-        schemas = [pq.read_schema(self.directory / file.name) for file in files]
+        schemas = [read_footer(self.directory / file.name).schema.to_arrow_schema() for file in files]
         for left in reversed(range(COMMIT_ATTEMPTS)):
             for schema in schemas:
                 table = self._add_columns(table, schema)
@@ -280,7 +289,7 @@ class IcebergTable(LoggedTable["Table"]):
         )
 
     def _require_here(self, table: Table) -> None:
-        if table.metadata.location.removeprefix("file://").rstrip("/") != str(self.directory):
+        if table.metadata.location.rstrip("/") not in (self._location, str(self.directory)):
             raise LocalError(
                 f"the catalog {self._catalog.name!r} has {'.'.join(self._identifier)} already, at "
                 f"{table.metadata.location} and not at {self.directory}; name another table of the catalog: "
@@ -290,6 +299,9 @@ class IcebergTable(LoggedTable["Table"]):
     def _note_version(self, table: Table) -> None:
         name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
         hint = self.directory / METADATA / VERSION_HINT
+        if isinstance(hint, ObjectPath):
+            hint.write_bytes(name.encode())
+            return
         draft = hint.with_name(f".{VERSION_HINT}")
         draft.write_text(name)
         draft.replace(hint)

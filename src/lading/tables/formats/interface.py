@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from ..manifest import DataFile
+from ..object_path import TablePath
 from ..partitions import Partitions
 
-Rename = Callable[[Path, Path], Any]
+Rename = Callable[[Any, Any], Any]
+"""Moves a staged file, at one TablePath, to its published name, at another of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class TableFile(Protocol):
 class Table(Protocol):
     """One table. It is committed from a manifest that is written already, so that every step may be repeated."""
 
-    directory: Path
+    directory: TablePath
 
     @property
     def form(self) -> str:
@@ -95,7 +96,7 @@ class Table(Protocol):
     def partition_directory(self, partition: str) -> str:
         """Return where the files of a partition lie, relative to the table."""
 
-    def staging_path(self, file: DataFile) -> Path:
+    def staging_path(self, file: DataFile) -> TablePath:
         """Return the path of a staged file, which no reader of the table sees."""
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:

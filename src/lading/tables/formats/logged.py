@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import xxhash
 
 from ...model.errors import LocalError
 from ..files import read_document
 from ..manifest import DataFile
+from ..object_path import ObjectPath, TablePath
 from .directory import OWNER
 from .interface import Rename
 from .parquet import ParquetTable
@@ -217,6 +219,14 @@ class LoggedTable(ParquetTable, Generic[T]):
     @abstractmethod
     def _translate_errors(self) -> AbstractContextManager[None]:
         """Raise the library's errors as LocalError."""
+
+
+def read_footer(path: TablePath) -> pq.FileMetaData:
+    """Return the metadata of a Parquet file."""
+    if not isinstance(path, ObjectPath):
+        return pq.read_metadata(path)
+    with path.open_reader() as file:
+        return pq.read_metadata(file)
 
 
 def hash_files(files: Sequence[DataFile]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from ...model.errors import LocalError
 from ..files import OWN, read_document
+from ..object_path import TablePath
 from ..partitions import Partitions
 from .delta import DeltaTable
 from .directory import DEFAULT_FORM, OWNER, form_of
@@ -34,7 +34,7 @@ def split_target(text: str) -> tuple[str, str]:
     return f"{form}:{catalog}" if catalog else form, place
 
 
-def new_table(form: str, directory: Path, partition_by: Partitions | None = None) -> Table:
+def new_table(form: str, directory: TablePath, partition_by: Partitions | None = None) -> Table:
     """Return a table at ``directory`` that is to be claimed in a form as ``split_target`` gives it.
 
     Without ``partition_by`` a table that is there keeps the partitions that it has.
@@ -45,7 +45,7 @@ def new_table(form: str, directory: Path, partition_by: Partitions | None = None
     return FORMATS[name](directory, partition_by)
 
 
-def open_table(directory: Path) -> Table:
+def open_table(directory: TablePath) -> Table:
     """Return the table at ``directory``, of the form that it was claimed with. Raises LocalError for an unknown one."""
     owner = read_document(directory / OWN / OWNER)
     form = DEFAULT_FORM if owner is None else form_of(owner)

@@ -1,0 +1,353 @@
+"""Tables on object stores: the part of ``pathlib.Path`` that tables need, over S3, Google Cloud Storage and Azure.
+
+A store has no directories, no rename and no lock. It has objects that appear whole, copies within the store, and a put
+that fails if the object exists, which takes the place of all three. Addresses and credentials come from the environment
+under the names that the library ``obstore`` and every other client knows, such as ``AWS_ACCESS_KEY_ID``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..model.errors import LocalError, RemoteError, Unreachable
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+
+SCHEMES: Final = ("s3", "gs", "abfss")
+ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_")
+RETRIES: Final[Any] = {
+    "max_retries": 8,
+    "retry_timeout": timedelta(seconds=30),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+"""A request is repeated that long; then the run ends, or waits if it follows."""
+PART_BYTES: Final = 8 << 20
+"""Larger files are sent in parts of this size, several at a time."""
+TAIL_BYTES: Final = 64 << 10
+"""A file is read in pieces of at least this size, which most footers of Parquet fit into."""
+PAGE: Final = 1_000
+ROLES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+"""Where machines of a cloud ask for their role's credentials: asked only if the environment has none."""
+REFUSED: Final = ("status code: 401", "status code: 403")
+GRANTS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "abfss": "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
+}
+
+
+class ObjectStat(NamedTuple):
+    """Size and time of an object, under the names of ``os.stat_result``."""
+
+    st_size: int
+    st_mtime_ns: int
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ObjectPath:
+    """The name of an object, or of all objects whose names begin with it and a slash.
+
+    Methods are those of ``pathlib.Path``. They raise FileNotFoundError and FileExistsError as it does, LocalError if
+    the bucket does not exist or the environment has no credentials, RemoteError if the store refuses these, and
+    Unreachable if it does not answer.
+    """
+
+    root: str
+    """Scheme and bucket, such as ``s3://lake``."""
+    key: str
+
+    @classmethod
+    def parse(cls, url: str) -> ObjectPath:
+        """Return the path of a URL such as ``s3://bucket/tables/flights``."""
+        scheme, _, rest = url.partition("://")
+        bucket, _, key = rest.partition("/")
+        return cls(f"{scheme}://{bucket}", "/".join(part for part in key.split("/") if part))
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.root, f"{self.key}/{name}" if self.key else name)
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The name without its last part."""
+        return ObjectPath(self.root, self.key.rpartition("/")[0])
+
+    @property
+    def parents(self) -> list[ObjectPath]:
+        """All parents, the nearest one first."""
+        parts = self.key.split("/")[:-1]
+        return [ObjectPath(self.root, "/".join(parts[:count])) for count in range(len(parts), -1, -1)]
+
+    def exists(self) -> bool:
+        """Return whether there is such an object, or one below it."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        """Return whether there is such an object."""
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Return whether there are objects below this name."""
+        return next(self.walk(), None) is not None
+
+    def stat(self) -> ObjectStat:
+        """Return size and time of the object."""
+        import obstore
+
+        with self._translate_errors():
+            held = obstore.head(self._store, self.key)
+        return ObjectStat(held["size"], int(held["last_modified"].timestamp() * 1_000_000_000))
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """Give the names directly below this one."""
+        import obstore
+
+        with self._translate_errors():
+            held = obstore.list_with_delimiter(self._store, self.key or None)
+        for key in (*held["common_prefixes"], *(one["path"] for one in held["objects"])):
+            yield ObjectPath(self.root, str(key))
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """Give the objects directly below this name that match a pattern without slashes."""
+        return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
+
+    def walk(self, after: str = "") -> Iterator[tuple[str, int]]:
+        """Give name, relative to this one, and size of every object below it, in order; those after ``after``."""
+        import obstore
+
+        lead = f"{self.key}/" if self.key else ""
+        with self._translate_errors():
+            for page in obstore.list(
+                self._store, self.key or None, offset=f"{lead}{after}" if after else None, chunk_size=PAGE
+            ):
+                for one in page:
+                    yield one["path"].removeprefix(lead), one["size"]
+
+    def read_bytes(self) -> bytes:
+        """Return the object."""
+        import obstore
+
+        with self._translate_errors():
+            return bytes(obstore.get(self._store, self.key).bytes())
+
+    def write_bytes(self, data: bytes) -> None:
+        """Put the object in place of what was there; it is durable when this returns."""
+        import obstore
+
+        with self._translate_errors():
+            obstore.put(self._store, self.key, data, use_multipart=False)
+
+    def create_bytes(self, data: bytes) -> None:
+        """Put the object unless there is one. Raises FileExistsError if there is one with other bytes.
+
+        One with the same bytes is ours: the answer to an attempt to put it may have been lost.
+        """
+        import obstore
+
+        try:
+            with self._translate_errors():
+                obstore.put(self._store, self.key, data, mode="create", use_multipart=False)
+        except (FileExistsError, Unreachable):
+            try:
+                if self.read_bytes() == data:
+                    return
+            except (FileNotFoundError, Unreachable):
+                pass
+            raise
+
+    def replace(self, target: ObjectPath) -> None:
+        """Copy the object within its store, then delete it: ``target`` appears whole."""
+        import obstore
+
+        with self._translate_errors():
+            obstore.copy(self._store, self.key, target.key)
+            obstore.delete(self._store, self.key)
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        """Delete the object."""
+        import obstore
+
+        try:
+            with self._translate_errors():
+                obstore.delete(self._store, self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def create_file(self) -> ObjectWriter:
+        """Begin the object, which appears when it is complete."""
+        import obstore
+
+        with self._translate_errors():
+            return ObjectWriter(self, obstore.open_writer(self._store, self.key, buffer_size=PART_BYTES))
+
+    def open_reader(self) -> io.BufferedReader:
+        """Return the object as a file to read."""
+        return io.BufferedReader(_ObjectReader(self, self.stat().st_size), TAIL_BYTES)
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """Return a part of the object."""
+        import obstore
+
+        with self._translate_errors():
+            return bytes(obstore.get_range(self._store, self.key, start=start, end=end))
+
+    @property
+    def _store(self) -> Any:
+        held = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(ENVIRONMENT)))
+        # connections do not outlive a fork
+        return _open_store(self.root, os.getpid(), held)
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        require_obstore(self)
+        from obstore import exceptions
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise self._missing_bucket_error() from None
+            raise FileNotFoundError(2, "there is no such object", str(self)) from None
+        except exceptions.AlreadyExistsError:
+            raise FileExistsError(17, "the object exists already", str(self)) from None
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise self._refused_error(error) from None
+        except exceptions.BaseError as error:
+            text = str(error)
+            if any(word in text for word in (*ROLES, "Missing AccessKeyId", "Missing SecretAccessKey")):
+                raise LocalError(
+                    f"{self}: no credentials: set {GRANTS[self._scheme]} in the environment of this process and of its "
+                    "executors, or run it on a machine whose role has them"
+                ) from None
+            if "NoSuchBucket" in text:
+                raise self._missing_bucket_error() from None
+            if any(status in text for status in REFUSED):
+                # a listing has no error of its own for it
+                raise self._refused_error(error) from None
+            what = text.partition("\n")[0].partition("<?xml")[0]
+            raise Unreachable(f"{self}: the store does not answer: {what}; start it, or run this again") from None
+
+    def _refused_error(self, error: Exception) -> RemoteError:
+        return RemoteError(
+            f"{self}: the store refuses these credentials{_code_of(error)}; they come from the environment "
+            f"({GRANTS[self._scheme]}) and need the rights to list, get, put and delete below {self.root}"
+        )
+
+    def _missing_bucket_error(self) -> LocalError:
+        return LocalError(f"{self}: the bucket {self.root} does not exist; create it, or name another one")
+
+    @property
+    def _scheme(self) -> str:
+        return self.root.partition(":")[0]
+
+
+TablePath = Path | ObjectPath
+"""The location of a table: a directory, or names on an object store."""
+
+
+class ObjectWriter(io.RawIOBase):
+    """An object that is being written: it appears when ``complete`` is called, and never if that is not."""
+
+    def __init__(self, path: ObjectPath, file: WritableFile) -> None:
+        super().__init__()
+        self._path = path
+        self._file: WritableFile | None = file
+
+    def writable(self) -> bool:
+        """Return True (io.RawIOBase)."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take all of ``data``; parts are sent as they fill."""
+        view = memoryview(data)
+        with self._path._translate_errors():
+            assert self._file is not None
+            self._file.write(view)
+        return len(view)
+
+    def complete(self) -> None:
+        """Send the rest: the object is durable when this returns."""
+        file, self._file = self._file, None
+        if file is not None:
+            with self._path._translate_errors():
+                file.close()
+
+
+class _ObjectReader(io.RawIOBase):
+    def __init__(self, path: ObjectPath, size_bytes: int) -> None:
+        super().__init__()
+        self._path = path
+        self._size_bytes = size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size_bytes}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self._size_bytes - self._at)
+        if count <= 0:
+            return 0
+        buffer[:count] = self._path.read_range(self._at, self._at + count)
+        self._at += count
+        return count
+
+
+@lru_cache(maxsize=64)
+def _open_store(root: str, process: int, environment: tuple[tuple[str, str], ...]) -> Any:
+    from obstore.store import from_url
+
+    options: dict[str, Any] = {}
+    if storage_options(root).get("allow_http"):
+        options["client_options"] = {"allow_http": True}
+    return from_url(root, retry_config=RETRIES, **options)
+
+
+def storage_options(root: str) -> dict[str, str]:
+    """Return what a library needs besides the environment to reach a store: whether its address is without TLS."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "") if root.startswith("s3:") else ""
+    return {"allow_http": "true"} if endpoint.startswith("http://") else {}
+
+
+def require_obstore(path: ObjectPath) -> None:
+    """Raise LocalError if the library is not installed."""
+    if find_spec("obstore") is None:
+        raise LocalError(f"{path}: object stores need the package obstore; install lading[objects]")
+
+
+def _code_of(error: Exception) -> str:
+    """Return the store's own word for what is wrong, in brackets."""
+    _, found, rest = str(error).partition("<Code>")
+    return f" ({rest.partition('</Code>')[0]})" if found else ""
