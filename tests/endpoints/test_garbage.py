@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +12,17 @@ from typing import cast
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.channels.partition_dispatcher import PartitionDispatcher
+from lading.broker.channels.subscriber import Subscriber
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.broker.core.topology_changes import complete
 from lading.endpoints.base.garbage import YOUNG_PER_FULL, collecting_in_pieces
 from lading.endpoints.io.tcp import Connection
+from tests.endpoints.frames import HEAD
 from tests.house.test_hot_path import CASES, connected
 
+CREATE_STREAM = 202
 ALIVE = 300_000
 """Objects that stay, of which an ordinary full collection looks at all."""
 
@@ -88,6 +93,39 @@ def test_a_connection_that_is_gone_is_freed_at_once(tmp_path: Path, name: str, u
         client.close()
         assert connection() is None
         assert session() is None
+
+
+def test_a_connection_whose_request_was_refused_is_freed_at_once(tmp_path: Path, uncollected: None) -> None:
+    """Where a request waits for a worker, its error knows the frames that it went through."""
+    with connected(tmp_path, "iggy_tcp", "fsync") as client:
+        connection = weakref.ref(cast("Connection", client.protocol))
+        create = HEAD.pack(4 + 4 + 5, CREATE_STREAM) + struct.pack("<I", 77) + b"again"
+        assert client.ask(create)[:4] == bytes(4)
+        assert client.ask(create)[:4] != bytes(4)
+        client.close()
+        assert connection() is None
+
+
+def test_a_topic_with_a_channel_that_is_deleted_is_freed_at_once(tmp_path: Path, uncollected: None) -> None:
+    """Its log has files open: a thousand such topics would need a thousand descriptors."""
+    broker = Broker.open(tmp_path, now_us=1)
+    try:
+        stream = complete(broker.changes.ensure_stream("default", now_us=1))
+        topic = complete(broker.changes.create_topic(stream, None, "t", 2, now_us=1, settings=TopicSettings()))
+        channel = broker.channels.open(topic, "c")
+        subscriber = Subscriber(lambda delivery: None)
+        channel.subscribe(subscriber)
+        subscriber.set_ready(1)
+        broker.channels.pump(2)
+        complete(broker.changes.delete_partitions(topic, 1))
+        log = weakref.ref(topic.partitions[0].log)
+        complete(broker.changes.delete_topic(topic))
+        assert channel.deleted
+        del topic, channel
+        assert log() is None
+        assert not [one for one in gc.get_objects() if isinstance(one, Topic | Partition | PartitionDispatcher)]
+    finally:
+        broker.stop()
 
 
 def test_a_topic_that_is_deleted_is_freed_at_once(tmp_path: Path, uncollected: None) -> None:

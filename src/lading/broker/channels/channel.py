@@ -226,4 +226,5 @@ class Channel:
         """Keep only the first ``count`` partitions; the messages of the others are in flight no more."""
         for lane in self.lanes[count:]:
             lane.seek(lane.partition.log.last_stable_offset)
+            lane.close()
         del self.lanes[count:]

@@ -160,6 +160,8 @@ class Channels(Component):
         for subscriber in list(channel.subscribers):
             channel.leave(subscriber)
             subscriber.on_closed(reason)
+        for lane in channel.lanes:
+            lane.close()
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """Forget the topic, and what is stored of it."""

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.callbacks import ignore
 from ..core.counters import Counters
 from ..core.read import ReadResult, newest, read
 from ..core.topology import Partition
@@ -364,9 +365,18 @@ class PartitionDispatcher(InFlightTracker):
         if self._listening:
             return None
         self._listening = True
+        return self._on_visible
 
-        def heard() -> None:
-            self._listening = False
-            self._wake()
+    def _on_visible(self) -> None:
+        self._listening = False
+        self._wake()
 
-        return heard
+    def close(self) -> None:
+        """Refer to the channel no more, nor have the partition refer to this: what is deleted is freed at once.
+
+        Otherwise the log's files would be open until garbage is looked for everywhere (``endpoints/base/garbage``).
+        """
+        self._wake = self.on_released = ignore
+        self.on_exhausted = ignore
+        if self._listening and self._on_visible in self.partition.read_waiters:
+            self.partition.read_waiters.remove(self._on_visible)

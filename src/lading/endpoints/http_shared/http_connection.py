@@ -145,6 +145,8 @@ class HttpConnection(HttpToolsProtocol):
             self._tell_count()
         self._unread = b""
         self._give_back()
+        # a cycle otherwise, which is only found when garbage is looked for everywhere
+        self._account.close()
 
     def _tell_count(self) -> None:
         self._context.services.metrics.connections[self._context.name] = len(self._context.places)

@@ -190,6 +190,9 @@ class SessionConnection(Guarded):
             works.discard(done)
             if not (done.cancelled() or self.session.is_lost):
                 on_done(done)
+                if (error := done.exception()) is not None:
+                    # its frames, of which that of ``on_done`` is one, refer to it: a cycle that keeps the connection
+                    error.__traceback__ = None
 
         future.add_done_callback(finish)
 
