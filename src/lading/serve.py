@@ -24,9 +24,8 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from .clock import date_us, now_us
+from .clock import now_us
 from .dialects.protocols import ENDPOINTS
-from .duty_timer import DutyTimer
 from .endpoints.base.admission import set_keepalive
 from .endpoints.base.services import Endpoint, Services, format_bound_address, listen
 from .endpoints.base.trimming import trimming
@@ -34,8 +33,7 @@ from .endpoints.base.watchdog import watch_loop
 from .endpoints.encryption.renewal import CertificateRenewal
 from .kernels import engine
 from .log_lines import logging_to_stderr
-from .metrics import Gauge, Histogram, Metrics
-from .model.errors import Refusal
+from .metrics import Histogram, Metrics
 from .model.protocol import EndpointSpec
 from .model.version import __version__
 from .open_files import raise_open_files_limit
@@ -56,8 +54,6 @@ log = logging.getLogger("lading")
 
 Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping[str, str]]]
 """Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
-LETTERS_WAIT_MIN_S: Final = 0.01
-LETTERS_RETRY_S: Final = 1.0
 WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
 DURABILITY_WORDS: Final = {
@@ -152,6 +148,8 @@ async def serve(
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
         faults = _make_faults(settings) if test_faults else None
         broker = closing.enter_context(_broker(settings, metrics, disk if faults is None else faults.disk, commit))
+        from .broker_duties import copy_dead_letters, make_duty_timer
+
         _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
         if faults is not None:
@@ -165,10 +163,10 @@ async def serve(
         endpoints: list[Endpoint] = [resolve_name(_spec(name).factory)(services, name) for name in listeners]
         for endpoint, listener in zip(endpoints, listeners.values(), strict=True):
             await endpoint.start(listener)
-        closing.enter_context(_duty_timer(services).running())
+        closing.enter_context(make_duty_timer(services).running())
         closing.enter_context(watch_loop(loop, settings.broker.stall_timeout_ms))
         closing.enter_context(trimming(services))
-        letters = loop.create_task(_copy_dead_letters(services))
+        letters = loop.create_task(copy_dead_letters(services))
         certificates = loop.create_task(CertificateRenewal.of(services).watch(services, reload, manager.tell_ready))
         addresses = {name: format_bound_address(listener) for name, listener in listeners.items()}
         if beside is not None:
@@ -323,63 +321,6 @@ def _log_recoveries(broker: Broker) -> None:
     for partition, report in broker.recoveries():
         for what in (*report.cuts, *report.damage, *report.notes):
             log.warning("%s: %s", partition, what)
-
-
-def _duty_timer(services: Services) -> DutyTimer:
-    """Return the timer of what the broker does by itself, shown by /health and the metrics."""
-    from .broker.core.maintenance import TICK_US
-
-    broker, metrics = services.broker, services.metrics
-
-    def tick() -> float:
-        return (broker.tick(now_us(), date_us()) - now_us()) / 1e6
-
-    timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
-    broker.on_due = lambda: timer.call_after(TICK_US / 1e6)
-    services.health.add_check("duties", timer.health_problem)
-    services.health.add_check("catalog", lambda: broker.catalog.problem)
-    metrics.add(
-        Gauge(
-            "lading_duties_late_seconds",
-            "For how long the broker's own work (time-outs, retention, stored positions) has been due.", (),
-            lambda: (((), timer.late_s),),
-        )
-    )  # fmt: skip
-    metrics.add(
-        Gauge(
-            "lading_failed_logins", "Logins with a wrong password or token since the start, of all protocols.", (),
-            lambda: (((), float(services.authenticator.failures_count)),),
-        )
-    )  # fmt: skip
-    return timer
-
-
-async def _copy_dead_letters(services: Services) -> None:
-    """Copies of messages that were marked poisoned, made in a worker, one block at a time."""
-    from .endpoints.base.append_wait import wait_acknowledged
-
-    broker = services.broker
-    letters = broker.dead_letters
-    woken = asyncio.Event()
-    letters.on_pending = woken.set
-    while True:
-        try:
-            due_us = letters.next_due_us
-            with contextlib.suppress(TimeoutError):
-                wait_s = None if due_us is None else max((due_us - now_us()) / 1e6, LETTERS_WAIT_MIN_S)
-                async with asyncio.timeout(wait_s):
-                    await woken.wait()
-            woken.clear()
-            while not broker.appender.congested and (copy := letters.next(now_us())) is not None:
-                await services.run_in_worker(1, 0, type(copy).encode, copy)
-                append = letters.send(copy, now_us())
-                if append is not None:
-                    with contextlib.suppress(Refusal):
-                        # what was refused is tried again when it is due
-                        await wait_acknowledged(append)
-        except Exception:
-            log.exception("copying dead letters failed; it is tried again")
-            await asyncio.sleep(LETTERS_RETRY_S)
 
 
 @contextlib.contextmanager

@@ -22,9 +22,10 @@ from ...model.errors import LadingError
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.metering import measure_request
-from ..base.services import now_us as clock_us
+from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .consume import NsqConsumer
+from .delivery_hold import DeliveryHold
 from .handlers import HANDLERS, NsqdHandlers, require_state, take_body, take_magic
 from .login import NsqdLogin
 from .node import TopicNeeded
@@ -107,8 +108,7 @@ class NsqdSession(ProtocolSession):
         """Received, and not whole when it was looked at."""
         self._is_measured = False
         """Within ``_receive_measured``."""
-        self._held_us = 0
-        """No message is delivered before: the user has used up a quota; 0: none is."""
+        self._hold = DeliveryHold(connection, self._set_blocked)
         self.now_us = 0
         """When something was received that is being taken."""
         self._heard_us = 0
@@ -229,8 +229,11 @@ class NsqdSession(ProtocolSession):
         super().block(is_blocked)
         if is_blocked:
             self._full_bytes = self.connection.unsent_bytes() + ANSWERS_BYTES_MAX
+        self._set_blocked()
+
+    def _set_blocked(self) -> None:
         if self.consumer is not None:
-            self.consumer.subscriber.blocked = is_blocked or self._held_us > 0
+            self.consumer.subscriber.blocked = self.is_blocked or self._hold.is_held
 
     @property
     def is_busy(self) -> bool:
@@ -412,26 +415,9 @@ class NsqdSession(ProtocolSession):
             self.responses.push(frames.data)
             principal = self.login.principal
             if principal is not None and principal.meter is not None:
-                self._hold_deliveries(principal.meter.take_read(frames.size, clock_us()))
-
-    def _hold_deliveries(self, delay_us: int) -> None:
-        """Deliver no more for so long; what the client finishes is read, since its time runs."""
-        if delay_us and self.consumer is not None:
-            self.consumer.subscriber.blocked = True
-            is_timed = self._held_us > 0
-            self._held_us = max(self._held_us, clock_us() + delay_us)
-            if not is_timed:
-                self.connection.call_later(delay_us, self._deliver_again)
-
-    def _deliver_again(self) -> None:
-        left_us = self._held_us - clock_us()
-        if left_us > 0:
-            # more was delivered before the hold, or the timer's clock is a little ahead
-            self.connection.call_later(left_us, self._deliver_again)
-            return
-        self._held_us = 0
-        if self.consumer is not None:
-            self.consumer.subscriber.blocked = self.is_blocked
+                delay_us = principal.meter.take_read(frames.size, now_us())
+                if delay_us and self.consumer is not None:
+                    self._hold.hold(delay_us)
 
     def respond(self, data: bytes) -> None:
         """Answer a command with this, behind what was asked before it."""

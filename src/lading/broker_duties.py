@@ -1,0 +1,74 @@
+"""What a broker does by itself while it serves: duties by the clock, copies of messages that were marked poisoned."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from .broker.core.maintenance import TICK_US
+from .clock import date_us, now_us
+from .duty_timer import DutyTimer
+from .endpoints.base.append_wait import wait_acknowledged
+from .endpoints.base.services import Services
+from .metrics import Gauge
+from .model.errors import Refusal
+
+log = logging.getLogger("lading")
+
+LETTERS_WAIT_MIN_S: Final = 0.01
+LETTERS_RETRY_S: Final = 1.0
+
+
+def make_duty_timer(services: Services) -> DutyTimer:
+    """Return the timer of what the broker does by itself, shown by /health and the metrics."""
+    broker, metrics = services.broker, services.metrics
+
+    def tick() -> float:
+        return (broker.tick(now_us(), date_us()) - now_us()) / 1e6
+
+    timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
+    broker.on_due = lambda: timer.call_after(TICK_US / 1e6)
+    services.health.add_check("duties", timer.health_problem)
+    services.health.add_check("catalog", lambda: broker.catalog.problem)
+    metrics.add(
+        Gauge(
+            "lading_duties_late_seconds",
+            "For how long the broker's own work (time-outs, retention, stored positions) has been due.", (),
+            lambda: (((), timer.late_s),),
+        )
+    )  # fmt: skip
+    metrics.add(
+        Gauge(
+            "lading_failed_logins", "Logins with a wrong password or token since the start, of all protocols.", (),
+            lambda: (((), float(services.authenticator.failures_count)),),
+        )
+    )  # fmt: skip
+    return timer
+
+
+async def copy_dead_letters(services: Services) -> None:
+    """Make copies of messages that were marked poisoned, in a worker, one block at a time; until cancelled."""
+    broker = services.broker
+    letters = broker.dead_letters
+    woken = asyncio.Event()
+    letters.on_pending = woken.set
+    while True:
+        try:
+            due_us = letters.next_due_us
+            with contextlib.suppress(TimeoutError):
+                wait_s = None if due_us is None else max((due_us - now_us()) / 1e6, LETTERS_WAIT_MIN_S)
+                async with asyncio.timeout(wait_s):
+                    await woken.wait()
+            woken.clear()
+            while not broker.appender.congested and (copy := letters.next(now_us())) is not None:
+                await services.run_in_worker(1, 0, type(copy).encode, copy)
+                append = letters.send(copy, now_us())
+                if append is not None:
+                    with contextlib.suppress(Refusal):
+                        # what was refused is tried again when it is due
+                        await wait_acknowledged(append)
+        except Exception:
+            log.exception("copying dead letters failed; it is tried again")
+            await asyncio.sleep(LETTERS_RETRY_S)
