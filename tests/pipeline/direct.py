@@ -10,7 +10,7 @@ from lading.pipeline.breaker import check_failure_ratio
 from lading.pipeline.check import Problem, check
 from lading.pipeline.plan import Plan
 from lading.pipeline.range_writer import write_range
-from lading.pipeline.run import _accepted, _job, _sources, ensure_topics, to_table_run
+from lading.pipeline.run import _accepted, _job, _sources, command, ensure_topics, to_table_run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import apply_side_effects
 from lading.tables import engine
@@ -20,6 +20,7 @@ from lading.tables.ranges import OffsetRange
 from lading.tables.staging import schema_words
 from lading.tables.state import PipelineStateDirectory, table_in_state
 from lading.tables.table_commit import StagedBatch, commit
+from lading.tables.takeover import open_state
 
 Strike = Callable[[str], None]
 
@@ -51,7 +52,10 @@ class Driver:
         """What ``lading pipeline run --once`` does; counts of what was published."""
         settings, plan = self.settings, self.plan
         with _sources(settings) as (planner,):
-            state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
+            state = open_state(
+                Path(settings.state_directory), settings.id, "pipeline", plan.schemas, command(settings, "--resume"),
+                take_over=resume,
+            )  # fmt: skip
             with state.running() as token:
                 table_run = to_table_run(settings, state, plan, [planner])
                 engine.claim_tables(table_run)

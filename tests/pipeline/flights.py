@@ -102,7 +102,8 @@ def found(tables: Path) -> dict[tuple[int, int], list[str]]:
     """Where each message (partition, offset) is: table names, and reasons for those in quarantine."""
     places: dict[tuple[int, int], list[str]] = {}
     for name in ("flights", "late", "quarantine"):
-        if not any((tables / name).glob(f"*.{open_table(tables / name).suffix}")):
+        files = (tables / name).rglob(f"*.{open_table(tables / name).suffix}")
+        if not any("_lading" not in file.parts for file in files):
             continue
         held = table(tables / name)
         kinds: list[Any] = held["reason"].to_pylist() if name == "quarantine" else [name] * held.num_rows

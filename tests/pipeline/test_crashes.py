@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -61,22 +62,31 @@ def _with_an_expectation(text: str) -> str:
 def _in_form(text: str, form: str) -> str:
     """The good table and those of routes in a form; the quarantine is always Parquet."""
     before, quarantine, after = text.partition("[quarantine]")
-    return before.replace('to = "parquet:', f'to = "{form}:') + quarantine + after
+    name, divided, _ = form.partition(BY_CARRIER)
+    before = before.replace('to = "parquet:', f'to = "{name}:')
+    if divided:
+        before = re.sub(r"^(to = .*)$", r'\1\npartition_by = ["carrier"]', before, flags=re.MULTILINE)
+    return before + quarantine + after
 
 
+BY_CARRIER = " by carrier"
 CHANGES: dict[str, Callable[[str], str]] = {
     "nothing": _same, "tasks": _tasks_cut_otherwise, "contract": _another_contract, "states": _same,
     "expectation": _with_an_expectation,
 }  # fmt: skip
 MATRIX = [(phase, change) for phase in PHASES for change in CHANGES]
 SAMPLE = {*((phase, "nothing") for phase in PHASES), *random.Random(17).sample(MATRIX, 6)}
-SAMPLE_OF_FORM = {"iceberg": {(phase, "nothing") for phase in ("renames", "errands", "published")}}
-"""What reads and commits a table slowly: where its commit is among the steps that are done again."""
+SAMPLE_OF_FORM = {
+    "iceberg": {(phase, "nothing") for phase in ("renames", "errands", "published")},
+    "parquet by carrier": {("half", "nothing"), ("renames", "tasks")},
+    "delta by carrier": {("errands", "nothing")}, "iceberg by carrier": set[tuple[str, str]](),
+}  # fmt: skip
+"""What reads and commits a table slowly: where its commit is among the steps that are done again; and partitions."""
 HIDDEN = range(1000, 1010)
 """Rows whose state changes between crash and restart: they are in the last batch of every partition."""
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [*FORMATS, *(f"{form}{BY_CARRIER}" for form in FORMATS)])
 @pytest.mark.parametrize(("phase", "change"), MATRIX)
 def test_a_crash_in_every_phase(
     place: Place, phase: str, change: str, form: str, monkeypatch: pytest.MonkeyPatch, full: bool
@@ -91,7 +101,10 @@ def test_a_crash_in_every_phase(
     if change == "states":
         place.transport.set_state(place.topic, 0, HIDDEN.start, HIDDEN.stop, State.POISONED)
     counts = Driver(place.write(lambda text: CHANGES[change](_in_form(text, form)))).run()
-    assert open_table(place.tables / "flights").form == form
+    flights = open_table(place.tables / "flights")
+    assert (flights.form, flights.partitions.words) == (
+        form.removesuffix(BY_CARRIER), ["carrier"] if form.endswith(BY_CARRIER) else [],
+    )  # fmt: skip
     assert counts["read"] == counts["good"] + counts["routed"] + counts["quarantined"]
     if change in ("nothing", "tasks"):
         _assert_copies_once(place, assert_every_message_once(place.tables, PARTITIONS, ROWS))
@@ -101,7 +114,7 @@ def test_a_crash_in_every_phase(
     lost, twice = expected - set(kinds), [where for where, held in kinds.items() if len(held) > 1]
     assert (lost, twice, set(kinds) - expected) == (set(), [], set())
     assert not list(place.tables.glob("*/_lading/staged/*"))
-    print(f"crashed in {phase}, {change} changed, restarted: lost {len(lost)}, twice {len(twice)} of {len(expected):,}")
+    print(f"{form}: crashed in {phase}, {change} changed: lost {len(lost)}, twice {len(twice)} of {len(expected):,}")
 
 
 def test_a_contract_changed_between_crash_and_restart(place: Place) -> None:

@@ -140,9 +140,52 @@ def test_lost_manifests(place: Place) -> None:
     Driver(place.write()).run()
     for path in (place.tables / "flights" / "_lading" / "manifests").iterdir():
         path.unlink()
+    with pytest.raises(LocalError, match=r"holds manifest 2 .*is 0.*continue where it ends: .* --resume"):
+        Driver(place.write()).run()
+    for copy in place.tables.glob("*/_lading/last-manifest.json"):
+        copy.unlink()
     with pytest.raises(CorruptLog, match=r"published manifest 2, but the last one in .* is 0.*restore them"):
         Driver(place.write()).run(resume=True)
     assert len(found(place.tables)) == PARTITIONS * ROWS
+
+
+@pytest.mark.parametrize("what", ["own directory", "in the table"])
+def test_a_lost_state(place: Place, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Refused with the command that goes on where the tables end; nothing is lost, and nothing twice."""
+
+    def change(text: str) -> str:
+        return text.replace("[pipeline]", '[pipeline]\nstate = "./state"') if what == "own directory" else text
+
+    state = place.base / "state" if what == "own directory" else place.tables / "flights" / "_lading"
+    Driver(place.write(change)).run()
+    rmtree(state)
+    place.transport.send(place.topic, 1, messages(1, ROWS + 10).slice(ROWS))
+    with pytest.raises(LocalError, match=r"there is no state in .*continue where the table ends: .*--resume"):
+        Driver(place.write(change)).run()
+    assert Driver(place.write(change)).run(resume=True)["read"] == 10
+    assert "is taken over from" in caplog.text
+    assert Driver(place.write(change)).run() == {}
+    places = found(place.tables)
+    lost = PARTITIONS * ROWS + 10 - len(places)
+    doubled = sum(len(kinds) > 1 for kinds in places.values())
+    print(f"state lost, {what}: lost {lost}, doubled {doubled} of {PARTITIONS * ROWS + 10:,}")
+    assert (lost, doubled) == (0, 0)
+
+
+def test_a_state_of_before_is_refused_with_the_command(place: Place) -> None:
+    state = place.base / "state"
+
+    def change(text: str) -> str:
+        return text.replace("[pipeline]", '[pipeline]\nstate = "./state"')
+
+    Driver(place.write(change, max_rows=900)).run()
+    newest = max((state / "_lading" / "manifests").iterdir())
+    newest.unlink()
+    (state / "_lading" / "published.json").write_text('{"number": 2}')
+    with pytest.raises(LocalError, match=r"holds manifest 3 .*restore them, or, if no other run .*--resume"):
+        Driver(place.write(change)).run()
+    assert Driver(place.write(change)).run(resume=True) == {}
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
 
 
 def test_resumed_partitions_without_messages_begin_where_they_began(place: Place) -> None:

@@ -52,7 +52,7 @@ class CsvFile:
 def forms(monkeypatch: pytest.MonkeyPatch) -> None:
     both: Mapping[str, Any] = {**registry.FORMATS, CsvTable.form: CsvTable}
     monkeypatch.setattr(registry, "FORMATS", both)
-    monkeypatch.setattr("lading.pipeline.settings.FORMATS", both)
+    monkeypatch.setattr("lading.pipeline.targets.FORMATS", both)
 
 
 def test_ingest_writes_the_form_that_the_target_names(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.spooling import resolve_spool
 from ..tables.state import PipelineStateDirectory
+from ..tables.takeover import open_state
 from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue
 from .job import PipelineJob, SourcePlace, schema_text
@@ -81,7 +82,10 @@ def run(
     with translate_disk_errors(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
-        state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
+        state = open_state(
+            Path(settings.state_directory), settings.id, "pipeline", plan.schemas, command(settings, "--resume"),
+            take_over=resume,
+        )  # fmt: skip
         with state.running() as token:
             table_run = to_table_run(settings, state, plan, planners)
             engine.claim_tables(table_run)

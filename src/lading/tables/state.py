@@ -67,19 +67,22 @@ class PipelineStateDirectory:
         write_document(self.own / "begin.json", positions)
 
     @classmethod
-    def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> PipelineStateDirectory:
+    def open(
+        cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic", *, lost: str | None = None
+    ) -> PipelineStateDirectory:
         """Open the state in ``directory``, and create it if there is none.
 
-        ``owner`` is the topic that is ingested, or the id of a pipeline. Raises LocalError if the state belongs to
-        another owner, or the directory cannot be written to.
+        ``owner`` is the topic that is ingested, or the id of a pipeline; a new state gets the name ``lost`` if that is
+        the one that its tables know. Raises LocalError if the state belongs to another owner, or the directory cannot
+        be written to.
         """
         path = directory / OWN / "pipeline.json"
         known = read_document(path)
         if known is None:
             make_directory("the state directory", directory)
-            slug = re.sub(r"[^a-z0-9]+", "-", owner.lower()).strip("-")[:40] or what
             # a name nobody else has: a table tells by it who may write to it
-            known = {"version": 1, "pipeline": f"{slug}-{secrets.token_hex(4)}", "of": what, "owner": owner}
+            name = lost or f"{name_prefix(owner) or what}-{secrets.token_hex(4)}"
+            known = {"version": 1, "pipeline": name, "of": what, "owner": owner}
             (directory / OWN / "manifests").mkdir(parents=True, exist_ok=True)
             write_document(path, known)
         if (known["of"], known["owner"]) != (what, owner):
@@ -124,6 +127,11 @@ class PipelineStateDirectory:
                     f"another run took over the state in {self.directory}; this one publishes nothing more"
                 )
             yield
+
+
+def name_prefix(owner: str) -> str:
+    """Return what the name of a state begins with, before its random part."""
+    return re.sub(r"[^a-z0-9]+", "-", owner.lower()).strip("-")[:40]
 
 
 def table_in_state(state: PipelineStateDirectory, table: TablePath) -> str:

@@ -16,10 +16,10 @@ from .files import move_file, resolve_name
 from .formats.interface import Rename, Table
 from .formats.registry import open_table
 from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
-from .object_path import ObjectPath, TablePath
+from .object_path import TablePath
 from .ranges import OffsetRange, merge_ranges
 from .state import PipelineStateDirectory
-from .takeover import keep_copy, require_first, require_newest
+from .takeover import keep_copy, require_newest
 
 MANIFESTS_CHECKED: Final = 1_000
 """So many of the newest manifests are looked at when a run begins."""
@@ -141,13 +141,9 @@ def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, re
         return
     # all of them before any file is shown: of two runs with copies of one state, one gets none
     for place in sorted({resolve_name(state.directory, name) for name in manifest.schemas}, key=str):
-        if isinstance(place, ObjectPath):
-            require_first(place, manifest)
+        keep_copy(place, manifest)
     for directory, files in _by_table(state, manifest).items():
-        table = open_table(directory)
-        if table.has_log and not isinstance(directory, ObjectPath):
-            keep_copy(directory, manifest)
-        table.commit((manifest.pipeline, manifest.number), files, rename)
+        open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
     state.note_published(manifest.number)
 
 
@@ -187,6 +183,7 @@ def recover(
     ``take_over``: then the state gets the last one from there.
     """
     with state.committing(None):
+        require_newest(state, tables, resume_command, take_over=take_over)
         last = state.manifests.last()
         known = 0 if last is None else last.number
         if state.published > known:
@@ -194,8 +191,6 @@ def recover(
                 f"pipeline {state.pipeline!r} published manifest {state.published}, but the last one in "
                 f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore them"
             )
-        require_newest(state, tables, resume_command, take_over=take_over)
-        last = state.manifests.last()
         if last is not None:
             rename_staged_files(state, last)
             deliver(last)

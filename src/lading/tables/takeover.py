@@ -1,30 +1,73 @@
-"""A state that is older than its tables: the last manifest is taken over from the table that has a copy of it."""
+"""A state that is older than its tables, or lost: the last manifest is taken over from a table that has a copy."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 
 from ..model.errors import LocalError
-from .files import OWN, write_document
+from .files import OWN, read_document, write_document
+from .formats.directory import OWNER
 from .formats.registry import open_table
 from .manifest import TABLE, Manifest, manifest_text, read_manifest, write_manifest
 from .object_path import ObjectPath, TablePath
-from .state import PipelineStateDirectory, table_in_state
+from .state import PipelineStateDirectory, name_prefix, table_in_state
 
 LOG: Final = logging.getLogger("lading.tables")
 COPY: Final = "last-manifest.json"
-"""In the own directory of a table with a log: the manifest that is committed to it last, or is about to be."""
-
+"""In the own directory of a table: the last manifest that was published, or is about to be."""
 
 COMMITS: Final = "commits"
 """In the own directory of a table on an object store: a copy of every manifest, which one run alone can put."""
 
 
 def keep_copy(table: TablePath, manifest: Manifest) -> None:
-    """Write down beside the table what is about to be committed to it."""
-    write_manifest(table / OWN / COPY, manifest)
+    """Write down beside a table of the pipeline what is about to be published."""
+    if isinstance(table, ObjectPath):
+        require_first(table, manifest)
+    elif (table / OWN).is_dir():
+        # a table that the settings name no more may be gone
+        write_manifest(table / OWN / COPY, manifest)
+
+
+def open_state(
+    directory: Path, owner: str, what: Literal["topic", "pipeline"], tables: Iterable[TablePath], resume_command: str,
+    *, take_over: bool,
+) -> PipelineStateDirectory:  # fmt: skip
+    """Open the state in ``directory``, created if neither there nor beside the tables is a trace of one.
+
+    Raises LocalError, with the command that mends it, if it is lost: the tables have a manifest of this owner. With
+    ``take_over`` it is created anew under the name that the tables know, without manifests.
+    """
+    if (directory / OWN / "pipeline.json").exists():
+        return PipelineStateDirectory.open(directory, owner, what)
+    known: dict[str, TablePath] = {}
+    for table in tables:
+        name = _find_pipeline(table)
+        if name is not None and name.rpartition("-")[0] == (name_prefix(owner) or what):
+            known.setdefault(name, table)
+    if len(known) != 1:
+        return PipelineStateDirectory.open(directory, owner, what)
+    ((name, table),) = known.items()
+    if not take_over:
+        raise LocalError(
+            f"the table {table} is written by pipeline {name!r}, and there is no state in {directory}; name its state "
+            "directory or another table, or, if the state is lost and no other run writes the table, continue where "
+            f"the table ends: {resume_command}"
+        )
+    return PipelineStateDirectory.open(directory, owner, what, lost=name)
+
+
+def _find_pipeline(table: TablePath) -> str | None:
+    """Return the pipeline of which a table has a manifest."""
+    if isinstance(table, ObjectPath):
+        document = read_document(table / OWN / OWNER)
+        name = None if document is None else str(document["pipeline"])
+        return name if name is not None and _last_first(table, name, 0) else None
+    path = table / OWN / COPY
+    return read_manifest(path).pipeline if path.exists() else None
 
 
 def require_first(table: ObjectPath, manifest: Manifest) -> None:
@@ -46,9 +89,10 @@ def _numbered_copy(table: ObjectPath, pipeline: str, number: int) -> ObjectPath:
 
 
 def _last_first(table: TablePath, pipeline: str, known: int) -> int:
-    """Return the number of the last manifest after ``known`` that has a copy beside a table on an object store."""
+    """Return the number of the last manifest after ``known`` that has a copy beside a table."""
     if not isinstance(table, ObjectPath):
-        return known
+        copy = _read_copy(pipeline, table, known)
+        return known if copy is None else copy.number
     last = known
     for name, _ in (table / OWN / COMMITS).walk(after=f"{pipeline}-{known:08d}.json"):
         lead, _, number = name.removesuffix(".json").rpartition("-")
@@ -75,7 +119,7 @@ def require_newest(
             ahead.append((table, committed))
     if not ahead:
         return
-    copies = [_read_copy(state, table, committed) for table, committed in ahead]
+    copies = [_read_copy(state.pipeline, table, committed) for table, committed in ahead]
     newest = max((copy for copy in copies if copy is not None), key=lambda copy: copy.number, default=None)
     table, committed = max(ahead, key=lambda one: one[1])
     sentence = (
@@ -109,9 +153,9 @@ def require_newest(
         )  # fmt: skip
 
 
-def _read_copy(state: PipelineStateDirectory, table: TablePath, committed: int) -> Manifest | None:
-    path = _numbered_copy(table, state.pipeline, committed) if isinstance(table, ObjectPath) else table / OWN / COPY
+def _read_copy(pipeline: str, table: TablePath, committed: int) -> Manifest | None:
+    path = _numbered_copy(table, pipeline, committed) if isinstance(table, ObjectPath) else table / OWN / COPY
     if not path.exists():
         return None
     manifest = read_manifest(path)
-    return manifest if manifest.pipeline == state.pipeline and manifest.number >= committed else None
+    return manifest if manifest.pipeline == pipeline and manifest.number >= committed else None

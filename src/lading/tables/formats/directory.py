@@ -85,7 +85,9 @@ class DirectoryTable:
                 )
             return True
         self.partitions.require(self.counted_transforms, f"{self.form}:")
-        strangers = visible_names(self.directory)
+        # files of the owner itself are there if the directory of its state was in the table's, and lost
+        mine = f"{owner}-" if owner is not None else "/"
+        strangers = [name for name in visible_names(self.directory) if not name.startswith(mine)]
         if strangers:
             raise LocalError(
                 f"{self.directory} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with "
