@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...broker.core.callbacks import ignore
 from ..base.services import now_us
 from ..base.session import ConnectionHandle
 
@@ -29,6 +30,10 @@ class DeliveryHold:
         if not is_timed:
             self._on_changed()
             self._connection.call_later(delay_us, self._release)
+
+    def close(self) -> None:
+        """Call nobody any more: the session, which this refers to, has lost its connection."""
+        self._on_changed = ignore
 
     def _release(self) -> None:
         left_us = self._until_us - now_us()

@@ -261,6 +261,7 @@ class NsqdSession(ProtocolSession):
 
     def lose(self) -> None:
         self.login.forget()
+        self._hold.close()
         if self.consumer is not None:
             self.consumer.close()
             # it refers to this session
