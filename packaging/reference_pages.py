@@ -287,19 +287,19 @@ def _values(field: Any) -> str:
 async def describe_metrics() -> list[Sequence[str]]:
     """Return a row for each metric of a broker, in the order in which it shows them."""
     from lading.broker.broker import Broker
+    from lading.broker_duties import make_duty_timer
     from lading.dialects.protocols import ENDPOINTS
     from lading.endpoints.admin.admin import DEPRECATED
     from lading.endpoints.base.services import Services
     from lading.endpoints.encryption.renewal import CertificateRenewal
     from lading.metrics import Metrics
-    from lading.serve import _duty_timer
     from lading.settings import Settings
 
     metrics, settings = Metrics(), Settings()
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as workers:
         broker = Broker.open(Path(directory), now_us=0)
         services = Services(broker, settings, metrics, workers)
-        _duty_timer(services)
+        make_duty_timer(services)
         for name, spec in ENDPOINTS.items():
             resolve_name(spec.factory)(services, name)
         CertificateRenewal.of(services)
