@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..model.errors import LocalError, RemoteError, Unreachable
+from ..model.errors import LadingError, LocalError, RemoteError, Unreachable
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -236,19 +236,24 @@ class ObjectPath:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise self._refused_error(error) from None
         except exceptions.BaseError as error:
-            text = str(error)
-            if any(word in text for word in (*ROLES, "Missing AccessKeyId", "Missing SecretAccessKey")):
-                raise LocalError(
-                    f"{self}: no credentials: set {GRANTS[self._scheme]} in the environment of this process and of its "
-                    "executors, or run it on a machine whose role has them"
-                ) from None
-            if "NoSuchBucket" in text:
-                raise self._missing_bucket_error() from None
-            if any(status in text for status in REFUSED):
-                # a listing has no error of its own for it
-                raise self._refused_error(error) from None
-            what = text.partition("\n")[0].partition("<?xml")[0]
-            raise Unreachable(f"{self}: the store does not answer: {what}; start it, or run this again") from None
+            raise self.store_error(error) from None
+
+    def store_error(self, error: Exception) -> LadingError:
+        """Return the sentence for an error that a library raised when it reached for this object."""
+        text = str(error)
+        if any(word in text for word in (*ROLES, "Missing AccessKeyId", "Missing SecretAccessKey")):
+            return LocalError(
+                f"{self}: no credentials: set {GRANTS[self._scheme]} in the environment of this process and of its "
+                "executors, or run it on a machine whose role has them"
+            )
+        if "NoSuchBucket" in text:
+            return self._missing_bucket_error()
+        if any(status in text for status in REFUSED):
+            # a listing has no error of its own for it
+            return self._refused_error(error)
+        what = text.partition("<?xml")[0].partition("Debug source")[0]
+        what = " ".join(what.replace("\x1b[31m↳\x1b[0m", "").split())
+        return Unreachable(f"{self}: the store does not answer: {what}; start it, or run this again")
 
     def _refused_error(self, error: Exception) -> RemoteError:
         return RemoteError(

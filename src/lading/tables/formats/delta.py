@@ -184,6 +184,11 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             yield
         except DeltaError as error:
             raise self._log_error(error) from error
+        except OSError as error:
+            # of a store that does not answer; our own errors of it are no OSError
+            if isinstance(self.directory, ObjectPath) and error.errno is None:
+                raise self.directory.store_error(error) from None
+            raise
 
 
 def _column(field: deltalake.Field) -> Column:
