@@ -94,7 +94,9 @@ def test_everything_to_topics(place: Place, urls: dict[str, str]) -> None:
         good=f"{place.url}/{names['good']}",
     )  # fmt: skip
     assert checked(file) == []
-    Driver(file).run()
+    driver = Driver(file)
+    driver.run()
+    assert driver.plan.places["route 1"] == f"{urls['kafka']}/{names['late']}"
     assert _arrived(place, names["good"]) == _expected(("flights",))
     assert _arrived(place, names["late"]) == _expected(("late",))
     failed = _expected(("missing_header", "bad_value", "checksum_mismatch"))

@@ -151,10 +151,11 @@ class Plan:
         return {at: one.topic for at, one in enumerate(self.destinations) if one.topic is not None}
 
     @property
-    def places(self) -> dict[str, TablePath]:
-        """The tables of the destinations that have one, by the destination's name."""
+    def places(self) -> dict[str, TablePath | str]:
+        """The tables, and addresses of topics, of the destinations that have one, by the destination's name."""
+        topics = {one.name: one.topic.url for one in self.destinations if one.topic is not None}
         judged = {one.name: one.table.path for one in self.destinations if one.table and one.counter != "passed"}
-        return {**judged, **{one.name: one.path for one in self.results}, "quarantine": self.quarantine}
+        return {**topics, **judged, **{one.name: one.path for one in self.results}, "quarantine": self.quarantine}
 
     @cached_property
     def quarantine_schema(self) -> pa.Schema:

@@ -46,7 +46,7 @@ class RunReport:
     seconds: float
     first_manifest: int
     last_manifest: int
-    tables: Mapping[str, TablePath] = field(default_factory=dict)
+    tables: Mapping[str, TablePath | str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)

@@ -38,6 +38,11 @@ class TopicAddress(NamedTuple):
             raise SettingError(f"{text!r}: {topic!r} has a '/'; a topic in a stream is written STREAM.TOPIC")
         return cls(f"{lead.lower()}://{host}{mark}{query}", topic)
 
+    @property
+    def url(self) -> str:
+        """The address without options."""
+        return f"{self.server.partition('?')[0]}/{self.topic}"
+
     def is_same(self, other: TopicAddress) -> bool:
         """Return whether both are one topic, as far as their texts say."""
         return _place(self) == _place(other)
