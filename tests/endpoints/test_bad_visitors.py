@@ -197,9 +197,11 @@ def tree_of(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-def name_everywhere(running: testing.BrokerProcess, name: str, token: str) -> None:
+def name_everywhere(
+    running: testing.BrokerProcess, name: str, token: str, root: httpx.Client, nsqd: httpx.Client
+) -> None:
     """Give everything that has a name this one, on every face; what is refused is refused."""
-    root, encoded = http_client(running, bearer=token), name.encode()
+    encoded = name.encode()
     # every byte escaped: libraries resolve dots
     in_path = "".join(f"%{byte:02x}" for byte in encoded)
     for path in (f"/streams/{in_path}", f"/topics/default/{in_path}", f"/topics/{in_path}/t"):
@@ -212,7 +214,6 @@ def name_everywhere(running: testing.BrokerProcess, name: str, token: str) -> No
         with socket.create_connection((host, int(port)), 10) as plain:
             plain.sendall(b"GET " + target + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             assert plain.recv(12)[9:] in (b"400", b"401", b"404")
-    nsqd = http_client(running, "nsqd_http", bearer=token)
     assert nsqd.post("/pub", params={"topic": name}, content=b"x").status_code in (200, 400)
     assert nsqd.post("/channel/create", params={"topic": "orders", "channel": name}).status_code in (200, 400, 404)
     # a name ends with the line
@@ -247,14 +248,15 @@ def test_names_that_are_paths_lead_nowhere(tmp_path: Path, full: bool) -> None:
     beside.mkdir()
     (beside / "kept").write_text("kept")
     with broker_with_users(tmp_path / "data" / "deep", settings={"durability": "os"}) as (running, tokens):
-        root = http_client(running, basic="root")
+        root, nsqd = (http_client(running, face, bearer=tokens["root"]) for face in ("admin", "nsqd_http"))
         assert root.post("/topics/default/orders", json={}).status_code == 201
         for name in TRICKS if full else TRICKS[:NAMES_SAMPLE]:
-            name_everywhere(running, name, tokens["root"])
+            name_everywhere(running, name, tokens["root"], root, nsqd)
         assert root.get("/topics").status_code == 200
         found = tree_of(running.data_dir)
         log = log_of(running)
         root.close()
+        nsqd.close()
     outside = {path for path in tree_of(tmp_path) if not path.startswith("data/deep/")}
     assert outside == {"beside", "beside/kept", "data", "data/deep"}
     assert not Path("/tmp/lading-escaped").exists()
