@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 from lading.endpoints.base.broker_settings import RELOADED, SettingsReload, to_broker_settings
+from lading.endpoints.base.deadlines import Stage
 from lading.endpoints.base.services import Services
+from lading.endpoints.http_shared.http_connection import make_context
+from lading.endpoints.io.gate import Gate
 from lading.metrics import Metrics
 from lading.settings import Settings
 from lading.settings_loading import keys, load
@@ -84,6 +87,20 @@ def test_an_invalid_file_changes_nothing(services: Services, tmp_path: Path, cap
     assert services.settings is before
     (said,) = said_by_lading(caplog)
     assert "unknown setting retention.age" in said and "all settings stay as they are" in said
+
+
+def test_deadlines_and_shares_of_connections_hold_at_once(services: Services, tmp_path: Path) -> None:
+    blocked = {Stage.BLOCKED: (600_000, "connections.idle_timeout_ms"), Stage.HEAD: (7_000, "endpoints.own_ms")}
+    gate = Gate(services, "kafka", 100, blocked)
+    http = make_context("admin", services, 10, frozenset())
+    file = tmp_path / "lading.toml"
+    file.write_text("[connections]\nidle_timeout_ms = 5000\nhttp_idle_timeout_ms = 3000\npeer_share = 0.02\n")
+    SettingsReload(services, lambda: load(file).settings).reload()
+    assert gate.watch._timeouts_s is gate._timeouts_s
+    wanted = {Stage.FIRST: 30.0, Stage.HEAD: 7.0, Stage.PARTIAL: 60.0, Stage.IDLE: 5.0, Stage.BLOCKED: 5.0}
+    assert gate._timeouts_s == wanted
+    assert http.watch._timeouts_s[Stage.IDLE] == 3.0 and http.watch._timeouts_s[Stage.BLOCKED] == 60.0
+    assert (gate._places._peer_max, http.places._peer_max) == (2, 1)
 
 
 def test_a_signal_has_the_file_read_again(tmp_path: Path) -> None:

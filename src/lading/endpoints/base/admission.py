@@ -58,7 +58,7 @@ class Places:
         self._budget = budget or ConnectionBudget(connections_max)
         self._budget.endpoints.append(self)
         self._connections_max = connections_max
-        self._peer_max = max(1, math.ceil(connections_max * peer_share))
+        self.set_peer_share(peer_share)
         self._newcomers: defaultdict[str, OrderedDict[AdmittedConnection, None]] = defaultdict(OrderedDict)
         """Connections without a whole request, the oldest first, by peer."""
         self._peers: dict[AdmittedConnection, str] = {}
@@ -67,6 +67,10 @@ class Places:
 
     def __len__(self) -> int:
         return len(self._peers)
+
+    def set_peer_share(self, peer_share: float) -> None:
+        """Have another share count from the next connection on; nobody loses a place."""
+        self._peer_max = max(1, math.ceil(self._connections_max * peer_share))
 
     def admit(self, connection: AdmittedConnection, peer: str) -> bool:
         """Give ``connection`` a place, that of another one if need be. Return whether it has one.

@@ -20,6 +20,9 @@ RELOADED: Final = frozenset(
         "retention.age_ms", "retention.size_bytes", "retention.check_ms", "retention.mark_ms",
         "broker.group_members_max", "broker.member_metadata_bytes_max", "broker.groups_metadata_bytes_max",
         "broker.group_assignment_bytes_max", "broker.member_session_min_ms",
+        "connections.first_request_timeout_ms", "connections.head_timeout_ms", "connections.request_timeout_ms",
+        "connections.idle_timeout_ms", "connections.http_idle_timeout_ms", "connections.unread_timeout_ms",
+        "connections.peer_share",
     }
 )  # fmt: skip
 """Settings that hold at once when SIGHUP has them read again; docs/reference/settings.md lists them."""
@@ -87,6 +90,9 @@ class SettingsReload:
                 settings = settings.model_copy(update={name: value})
         self._services.settings = settings
         self._services.broker.change_settings(to_broker_settings(settings))
+        if any(key.startswith("connections.") for key in values):
+            for callback in self._services.limits_callbacks:
+                callback(settings.connections)
         logging.getLogger().setLevel(settings.log_level.upper())
 
 

@@ -61,13 +61,17 @@ class DeadlineWatch:
         call_later: Callable[[float, Callable[[], None]], object] | None = None,
     ) -> None:
         """``timeouts_s``: a stage that is missing has no deadline. The clock is the running loop's by default."""
-        self._timeouts_s = timeouts_s
+        self.set_timeouts(timeouts_s)
         self._clock_s = clock_s
         self._call_later = call_later
-        shortest_s = min(timeouts_s.values(), default=PERIOD_S_MAX)
-        self._period_s = min(max(shortest_s / LOOKS_PER_DEADLINE, PERIOD_S_MIN), PERIOD_S_MAX)
         self._seen: dict[WatchedConnection, tuple[Stage, int, float]] = {}
         self._is_winding = False
+
+    def set_timeouts(self, timeouts_s: dict[Stage, float]) -> None:
+        """Have other deadlines count, for connections that are open too, from the look after the next on."""
+        self._timeouts_s = timeouts_s
+        shortest_s = min(timeouts_s.values(), default=PERIOD_S_MAX)
+        self._period_s = min(max(shortest_s / LOOKS_PER_DEADLINE, PERIOD_S_MIN), PERIOD_S_MAX)
 
     def add(self, connection: WatchedConnection) -> None:
         """Watch a connection that was just accepted."""

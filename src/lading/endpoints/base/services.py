@@ -27,6 +27,7 @@ from .receive_budget import ReceiveBudget
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.injected_faults import InjectedFaults
+    from ...settings import ConnectionSettings
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -57,6 +58,8 @@ class Services:
     """Of a broker that tests may have fail."""
     shared: dict[type, Any] = field(default_factory=dict)
     """Parts that the endpoints of one protocol share, by type."""
+    limits_callbacks: list[Callable[[ConnectionSettings], None]] = field(default_factory=list)
+    """Called with the settings ``connections.*`` when SIGHUP has changed some of them."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

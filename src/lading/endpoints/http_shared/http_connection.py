@@ -27,6 +27,7 @@ from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 
 if TYPE_CHECKING:
+    from ...settings import ConnectionSettings
     from ..base.services import Services
 
 log = logging.getLogger(__name__)
@@ -76,16 +77,27 @@ class HttpContext:
 def make_context(name: str, services: Services, connections_max: int, reserved_paths: frozenset[str]) -> HttpContext:
     """Return the context of an endpoint as the settings have it."""
     settings = services.settings.connections
-    timeouts_s = timeouts_of(settings) | {Stage.IDLE: settings.http_idle_timeout_ms / 1_000}
+    places = Places(connections_max, settings.peer_share, services.connection_budget)
+    watch = DeadlineWatch(_http_timeouts_of(settings))
+
+    def set_limits(changed: ConnectionSettings) -> None:
+        places.set_peer_share(changed.peer_share)
+        watch.set_timeouts(_http_timeouts_of(changed))
+
+    services.limits_callbacks.append(set_limits)
     return HttpContext(
         name,
         services,
-        Places(connections_max, settings.peer_share, services.connection_budget),
+        places,
         Places(RESERVED_PLACES, 1.0),
-        DeadlineWatch(timeouts_s),
+        watch,
         reserved_paths,
         services.settings.http.head_bytes_max,
     )
+
+
+def _http_timeouts_of(settings: ConnectionSettings) -> dict[Stage, float]:
+    return timeouts_of(settings) | {Stage.IDLE: settings.http_idle_timeout_ms / 1_000}
 
 
 class HttpConnection(HttpToolsProtocol):

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..base.admission import AdmittedConnection, Places
 from ..base.deadlines import DeadlineWatch, Stage, WatchedConnection, timeouts_of
 from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.services import Services
 
+if TYPE_CHECKING:
+    from ...settings import ConnectionSettings
+
 log = logging.getLogger(__name__)
 
 RESTED_S: Final = 60.0
 """A connection that was idle for so long makes room for a new one where there is none."""
+
+_SECTION: Final = "connections."
 
 SENTENCES: Final = {
     Stage.FIRST: "its first request is not whole after {:g} s (setting {})",
@@ -56,11 +61,26 @@ class Gate:
         self._name = name
         settings = services.settings.connections
         own = timeouts_ms or {}
-        self._timeouts_s = timeouts_of(settings) | {stage: each / 1_000 for stage, (each, _) in own.items()}
-        self._keys = {stage: f"connections.{stage.value}_ms" for stage in Stage}
+        self._own = own
+        self._keys = {stage: f"{_SECTION}{stage.value}_ms" for stage in Stage}
         self._keys |= {stage: key for stage, (_, key) in own.items()}
+        self._timeouts_s = self._merge(settings)
         self._places = Places(connections_max, settings.peer_share, services.connection_budget)
         self.watch = DeadlineWatch(self._timeouts_s)
+        services.limits_callbacks.append(self._set_limits)
+
+    def _merge(self, settings: ConnectionSettings) -> dict[Stage, float]:
+        found = timeouts_of(settings)
+        for stage, (timeout_ms, key) in self._own.items():
+            # one that is another deadline of all endpoints follows that
+            name = key.removeprefix(_SECTION)
+            found[stage] = (timeout_ms if name == key else getattr(settings, name)) / 1_000
+        return found
+
+    def _set_limits(self, settings: ConnectionSettings) -> None:
+        self._timeouts_s = self._merge(settings)
+        self._places.set_peer_share(settings.peer_share)
+        self.watch.set_timeouts(self._timeouts_s)
 
     def admit(self, connection: GuardedConnection, host: str) -> bool:
         """Give a connection a place. Return whether there is one, if need be that of another connection."""
