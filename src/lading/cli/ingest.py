@@ -61,7 +61,7 @@ def ingest(
         typer.Option(
             "--state",
             metavar="DIRECTORY",
-            help="Directory for the checkpoint and manifests. Default: next to the table.",
+            help="Directory for the checkpoint and manifests; needed for object stores. Default: next to the table.",
         ),
     ] = None,
     max_rows: Annotated[int | None, typer.Option("--max-rows", min=1, help="Maximum rows per batch.")] = None,

