@@ -42,7 +42,6 @@ class LadingStreamReader(DataSourceStreamReader):
         self.wanted = resolve_schema(schema, options.columns, options.encodings)
         self.reading = plan_scan(options, self.wanted)
         self._since: PartitionOffsets | None = None
-        self._target: PartitionOffsets | None = None
         self._headers_checked = False
         self._patience = Patience(f"the server of {options.topic!r}", _pause, LOG)
         self._has_answer = False
@@ -63,14 +62,23 @@ class LadingStreamReader(DataSourceStreamReader):
             return document(self.options.topic, self.planner.end_offsets())
         return self.advance(self._since, None, None)
 
-    def advance(self, since: PartitionOffsets, rows_max: int | None, bytes_max: int | None) -> OffsetsDocument:
-        """Return where the batch after ``since`` ends, within the limits; ``since`` itself if there is none now."""
+    def advance(
+        self,
+        since: PartitionOffsets,
+        rows_max: int | None,
+        bytes_max: int | None,
+        last: PartitionOffsets | None = None,
+    ) -> OffsetsDocument:
+        """Return where the batch after ``since`` ends, within the limits; ``since`` itself if there is none now.
+
+        ``last`` is where a run ends that reads what is there; None for one that goes on.
+        """
         try:
             # Spark asks when the batch before is committed
-            end = self.planner.next_offsets(since, rows_max, bytes_max, self._target)
+            end = self.planner.next_offsets(since, rows_max, bytes_max, last)
         except LadingError as error:
             # for Trigger.AvailableNow nothing new means that all is read
-            if self._target is not None or not self._has_answer:
+            if last is not None or not self._has_answer:
                 raise
             self._patience.wait(error)
             return document(self.options.topic, since)

@@ -20,6 +20,9 @@ from .stream import LadingStreamReader
 class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
     """A reader that Spark tells where a batch starts, and how much it may hold."""
 
+    _last: PartitionOffsets | None = None
+    """Where a run with ``Trigger.AvailableNow`` ends."""
+
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxRowsPerTrigger, else maxBytesPerTrigger, else no limit."""
         if self.options.max_rows_per_trigger is not None:
@@ -35,7 +38,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
 
         Raises DataLoss if messages after ``start`` were deleted and failOnDataLoss is on.
         """
-        return self.advance(parse_document(self.options.topic, start), *self._limits(limit))
+        return self.advance(parse_document(self.options.topic, start), *self._limits(limit), self._last)
 
     def check_start(self, since: PartitionOffsets) -> PartitionOffsets:
         """Return ``since``: ``latestOffset`` looked for losses."""
@@ -50,7 +53,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end of the topic as the end of this run."""
-        self._target = self.planner.end_offsets()
+        self._last = self.planner.end_offsets()
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         """Return the maximum messages and bytes of a batch."""
