@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
+from typing import Final
 
 from . import engine
 
+SECOND: Final = "--second"
+"""Of the process that compiles from the end, while another one does from the beginning."""
+
 
 def main(arguments: list[str]) -> int:
-    """Compile all homes and mark the cache complete.
+    """Compile all homes, in two processes, and mark the cache complete.
 
-    With ``--beside`` it does so for a process at work: prints nothing, yields the CPU, and ends when its standard input
-    does, which is when that process ends, however it does.
+    With ``--beside`` one process does so for another at work: prints nothing, yields the CPU, and ends when its
+    standard input does, which is when that process ends, however it does.
     """
-    beside = "--beside" in arguments
-    if beside:
+    homes = engine.list_kernel_modules()
+    if SECOND in arguments:
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        for home in reversed(homes):
+            engine.load(home)
+        return 0
+    if "--beside" in arguments:
         os.nice(10)
         threading.Thread(target=_end_with_input, daemon=True).start()
+        for home in homes:
+            engine.load(home)
+        engine.mark_complete()
+        return 0
     started = time.perf_counter()
-    for home in engine.list_kernel_modules():
-        before = time.perf_counter()
-        engine.load(home)
-        if not beside:
+    second = subprocess.Popen([sys.executable, "-m", __spec__.name, SECOND], stdin=subprocess.PIPE)
+    try:
+        for home in homes:
+            before = time.perf_counter()
+            engine.load(home)
             print(f"{home:50} {time.perf_counter() - before:6.1f} s", flush=True)
+    finally:
+        second.communicate()
     engine.mark_complete()
-    if not beside:
-        print(f"kernels are in {engine.cache_dir()} ({time.perf_counter() - started:.1f} s)")
+    print(f"kernels are in {engine.cache_dir()} ({time.perf_counter() - started:.1f} s)")
     return 0
 
 

@@ -80,7 +80,8 @@ def select(home: str, fallback: ModuleType, size_bytes: int) -> Any:
 def load(home: str) -> ModuleType:
     """The kernels of ``home``; waits until they are compiled or loaded from the cache.
 
-    Processes that start together compile once: the first one holds a file lock, the others then load its result.
+    Processes that start together compile each home once: the first one holds its file lock, the others then load its
+    result.
     """
     kernels = _loaded.get(home)
     if kernels is not None:
@@ -241,7 +242,7 @@ def _cpu() -> str:
 
 def _import(home: str) -> ModuleType:
     directory = cache_dir()
-    with _locked(directory):
+    with _locked(directory, home):
         config: Any = importlib.import_module("numba.core.config")
         # a locator is chosen when a decorator runs: other users of Numba in this process keep their own directory
         before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
@@ -253,12 +254,12 @@ def _import(home: str) -> ModuleType:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the cache's file lock, unless the cache is complete; a directory that cannot be locked is used unlocked."""
+def _locked(directory: Path, home: str) -> Iterator[None]:
+    """Hold a home's file lock, unless the cache is complete; a directory that cannot be locked is used unlocked."""
     try:
         import fcntl
 
-        file = (directory / "lock").open("w") if not (directory / COMPLETE).exists() else None
+        file = (directory / f"{home}.lock").open("w") if not (directory / COMPLETE).exists() else None
     except (ImportError, OSError):
         file = None
     if file is None:
