@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType, TimestampType
 
 from lading import testing
 from lading.client.bulk import read_arrow
@@ -133,6 +133,14 @@ def mapping(schema: str, *headers: str) -> ColumnMapping:
     made = StructType.fromDDL(schema)
     assert isinstance(made, StructType)
     return ColumnMapping.of(made, headers)
+
+
+def test_a_column_of_origin_times_is_part_of_the_messages() -> None:
+    origins = pa.array([1_700_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    rows = pa.RecordBatch.from_pydict({"payload": pa.array([b"a", b"b"]), "origin_timestamp": origins})
+    schema = StructType().add("payload", BinaryType()).add("origin_timestamp", TimestampType())
+    batch = ColumnMapping.of(schema, ()).batch(rows)
+    assert batch.column("origin_timestamp").equals(origins)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from ..model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
+from ..model.batch import HEADER_TYPE, HEADERS_TYPE, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from ..model.errors import LimitExceeded, LocalError
 from ..model.headers import Headers
 from ..model.protocol import KIND_MAX, Capabilities
@@ -15,6 +15,8 @@ from ..model.state import State
 
 OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp", pa.timestamp("us", tz="UTC")))
 """The Batch schema as it is sent: a null timestamp means the time of the append."""
+OUT_SCHEMA_WITH_ORIGIN: Final = OUT_SCHEMA.append(SCHEMA_WITH_ORIGIN.field(ORIGIN_TIMESTAMP))
+"""The same for messages of which some have an origin time."""
 ENVELOPE_BYTES = 48
 """About how many bytes a message takes in a batch besides its key, headers and payload."""
 PLACES = frozenset({"stream", "topic", "partition"})
@@ -85,7 +87,10 @@ class BatchBuilder:
 
 
 def complete(rows: int, columns: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
-    """Return a batch in OUT_SCHEMA of these columns; by default values are null, states available, headers empty."""
+    """Return a batch in OUT_SCHEMA of these columns; by default values are null, states available, headers empty.
+
+    With origin times among the columns it is in OUT_SCHEMA_WITH_ORIGIN.
+    """
     import numpy as np
 
     def absent(name: str) -> Any:
@@ -100,8 +105,9 @@ def complete(rows: int, columns: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
             return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32), pa.int32()), none, type=HEADERS_TYPE)
         return pa.nulls(rows, OUT_SCHEMA.field(name).type)
 
-    made = [columns[name] if name in columns else absent(name) for name in OUT_SCHEMA.names]
-    return pa.RecordBatch.from_arrays(made, schema=OUT_SCHEMA)
+    schema = OUT_SCHEMA_WITH_ORIGIN if ORIGIN_TIMESTAMP in columns else OUT_SCHEMA
+    made = [columns[name] if name in columns else absent(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(made, schema=schema)
 
 
 def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -109,17 +115,18 @@ def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
     Raises LocalError for a column that is not a message field, or whose type cannot be cast.
     """
-    strange = [name for name in batch.schema.names if name not in SCHEMA.names and name not in PLACES]
+    fields = SCHEMA_WITH_ORIGIN.names
+    strange = [name for name in batch.schema.names if name not in fields and name not in PLACES]
     if strange:
         raise LocalError(
-            f"a batch to send has the columns {', '.join(SCHEMA.names)}, not {', '.join(map(repr, strange))}; "
+            f"a batch to send has the columns {', '.join(fields)}, not {', '.join(map(repr, strange))}; "
             "write_arrow makes headers of columns"
         )
     parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.combine_chunks().to_batches()
     return [
         complete(
             part.num_rows,
-            {name: as_field(part.column(name), name, name) for name in SCHEMA.names if name in part.schema.names},
+            {name: as_field(part.column(name), name, name) for name in fields if name in part.schema.names},
         )
         for part in parts
     ]
@@ -127,7 +134,7 @@ def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
 def as_field(column: Any, shown: str, field: str) -> Any:
     """Return the column cast to the type of a message field. Raises LocalError with its name ``shown`` otherwise."""
-    wanted = OUT_SCHEMA.field(field).type
+    wanted = OUT_SCHEMA_WITH_ORIGIN.field(field).type
     if column.type == wanted:
         return column
     try:

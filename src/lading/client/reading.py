@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..filter.selection import select_fields, select_keys
-from ..model.batch import FIELDS, SCHEMA
+from ..model.batch import FIELDS, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
@@ -58,6 +58,8 @@ class Selection:
     on_loss: OnLoss = "fail"
     skip_remedy: str = "read with on_loss='skip'"
     """Remedy for errors: how to go on with what exists."""
+    origin_times: bool = False
+    """Whether whole Batches have the column of origin times too."""
 
     @staticmethod
     def parse(columns: str | None, where: str | None, states: States, verify: bool, on_loss: OnLoss) -> Selection:
@@ -75,7 +77,8 @@ class Selection:
     @property
     def fields(self) -> frozenset[str]:
         """Message fields to decode."""
-        return select_fields(self.projection, self.filter, *(CHECKED if self.verify else ()))
+        fields = select_fields(self.projection, self.filter, *(CHECKED if self.verify else ()))
+        return fields | {ORIGIN_TIMESTAMP} if self.origin_times else fields
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -85,7 +88,9 @@ class Selection:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        return SCHEMA if self.projection is None else self.projection.schema
+        if self.projection is not None:
+            return self.projection.schema
+        return SCHEMA_WITH_ORIGIN if self.origin_times else SCHEMA
 
 
 def columns_text(columns: str | Sequence[str] | None) -> str | None:
@@ -283,7 +288,8 @@ class PartitionReader:
         if not part.count:
             return
         if selection.projection is None:
-            batch = pa.RecordBatch.from_arrays([part.columns[name] for name in FIELDS], schema=SCHEMA)
+            schema = selection.schema
+            batch = pa.RecordBatch.from_arrays([part.columns[name] for name in schema.names], schema=schema)
         else:
             from ..columns.assemble import assemble
 

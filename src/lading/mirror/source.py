@@ -87,7 +87,10 @@ class LogSource:
         self._transport = transport
         self._meta = meta
         self._selection = Selection(
-            states=settings.states, on_loss=settings.on_loss, skip_remedy="mirror with --on-loss skip"
+            states=settings.states,
+            on_loss=settings.on_loss,
+            skip_remedy="mirror with --on-loss skip",
+            origin_times=True,
         )
         begun = spans(transport, [meta], settings.start, None if settings.follow else "latest")
         self._readers: dict[int, PartitionReader] = {}

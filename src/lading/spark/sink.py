@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_protocol
 from ..client.header_columns import form_of, headers_of
-from ..client.outgoing import OUT_SCHEMA, complete
+from ..client.outgoing import OUT_SCHEMA_WITH_ORIGIN, complete
 from ..client.partitioning import partitions_of
+from ..model.batch import ORIGIN_TIMESTAMP
 from ..model.errors import LadingError, LocalError, SettingError
 from ..tables.options import SinkOptions
 from ..tables.schema import with_field_names
@@ -31,7 +32,7 @@ from ..transports.open import open_transport
 from .types import arrow_schema
 from .workers import freeze_modules
 
-OWN = ("payload", "key", "timestamp", "headers", "id")
+OWN = ("payload", "key", "timestamp", "headers", "id", ORIGIN_TIMESTAMP)
 """Columns that are parts of a message; the column ``partition`` chooses where it goes."""
 READ_ONLY = ("stream", "topic", "offset", "state", "checksum")
 """Columns that reading adds and the target sets itself: ignored, so that a frame can be written as it was read."""
@@ -73,14 +74,14 @@ class ColumnMapping:
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of some rows. Raises LocalError if a value cannot be part of a message."""
-        made = {name: _part(rows.column(name), OUT_SCHEMA.field(name).type) for name in self.fields}
+        made = {name: _part(rows.column(name), OUT_SCHEMA_WITH_ORIGIN.field(name).type) for name in self.fields}
         if self.headers:
             made["headers"] = headers_of(rows, {name: name for name in self.headers}, "null")
         return complete(rows.num_rows, made)
 
 
 def _check(name: str, type_: pa.DataType) -> None:
-    wanted = OUT_SCHEMA.field(name).type
+    wanted = OUT_SCHEMA_WITH_ORIGIN.field(name).type
     texts = (pa.string(), pa.binary())
     if name == "headers":
         fits = pa.types.is_list(type_) and [field.name for field in type_.value_type] == ["key", "kind", "value"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..model.batch import SCHEMA
+from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA, schema_of_fields
 from ..model.errors import LimitExceeded, LocalError
 
 if TYPE_CHECKING:
@@ -14,12 +14,18 @@ if TYPE_CHECKING:
 
 
 def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
+    """Return the batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew.
+
+    Origin times stay if any message has one: a column of nulls says nothing that a target could lose.
+    """
     import numpy as np
     import pyarrow as pa
 
     rows = batch.num_rows
-    given = {name for name in ("timestamp", "id", "key", "headers", "payload") if name in batch.schema.names}
+    given: set[str] = {name for name in ("timestamp", "id", "key", "headers", "payload") if name in batch.schema.names}
+    if ORIGIN_TIMESTAMP in batch.schema.names and batch.column(ORIGIN_TIMESTAMP).null_count < rows:
+        given.add(ORIGIN_TIMESTAMP)
+    schema = schema_of_fields(given)
 
     def made(name: str) -> Any:
         if name in given:
@@ -32,7 +38,7 @@ def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
             return pa.array([[]], SCHEMA.field("headers").type).take(pa.array(np.zeros(rows, np.int64)))
         return pa.nulls(rows, SCHEMA.field(name).type)
 
-    return pa.RecordBatch.from_arrays([made(name) for name in SCHEMA.names], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([made(name) for name in schema.names], schema=schema)
 
 
 def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, strict: bool) -> pa.RecordBatch:

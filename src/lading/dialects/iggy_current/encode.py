@@ -19,14 +19,14 @@ KERNEL_MODULE: Final = "lading.dialects.iggy_current.send_kernels"
 _DELTA_BITS: Final = 31
 
 
-def encode_sent(batch: pa.RecordBatch) -> bytes:
+def encode_sent(batch: pa.RecordBatch, now_us: int = 0) -> bytes:
     """Encode these messages as the one batch of a send request; a null id becomes 0.
 
-    The batch's origin time is the first message's, its timestamp if the Batch has no other; later messages store the
-    difference. Raises LimitExceeded, naming
-    message and header, for what no message can hold: see ``limits.py``.
+    The batch's origin time is the first message's: its timestamp if it has no other, else ``now_us``; later messages
+    store the difference. Raises LimitExceeded, naming message and header, for what no message can hold: see
+    ``limits.py``.
     """
-    return _encode(batch, sent=True)
+    return _encode(batch, sent=True, now_us=now_us)
 
 
 def encode_stored(batch: pa.RecordBatch, partition: int = 0) -> bytes:
@@ -39,9 +39,9 @@ def encode_stored(batch: pa.RecordBatch, partition: int = 0) -> bytes:
     return _encode(batch, sent=False, partition=partition)
 
 
-def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0) -> bytes:
+def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0, now_us: int = 0) -> bytes:
     arrays = MessageArrays.of(batch, TYPED)
-    offsets, timestamps, origins, firsts = _places(batch, sent)
+    offsets, timestamps, origins, firsts = _places(batch, sent, now_us)
     heads = layout.BATCH_HEAD_BYTES * (len(firsts) - 1)
     size_bytes = heads + arrays.size_bytes(layout.FRAME_HEAD_BYTES, TYPED)
     target = np.empty(size_bytes, np.uint8)
@@ -78,14 +78,14 @@ def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0) -> bytes:
     return target.tobytes()
 
 
-def _places(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[np.int64], ...]:
+def _places(batch: pa.RecordBatch, sent: bool, now_us: int) -> tuple[NDArray[np.int64], ...]:
     """Return offsets, times and origin times of the rows, and where batches begin, followed by the end."""
     rows = batch.num_rows
     offsets: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
-    times: NDArray[np.int64] = np.zeros(rows, np.int64)
+    times: NDArray[np.int64] = np.full(rows, now_us, np.int64)
     names = batch.schema.names
     if "timestamp" in names:
-        times = message_times_us(batch)
+        times = message_times_us(batch, now_us)
     if sent:
         # what is earlier than the first, or an hour and more later, has no form as a delta
         origins = origin_times_us(batch, times)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.kernels import engine
+from lading.model.batch import ORIGIN_TIMESTAMP
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_bytes
 
@@ -60,8 +61,10 @@ class RecordEncoder:
         """Return an encoder that adds a carrier to each message that needs one, in one pass.
 
         ``carry`` gives the same, slower. Returns None if it is needed: for names that want an escape or are reserved,
-        and very many headers.
+        very many headers, and origin times.
         """
+        if ORIGIN_TIMESTAMP in batch.schema.names:
+            return None
         headers = _Headers.of(batch)
         names = _binary(headers.names)
         ids, id_valid = ids_of(batch.column("id"))

@@ -10,13 +10,18 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import limits
 from ...dialects.iggy_classic.command_table import REQUEST_HEAD
 from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, balanced, to_partition
+from ...dialects.iggy_classic.releases import UNTOLD
 from ...dialects.iggy_current import encode as current
+from ...dialects.iggy_current import layout as current_layout
 from ...dialects.iggy_zero_copy import encode as zero_copy
+from ...model.batch import ORIGIN_TIMESTAMP
 from .current import CURRENT
 from .server_release import WIRE_FORMS
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from ...dialects.iggy_classic.releases import Release
 
@@ -38,13 +43,14 @@ def encode_send(release: Release, place: tuple[str, str], partition: int | None,
         return release.commands.encode_request(c.SendMessages(*place, partitioning, encode_sent(batch)))
     where = IDENTIFIER.write(place[0]) + IDENTIFIER.write(place[1]) + PARTITIONING.write(partitioning)
     metadata = where + U32.write(batch.num_rows)
-    messages = zero_copy.encode_sent(batch, form, time.time_ns() // 1000) if form else current.encode_sent(batch)
+    now_us = time.time_ns() // 1000
+    messages = zero_copy.encode_sent(batch, form, now_us) if form else current.encode_sent(batch, now_us)
     payload = U32.write(len(metadata)) + metadata + messages
     return REQUEST_HEAD.pack(REQUEST_HEAD.size // 2 + len(payload), SEND) + payload
 
 
-def requests(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of the batch, in order, each within what one request may hold (iggy.md A6)."""
+def requests(batch: pa.RecordBatch, release: Release = UNTOLD) -> Iterator[pa.RecordBatch]:
+    """Slices of the batch, in order, each within what one request to a server of ``release`` may hold (iggy.md A6)."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -55,6 +61,7 @@ def requests(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     of_row = np.repeat(np.arange(batch.num_rows), counts)
     values = np.cumsum(np.bincount(of_row, sizes, batch.num_rows).astype(np.int64))
     payloads = np.cumsum(pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(np.int64))
+    origins = _origins(batch) if release is CURRENT else None
     start = values_before = payloads_before = 0
     while start < batch.num_rows:
         end = min(
@@ -64,5 +71,29 @@ def requests(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         )
         # one message alone is within the limits, the carrier saw to that
         end = min(max(end, start + 1), batch.num_rows)
+        if origins is not None:
+            times_us, are_given = origins
+            end = start + _count_expressible(times_us[start:end], are_given[start:end])
         yield batch.slice(start, end - start)
         start, values_before, payloads_before = end, int(values[end - 1]), int(payloads[end - 1])
+
+
+def _origins(batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+    """Return the origin times of the messages and which have one; None if the batch has none."""
+    import pyarrow as pa
+
+    if ORIGIN_TIMESTAMP not in batch.schema.names:
+        return None
+    column: Any = batch.column(ORIGIN_TIMESTAMP).cast(pa.int64())
+    times_us = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return times_us, column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _count_expressible(times_us: NDArray[np.int64], are_given: NDArray[np.bool_]) -> int:
+    """Return how many messages, from the first on, one batch of today can tell the origin times of.
+
+    It has the first message's, and by how much the others are later (iggy-current.md B4).
+    """
+    first = times_us[0]
+    apart = (times_us < first) | (times_us > first + current_layout.DELTA_MAX) | (are_given != are_given[0])
+    return int(apart.argmax()) or len(apart)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.errors import REASON_OF, name_of
+from ...dialects.iggy_classic.protocol import SENT
 from ...dialects.iggy_classic.releases import BY_NAME, RELEASE_OF_SERVER, Release, release_of_version
 from ...dialects.iggy_classic.responses import StatsInfo
+from ...dialects.iggy_current.capabilities import SENT as CURRENT_SENT
 from ...dialects.iggy_current.errors import ERRORS as LATER_ERRORS
 from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
 from ...model.errors import MalformedMessage, Reason, SettingError
+from ...model.protocol import Capabilities
 from .current import CURRENT
 
 LOGGING_IN: Final = BY_NAME["0.10"]
@@ -24,6 +28,17 @@ LOGGING_IN: Final = BY_NAME["0.10"]
 
 WIRE_FORMS: Final[Mapping[str, WireForm]] = {"0.7": FORM_0_7, "0.8": FORM_0_8, "0.9": FORM_0_9, "0.10": FORM_0_9}
 """Form of messages in sends and polls of the releases after 0.6; those of the others are classic ones."""
+
+_SENT: Final[Mapping[str, Capabilities]] = {
+    **dict.fromkeys(WIRE_FORMS, replace(SENT, origin_time=True)), CURRENT.name: CURRENT_SENT
+}  # fmt: skip
+
+
+def facts_sent_to(release: Release, *, keeps_order: bool) -> Capabilities:
+    """Return which facts of a message a server of ``release`` takes; ``keeps_order`` of headers."""
+    facts = _SENT.get(release.name, SENT)
+    return facts if keeps_order else replace(facts, order=False)
+
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 

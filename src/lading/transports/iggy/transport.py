@@ -13,7 +13,6 @@ from ...dialects.iggy_classic.primitives import (
     PollingKind,
     Strategy,
 )
-from ...dialects.iggy_classic.protocol import SENT, UNORDERED
 from ...dialects.iggy_classic.responses import PartitionInfo, TopicDetails, TopicInfo
 from ...model.errors import ChecksumMismatch, Reason, Refusal
 from ...model.names import flat_name, spellings
@@ -25,7 +24,7 @@ from ..topics import split_new_name, unknown_topic_error
 from .addresses import check_name, find_free_id, split_url
 from .group import IggyMembership, StreamTopic
 from .polled import Polled, parse_poll_response
-from .server_release import find_release
+from .server_release import facts_sent_to, find_release
 from .socket import AnswerTooLarge, IggyRefusal, IggySocket
 from .states import IggyStates
 from .streams import ID_TRIES, IggyStreams
@@ -33,6 +32,7 @@ from .streams import ID_TRIES, IggyStreams
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ...model.protocol import Capabilities
     from ...model.state import State
 
 POLL_MESSAGES_MAX: Final = 100_000
@@ -89,12 +89,17 @@ class IggyTransport:
         self._socket = self._connection()
         self._streams = IggyStreams(self._socket)
         self._states = IggyStates(url, self._socket, self._place, self.topic)
-        self.capabilities = SENT if keeps_order else UNORDERED
+        self._keeps_order = keeps_order
         self._places: dict[str, StreamTopic] = {}
         self._message_bytes: dict[str, int] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._unfinished: tuple[Any, str, int | None, int] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Facts that a sent message keeps: those of the server's release, of 0.0.40 until that is known."""
+        return facts_sent_to(self._socket.release, keeps_order=self._keeps_order)
 
     # topics
 
@@ -249,7 +254,7 @@ class IggyTransport:
             same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)
             done = self._unfinished[3] if same else 0
         self._unfinished = None
-        for part in requests(ready.slice(done)):
+        for part in requests(ready.slice(done), self._socket.release):
             try:
                 frame = encode_send(self._socket.release, place, partition, part)
                 self._socket.request_frame("message.send", frame, again=False)
