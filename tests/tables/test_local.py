@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -134,3 +135,15 @@ def test_the_room_needs_no_pyspark() -> None:
         "sys.exit(any(name == 'pyspark' or name.startswith('pyspark.') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_workers_have_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("before", "later"):
+        monkeypatch.setenv("LADING_TEST_SECRET", value)
+        executor = LocalExecutor(1)
+        try:
+            # each worker is asked for a variable: it stands for what credentials are read from
+            seen: Any = executor.write(cast("Any", os.getenv), cast("Any", ["LADING_TEST_SECRET"]))
+            assert seen == [value]
+        finally:
+            executor.close()

@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -74,7 +74,8 @@ class LocalExecutor:
             # forked from a process without threads; what it loads is loaded once for all
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(list(PRELOADED))
-            self._pool = ProcessPoolExecutor(self._processes, context, initializer=end_with_parent)
+            # the process they are forked from has the environment of its own start, and with it older credentials
+            self._pool = ProcessPoolExecutor(self._processes, context, _begin, (dict(os.environ),))
         return self._pool
 
     def _end_workers(self) -> None:
@@ -86,6 +87,12 @@ class LocalExecutor:
         for process in processes:
             with suppress(OSError, ValueError):
                 process.terminate()
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    end_with_parent()
 
 
 def end_with_parent() -> None:
