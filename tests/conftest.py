@@ -6,7 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +17,9 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 from lading import testing
 from tests import forked_broker
 from tests.interop import kafka_broker, shared_kafka
+
+if TYPE_CHECKING:
+    from tests.tables.object_server import ObjectServer
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +70,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """And ends it."""
     if not shared_kafka.PROCESS:
         shared_kafka.end()
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """An S3 server for all tests of a process."""
+    from tests.tables.object_server import run_object_server
+
+    with run_object_server(tmp_path_factory.mktemp("objects")) as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of its own, and the environment that finds it, and a catalog for it."""
+    from tests.tables.object_forms import point_to
+
+    point_to(object_server, tmp_path, monkeypatch)
+    return object_server.create_bucket(f"lake{len(list(object_server.buckets.iterdir()))}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ from lading.model.errors import SettingError
 from lading.pipeline.plan import Plan
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
-from tests.tables.object_forms import FORMS, point_to, read_parquet
-from tests.tables.object_server import ObjectServer, run_object_server
+from tests.tables.object_forms import FORMS, read_parquet
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver, checked
@@ -22,19 +19,6 @@ from .test_crashes import PHASES, Striker, _break_errands
 
 SAMPLE = {("delta", "renames")}
 """Of the forms and phases; the other forms end in their commits in ``tests/tables/test_objects.py``."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with run_object_server(tmp_path_factory.mktemp("objects")) as running:
-        yield running
-
-
-@pytest.fixture
-def bucket(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of its own, and the environment that finds it."""
-    point_to(server, tmp_path, monkeypatch)
-    return server.create_bucket(f"lake{len(list(server.buckets.iterdir()))}")
 
 
 def to_bucket(text: str, form: str, bucket: str) -> str:

@@ -21,7 +21,7 @@ from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, send
 from .object_faults import FAULTS, FaultyStore, run_faulty_store
 from .object_forms import FORMS, point_to
-from .object_server import ObjectServer, run_object_server
+from .object_server import ObjectServer
 
 ROWS = 4
 """Messages that are sent before each point."""
@@ -34,16 +34,10 @@ RETRIES = {
 OPTIONS = {"allow_http": "true", "max_retries": "2", "retry_timeout": "5s", "backoff_config.init_backoff": "1ms"}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with run_object_server(tmp_path_factory.mktemp("objects")) as running:
-        yield running
-
-
 @pytest.fixture
-def store(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    with run_faulty_store(server.url) as (url, store):
-        point_to(server, tmp_path, monkeypatch, url)
+def store(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    with run_faulty_store(object_server.url) as (url, store):
+        point_to(object_server, tmp_path, monkeypatch, url)
         monkeypatch.setattr(object_path, "RETRIES", RETRIES)
         monkeypatch.setattr(delta, "storage_options", lambda root: OPTIONS)
         yield store
@@ -52,12 +46,17 @@ def store(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.timeout(900)
 def test_every_message_is_there_once(
-    broker: testing.BrokerProcess, server: ObjectServer, store: FaultyStore, tmp_path: Path, form: str, full: bool
+    broker: testing.BrokerProcess,
+    object_server: ObjectServer,
+    store: FaultyStore,
+    tmp_path: Path,
+    form: str,
+    full: bool,
 ) -> None:
     if not full and form != "delta":
         pytest.skip("every form runs with LADING_TEST_FULL=1")
     topic = f"faults{next(NUMBERS)}"
-    table = f"{server.create_bucket(topic)}/{topic}"
+    table = f"{object_server.create_bucket(topic)}/{topic}"
     given: dict[str, Any] = {"columns": COLUMNS, "state_dir": tmp_path / "state"}
     chosen, points, failed = random.Random(f"17 {form}"), POINTS if full else POINTS_SAMPLE, Counter[str]()
 

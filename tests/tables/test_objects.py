@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,7 @@ from lading.tables.object_path import ObjectPath
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
-from .object_forms import FORMS, point_to, read_delta
-from .object_server import ObjectServer, run_object_server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with run_object_server(tmp_path_factory.mktemp("objects")) as running:
-        yield running
-
-
-@pytest.fixture
-def bucket(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of its own, and the environment that finds it, and a catalog for it."""
-    point_to(server, tmp_path, monkeypatch)
-    return server.create_bucket(f"lake{next(NUMBERS)}")
+from .object_forms import FORMS, read_delta
 
 
 @pytest.fixture
