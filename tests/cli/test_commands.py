@@ -219,7 +219,8 @@ def test_an_unreachable_server_says_what_to_start(process: Run) -> None:
 
 def test_a_taken_port_names_the_setting(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
     address = broker.endpoints["iggy_tcp"]
-    done = lading("serve", "--data", str(tmp_path), "--set", f"endpoints.iggy_tcp.address={address}", code=2)
+    own = f"--set=endpoints.iggy_tcp.address={address}"
+    done = lading("serve", "--data", str(tmp_path), "--free-ports", own, code=2)
     assert "endpoints.iggy_tcp.address" in done.stderr
 
 

@@ -19,6 +19,7 @@ from lading import Consumer, Producer, testing
 from lading.model.errors import LocalError
 from lading.settings import EndpointSettings
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
+from tests.listeners import ADMIN_ONLY
 
 FREE = ["--free-ports"]
 STREAM, TOPIC = b"\1\4\1\0\0\0", b"\1\4\1\0\0\0"
@@ -70,8 +71,7 @@ def test_ready_line_as_json() -> None:
 
 
 def test_endpoints_can_be_switched_off() -> None:
-    off = {f"endpoints.{name}.enabled": False for name in EndpointSettings.model_fields if name != "admin"}
-    with testing.broker(settings=off) as broker:
+    with testing.broker(settings=ADMIN_ONLY) as broker:
         assert set(broker.endpoints) == {"admin"}
 
 

@@ -23,7 +23,9 @@ from lading.endpoints.io.gate import Gate
 from lading.metrics import Metrics
 from lading.settings import Settings
 from lading.settings_loading import keys, load
+from lading.testing import FREE_PORT
 from tests.broker.room import NOW, fill, opened, topic_of
+from tests.listeners import listen_only
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -105,16 +107,6 @@ def test_deadlines_and_shares_of_connections_hold_at_once(services: Services, tm
 
 def test_a_signal_has_the_file_read_again(tmp_path: Path) -> None:
     file, said = tmp_path / "lading.toml", tmp_path / "stderr"
-    endpoints = (
-        "iggy_quic",
-        "iggy_websocket",
-        "iggy_http",
-        "nsqd_tcp",
-        "nsqd_http",
-        "nsqlookupd_tcp",
-        "nsqlookupd_http",
-    )
-    off = [f"--set=endpoints.{name}.enabled=false" for name in (*endpoints, "kafka", "admin")]
     command = [
         sys.executable,
         "-m",
@@ -127,7 +119,8 @@ def test_a_signal_has_the_file_read_again(tmp_path: Path) -> None:
     ]
     file.write_text("")
     with said.open("wb") as stderr:
-        command += ["--set=endpoints.iggy_tcp.address=127.0.0.1:0", "--with-parent", *off]
+        listeners = listen_only(iggy_tcp=FREE_PORT)
+        command += ["--with-parent", *(f"--set={key}={value}" for key, value in listeners.items())]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
     try:
         assert process.stdout is not None and process.stdout.readline().startswith(b"ready")

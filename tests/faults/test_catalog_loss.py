@@ -11,14 +11,13 @@ import pytest
 import lading
 from lading import testing
 from lading.testing import BrokerProcess
+from tests.listeners import ADMIN_ONLY
 
 TOPICS = [f"topic{number}" for number in range(5)]
-OTHERS = ("iggy_tcp", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http", "kafka")
 
 
 def start(home: Path) -> BrokerProcess:
-    wanted = {"endpoints.admin.address": "127.0.0.1:0", **{f"endpoints.{name}.enabled": False for name in OTHERS}}
-    return testing.start(home / "data", wanted, home / "stderr.log")
+    return testing.start(home / "data", ADMIN_ONLY, home / "stderr.log")
 
 
 def send(running: BrokerProcess, topic: str, count: int) -> None:

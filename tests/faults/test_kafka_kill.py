@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lading import testing
-from lading.settings import EndpointSettings
-from lading.testing import BrokerProcess
+from lading.testing import FREE_PORT, BrokerProcess
+from tests.listeners import listen_only
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin_of = pytest.importorskip("confluent_kafka.admin")
@@ -37,10 +37,7 @@ class Killed:
         self._running = self._start()
 
     def _start(self) -> BrokerProcess:
-        addresses = {"endpoints.kafka.address": self.address, "endpoints.admin.address": "127.0.0.1:0"}
-        others = ("iggy_tcp", "iggy_http", "iggy_quic", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http")
-        off = {f"endpoints.{name}.enabled": False for name in others if name in EndpointSettings.model_fields}
-        wanted: dict[str, Any] = {**addresses, **off, "log.segment_bytes": 200_000}
+        wanted = {**listen_only(kafka=self.address, admin=FREE_PORT), "log.segment_bytes": 200_000}
         return testing.start(self._home / "data", wanted, self._home / "stderr.log")
 
     def again(self) -> None:

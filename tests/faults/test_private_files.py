@@ -15,8 +15,7 @@ from lading.model.errors import LocalError
 from lading.owned_directory import lock_data_directory
 from lading.spool import spool_log
 from tests.broker.room import fill, opened, topic_of
-
-OTHERS = ("iggy_tcp", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http", "kafka")
+from tests.listeners import ADMIN_ONLY
 
 
 @pytest.fixture(params=[0o000, 0o022], ids=["umask 000", "umask 022"])
@@ -35,8 +34,7 @@ def wide(directory: Path) -> list[str]:
 @pytest.mark.usefixtures("umask")
 def test_nothing_that_a_broker_writes_is_for_others(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    wanted = {"endpoints.admin.address": "127.0.0.1:0", **{f"endpoints.{name}.enabled": False for name in OTHERS}}
-    running = testing.start(data, wanted, tmp_path / "stderr.log")
+    running = testing.start(data, ADMIN_ONLY, tmp_path / "stderr.log")
     try:
         with lading.Producer(running.url) as producer:
             producer.send("t", b"secret")
