@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from kafka import KafkaConsumer
 
 import lading
 from lading import Producer, testing, u16
+from tests.endpoints import kafka_python
 from tests.endpoints.nsq_client import NsqClient
 
 _numbers = count(1)
@@ -38,12 +38,8 @@ def urls(broker: testing.BrokerProcess) -> dict[str, str]:
 
 def seen_by_kafka(broker: testing.BrokerProcess, topic: str, messages: int) -> list[list[tuple[str, bytes | None]]]:
     """The headers of messages as kafka-python hands them out."""
-    consumer = KafkaConsumer(topic, bootstrap_servers=broker.endpoints["kafka"], auto_offset_reset="earliest",
-                             consumer_timeout_ms=90_000)  # fmt: skip
-    try:
-        return [list(next(consumer).headers) for _ in range(messages)]
-    finally:
-        consumer.close()
+    with kafka_python.subscribed(broker, topic) as consumer:
+        return [list(kafka_python.next_record(broker, consumer).headers) for _ in range(messages)]
 
 
 def metric(broker: testing.BrokerProcess, endpoint: str) -> float:

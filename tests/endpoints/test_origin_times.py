@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 
 import lading
 from lading.dialects.iggy_zero_copy.layout import NO_CHECKSUM
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.dialects.iggy_zero_copy import Header, indexed, message
+from tests.endpoints import kafka_python
 from tests.endpoints.current_frames import LOGIN, POLL, READ, REGISTER, SEND, poll, sent
 from tests.endpoints.test_iggy_current import Talk
 from tests.endpoints.test_iggy_releases import CREATE_TOPIC, NEVER, named, short
@@ -93,14 +94,12 @@ def test_a_kafka_client_that_passes_headers_on_keeps_it(broker: BrokerProcess, s
     target = f"{stream}.copy"
     made = Client(broker.endpoints["iggy_tcp"], "0.9.0").frames
     assert made.ask(CREATE_TOPIC, named(stream) + struct.pack("<IBQQB", 1, 1, NEVER, 0, 0) + short("copy"))[0] == 0
-    consumer = KafkaConsumer(f"{stream}.topic", bootstrap_servers=broker.endpoints["kafka"],
-                             auto_offset_reset="earliest", consumer_timeout_ms=60_000)  # fmt: skip
     producer = KafkaProducer(bootstrap_servers=broker.endpoints["kafka"])
     try:
-        record = next(consumer)
+        with kafka_python.subscribed(broker, f"{stream}.topic") as consumer:
+            record = kafka_python.next_record(broker, consumer)
         producer.send(target, record.value, headers=list(record.headers)).get(60)
     finally:
-        consumer.close()
         producer.close()
     for url in (broker.url, f"kafka://{broker.endpoints['kafka']}"):
         for columns in ("origin_timestamp, payload", "origin_timestamp, headers"):
