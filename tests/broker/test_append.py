@@ -185,6 +185,30 @@ def test_a_full_disk_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
     assert broker.counters.unsynced_bytes == 0
 
 
+@pytest.mark.parametrize("how", ["full disk", "deleted topic"])
+def test_who_waits_for_the_disk_goes_on_when_what_was_on_its_way_has_failed(tmp_path: Path, how: str) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.ENOSPC
+    broker = opened(tmp_path, disk=disk, unsynced_bytes_max=1000)
+    topic = topic_of(broker)
+    passes: list[bool] = []
+    relieved: list[bool] = []
+    broker.appender.on_pending = partial(passes.append, True)
+    lost = append(broker, topic.partition(0), b"x" * 2000)
+    broker.appender.call_when_uncongested(lambda: relieved.append(broker.appender.congested))
+    # nothing is synced after this: the failure itself has to tell them
+    disk.failing = {"write"}
+    if how == "deleted topic":
+        broker.at_once.delete_topic("s", "t")
+    else:
+        passes.pop()
+        broker.appender.flush()
+    assert lost.error is not None
+    assert (passes, relieved) == ([True], []), "they go on in a pass of their own"
+    broker.appender.flush()
+    assert relieved == [False]
+
+
 def _note(order: list[int], number: int, append: Append) -> None:
     order.append(number)
 

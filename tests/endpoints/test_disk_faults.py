@@ -124,6 +124,21 @@ def test_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path) -> None:
     served(tmp_path / "data", disk, ask)
 
 
+def test_a_client_that_fills_the_disk_and_all_memory_for_it_is_served_on(tmp_path: Path) -> None:
+    """What it sent stops it until the disk has caught up; that the disk refuses it must let it go on as well."""
+    disk = FaultyDisk()
+
+    def ask(endpoints: dict[str, str]) -> None:
+        frames = made(endpoints)
+        healthy, disk.fault = disk.fault, failing("write", 0, at=".log", error=errno.ENOSPC)
+        assert frames.ask(101, TOPIC + to_partition(1) + message(bytes(2 << 20))) == (4006, b"")
+        disk.fault = healthy
+        assert payloads(frames.ask(100, poll(TOPIC))[1]) == []
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"after")) == (0, b"")
+
+    served(tmp_path / "data", disk, ask, "broker.unsynced_bytes_max=1MiB")
+
+
 def test_nsq_is_told_that_a_topic_cannot_be_created_and_goes_on(tmp_path: Path) -> None:
     """Publishing and subscribing create topics: what the disk refuses then is an answer, and nothing is cut."""
     with testing.broker(tmp_path / "data", durability="os") as broker:

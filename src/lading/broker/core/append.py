@@ -242,12 +242,19 @@ class Appender(Component):
         if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
             self._fail_from(partition, log.high_watermark, log.refusal)
         if self._relieved and not self.congested:
-            relieved, self._relieved = self._relieved, []
-            for callback in relieved:
-                try:
-                    callback()
-                except Exception:
-                    LOG.exception("a callback of a broker that is not congested any more failed")
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """Call back who waits until the broker is not congested."""
+        if self.congested:
+            # it is again; the sync of what is on its way, or its failure, calls this
+            return
+        relieved, self._relieved = self._relieved, []
+        for callback in relieved:
+            try:
+                callback()
+            except Exception:
+                LOG.exception("a callback of a broker that is not congested any more failed")
 
     def _fail_from(self, partition: Partition, offset: int, refusal: Refusal) -> None:
         """Appends that reach past ``offset`` have not happened."""
@@ -261,6 +268,9 @@ class Appender(Component):
         self._counters.unsynced_bytes -= sum(append.size_bytes for append in lost)
         for append in lost:
             append.finish(Refusal(refusal.reason, str(refusal)))
+        if self._relieved and not self.congested:
+            # there may be no sync after this; in a pass of its own, since a client's request may be at work here
+            self.call_before_flush(self._relieve)
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Fail what waits for the partition."""
