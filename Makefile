@@ -7,7 +7,8 @@ STAMP  := $(VENV)/.installed
 FORMAT := $(BIN)/ruff format --check src tests bench packaging && $(BIN)/ruff check src tests bench packaging
 TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
 # two that compute and one that waits: tests/together.py
-TESTS  := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
+# processes that tests start, some hundred, find bytecode where the shell asks not to keep it: half a second each
+TESTS  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo reference docs test test-full bench serve lint licenses audit
