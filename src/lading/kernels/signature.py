@@ -12,6 +12,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 from .arrays import Bytes
 
@@ -58,8 +60,30 @@ def several(count: int) -> Any:
 
 def kernel(signature: Any) -> Callable[[Function], Function]:
     """Compile for one signature when the module is imported, or take it from the cache; it runs without the GIL."""
-    # a wrapper for C callers is one that nobody calls
-    return cast("Callable[[Function], Function]", _njit(signature, nogil=True, cache=True, no_cfunc_wrapper=True))
+
+    def compile_for_signature(function: Function) -> Function:
+        # a wrapper for C callers is one that nobody calls
+        dispatcher = _njit(nogil=True, no_cfunc_wrapper=True)(function)
+        dispatcher._cache = _MachineCodeCache(function)
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return cast("Function", dispatcher)
+
+    return compile_for_signature
+
+
+class _MachineCodeCache(FunctionCache):
+    """Numba's cache of a function, read without the tables of all that Numba can compile.
+
+    Numba imports those, 200 modules, before it looks into the cache; machine code needs Numba's runtime alone. What is
+    not in the cache is compiled, and the compiler gets the tables for itself.
+    """
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """See numba.core.caching.Cache."""
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(signature, target_context)
 
 
 def routine(function: Function) -> Function:
