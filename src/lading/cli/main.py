@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 import warnings
@@ -13,12 +14,15 @@ from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
 from .app import COMMANDS, build_app
 
+START_OBJECTS: Final = 100_000
+"""So many new objects start a search for garbage: what imports make stays, and Python's 700 cost a start its tenth."""
 COMPLETION: Final = "_LADING_COMPLETE"
 """Set by shells that ask what may follow on the command line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 success, 1 a check failed, 2 an error, 130 interrupted."""
+    gc.set_threshold(START_OBJECTS)
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     words = sys.argv[1:] if arguments is None else list(arguments)
