@@ -74,7 +74,8 @@ def test_a_connection_that_was_closed_meanwhile_is_made_again_even_for_a_send() 
         wait_until_closed(connection)
         connection.ask(SEND, again=False)
         assert connection.connections == 2
-        assert len(running.requests) == 2
+        # behind the one that asks the server what it is
+        assert len(running.requests[1:]) == 2
 
 
 def wait_until_closed(connection: IggySocket) -> None:
@@ -85,29 +86,29 @@ def wait_until_closed(connection: IggySocket) -> None:
 
 
 def test_a_read_is_repeated_and_a_send_is_not() -> None:
-    answers = iter([ok_frame(), None, ok_frame(), None])
+    answers = iter([ok_frame(), ok_frame(), None, ok_frame(), None])
     with server(lambda _frame: next(answers)) as running:
         connection = connect(running)
         connection.ask(c.Ping())
         connection.ask(c.Ping())
-        assert len(running.requests) == 3
+        assert len(running.requests[1:]) == 3
         with pytest.raises(Unreachable, match="broke before the answer"):
             connection.ask(SEND, again=False)
-        assert len(running.requests) == 4
+        assert len(running.requests[1:]) == 4
 
 
 def test_retries_run_out() -> None:
-    answers = iter([ok_frame(), None, None, None])
+    answers = iter([ok_frame(), ok_frame(), None, None, None])
     with server(lambda _frame: next(answers)) as running:
         connection = connect(running, retries=2)
         connection.ask(c.Ping())
         with pytest.raises(Unreachable, match="2 retries did not bring it back"):
             connection.ask(c.Ping())
-        assert len(running.requests) == 4
+        assert len(running.requests[1:]) == 4
 
 
 def test_an_answer_that_does_not_come_in_time() -> None:
-    answers = iter([ok_frame(), b""])
+    answers = iter([ok_frame(), ok_frame(), b""])
     with server(lambda _frame: next(answers)) as running:
         connection = IggySocket("127.0.0.1", running.port, timeout_s=0.2, retries=0)
         connection.ask(c.Ping())

@@ -120,6 +120,7 @@ def test_a_real_server_closes_and_is_named(capsys: pytest.CaptureFixture[str]) -
     # what the real server answered, by command; on an unknown one it closes the connection
     answers = {
         c.ROW_BY_REQUEST[c.Ping].code: ok_frame(),
+        c.ROW_BY_REQUEST[c.Stats].code: recorded()[c.encode_request(c.Stats())],
         c.ROW_BY_REQUEST[c.GetTopic].code: recorded()[c.encode_request(c.GetTopic(1, 1))],
     }
     with server(lambda frame: answers.get(int.from_bytes(frame[4:8], "little"))) as running:

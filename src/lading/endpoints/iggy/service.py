@@ -157,6 +157,8 @@ class IggyService:
         process = self._services.process.figures()
         streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
+        # the one text of all releases in which a client can find what it talks to, and for what it is taken
+        served = "" if client is None else f" (Lading {__version__} for clients of {client.release.name})"
         disk = shutil.disk_usage(self._services.settings.data)
         return r.StatsInfo(
             process_id=process.pid,
@@ -179,7 +181,7 @@ class IggyService:
             hostname=self._machine.hostname,
             os_name=self._machine.os_name,
             os_version=self._machine.os_version,
-            kernel_version=self._machine.kernel_version,
+            kernel_version=self._machine.kernel_version + served,
             # what other processes use is not looked at
             total_cpu_usage=process.cpu_percent,
             server_version=f"Lading {__version__}",

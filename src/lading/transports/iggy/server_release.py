@@ -14,7 +14,7 @@ from typing import Final
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.errors import REASON_OF, name_of
 from ...dialects.iggy_classic.protocol import SENT
-from ...dialects.iggy_classic.releases import BY_NAME, RELEASE_OF_SERVER, Release, release_of_version
+from ...dialects.iggy_classic.releases import BY_NAME, RELEASE_OF_SERVER, Release
 from ...dialects.iggy_classic.responses import StatsInfo
 from ...dialects.iggy_current.capabilities import SENT as CURRENT_SENT
 from ...dialects.iggy_current.errors import ERRORS as LATER_ERRORS
@@ -40,6 +40,8 @@ def facts_sent_to(release: Release, *, keeps_order: bool) -> Capabilities:
     return facts if keeps_order else replace(facts, order=False)
 
 
+_LADING: Final = re.compile(rb"\(Lading [^ ()]+ for clients of ([0-9.]+)\)")
+"""Behind the version of the kernel, which the answers of all releases have."""
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
@@ -52,8 +54,19 @@ def find_release(name: str) -> Release:
     return found
 
 
+def release_of_lading(stats: bytes | bytearray) -> Release | None:
+    """Return the release that a listener of Lading's takes a client for, by its answer to ``stats`` in any layout.
+
+    None where another server answered.
+    """
+    told = _LADING.search(stats)
+    return None if told is None else BY_NAME.get(told[1].decode())
+
+
 def release_of_stats(body: bytes | bytearray) -> Release | None:
     """Return the release of a server by its answer to ``stats``; None where that does not say it."""
+    if (lading := release_of_lading(body)) is not None:
+        return lading
     row = BY_NAME["0.6"].commands.row_by_code[10]
     try:
         # later servers tell more behind
@@ -61,9 +74,6 @@ def release_of_stats(body: bytes | bytearray) -> Release | None:
     except MalformedMessage:
         return BY_NAME["0.4"]
     assert isinstance(stats, StatsInfo)
-    if stats.server_version.startswith("Lading"):
-        # which is to every client what its login says
-        return release_of_version(".".join(map(str, LOGGING_IN.version)))
     told = _VERSION.match(stats.server_version)
     name = RELEASE_OF_SERVER.get((int(told[1]), int(told[2]))) if told else None
     return None if name is None else BY_NAME[name]

@@ -20,7 +20,7 @@ from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure
 from ..network import connect
 from .current import CURRENT, PROBE_S, CurrentFrames, SyncGroup, speaks_current
-from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_stats
+from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_lading, release_of_stats
 
 UNAUTHENTICATED: Final = 40
 """Error of servers with users before a login."""
@@ -64,8 +64,9 @@ class IggySocket:
     pauses when the connection breaks; a server that never answered at all is Unreachable at once. ``connections``
     counts how often it was made: group membership ends with each.
 
-    ``release`` is that of the server, found out if it is None: 0.0.40 until the server asks for a login. With one the
-    connection logs in as ``user`` when it is made. With ``tls`` it is encrypted.
+    ``release`` is that of the server, found out if it is None: 0.0.40 until the server asks for a login, or says that
+    it is Lading's and of which release its clients are. With a later one the connection logs in as ``user`` when it is
+    made. With ``tls`` it is encrypted.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class IggySocket:
         self._socket: socket.socket | None = None
         self.release = release or UNTOLD
         self._is_told = release is not None
+        self._is_asked = False
+        """Whether a server that asks for no login was asked what it is."""
         self._user = user
         self._tls = tls
         self._framing = CurrentFrames() if release is CURRENT else None
@@ -102,10 +105,12 @@ class IggySocket:
 
         Raises IggyRefusal or RemoteError for a status that is an error, else Unreachable.
         """
-        release = self.release
-        name = release.commands.row_by_request[type(command)].name
         try:
-            return self.request_frame(name, release.commands.encode_request(command), again=again)
+            if not (self._is_told or self._is_asked):
+                # a listener of Lading's may be set to a release whose bytes are other ones, and asks for no login
+                self.release = release_of_lading(self._request(c.Stats(), again=True)) or UNTOLD
+                self._is_told, self._is_asked = self.release is not UNTOLD, True
+            return self._request(command, again=again)
         except IggyRefusal as refusal:
             if refusal.code != UNAUTHENTICATED or self._is_told:
                 raise
@@ -114,7 +119,12 @@ class IggySocket:
         except CurrentServer:
             self.release, self._framing = CURRENT, CurrentFrames()
         self._is_told = True
-        return self.request(command, again=again)
+        return self._request(command, again=again)
+
+    def _request(self, command: Command | SyncGroup, *, again: bool) -> bytearray:
+        commands = self.release.commands
+        name = commands.row_by_request[type(command)].name
+        return self.request_frame(name, commands.encode_request(command), again=again)
 
     def request_frame(self, name: str, frame: bytes, *, again: bool) -> bytearray:
         """Send a request that is encoded as a frame and return the body of the response; raises as ``request`` does.
