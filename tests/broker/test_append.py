@@ -17,6 +17,7 @@ from lading.broker.core.append import Balanced, ByHash, ByNumber, WriteResult, c
 from lading.broker.core.pending_append import Append
 from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings
+from lading.broker.core.topology import Partition
 from lading.dialects.nsq import protocol as nsq_row
 from lading.log.disk import File, RealDisk, RealFile
 from lading.log.group_commit import SyncNow
@@ -207,6 +208,23 @@ def test_who_waits_for_the_disk_goes_on_when_what_was_on_its_way_has_failed(tmp_
     assert (passes, relieved) == ([True], []), "they go on in a pass of their own"
     broker.appender.flush()
     assert relieved == [False]
+
+
+def test_a_fault_behind_one_sync_keeps_nobody_waiting(broker: Broker) -> None:
+    topic = topic_of(broker, 2)
+    first, second = topic.partition(0), topic.partition(1)
+    seen: list[int] = []
+
+    def fail(partition: Partition) -> None:
+        if partition is first:
+            raise RuntimeError("a fault of ours")
+
+    broker._sync_callbacks.append(fail)
+    appends = [append(broker, first, b"a"), append(broker, second, b"b")]
+    for one in (first, second):
+        one.add_visible_callback(partial(seen.append, one.number))
+    broker.appender.flush()
+    assert ([one.done for one in appends], seen) == ([True, True], [0, 1])
 
 
 def _note(order: list[int], number: int, append: Append) -> None:

@@ -29,7 +29,7 @@ BEAT_US = 1_000_000
 
 
 class LineSession(ProtocolSession):
-    """Echoes lines; ``later`` is answered when the test fills its slot, ``turn``, ``rest`` and ``bad`` as they say."""
+    """Echoes lines; ``later`` is answered when the test fills its slot; ``turn``, ``rest``, ``bad``, ``fault``."""
 
     limits = SessionLimits(
         unanswered_max=2, write_buffer_bytes=1000, joined_bytes=8, piece_bytes=100, linger_s=2.0, rest_s=0.5
@@ -75,6 +75,8 @@ class LineSession(ProtocolSession):
                 return ReceiveResult.TURN
             elif line == b"rest":
                 return ReceiveResult.REST
+            elif line == b"fault":
+                raise RuntimeError("a fault of ours")
             else:
                 self.responses.add((line, b";"))
         return ReceiveResult.DONE
@@ -150,6 +152,16 @@ def test_requests_wait_for_responses_before_them(room: Room) -> None:
     assert transport.take() == b""
     session.later[0].fill((b"1;",))
     assert (transport.take(), len(session.later)) == (b"1;a;", 3)
+
+
+def test_a_fault_behind_an_answer_that_was_waited_for_ends_the_connection(room: Room) -> None:
+    """Who called went on, and the client waited for an answer that nobody would give."""
+    client, transport, session = room.connect()
+    client.send(b"later\nlater\nfault\n")
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        # an append calls this when it is done, and logs what it raises
+        session.later[0].fill((b"1;",))
+    assert (transport.take(), transport.events[-1]) == (b"1;", "abort")
 
 
 def test_others_have_their_turn(room: Room) -> None:

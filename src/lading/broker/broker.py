@@ -238,10 +238,13 @@ class Broker:
         partition.notify_readers()
 
     def _synced(self, partition: Partition) -> None:
-        for callback in self._sync_callbacks:
-            callback(partition)
-        if partition.read_waiters:
-            partition.notify_readers()
+        try:
+            for callback in self._sync_callbacks:
+                callback(partition)
+        finally:
+            # whatever a part makes of it, the messages are there
+            if partition.read_waiters:
+                partition.notify_readers()
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """Go on with other settings, as far as the parts take them while they run."""

@@ -206,13 +206,12 @@ class Appender(Component):
             partition.dirty = False
             try:
                 self.close_chunk(partition)
+                self._commit.submit(partition.log)
             except Refusal:
                 continue
             except Exception:
                 # the other partitions are not listed any more: without their turn they would never be written
                 LOG.exception("partition %s: writing failed", partition)
-                continue
-            self._commit.submit(partition.log)
 
     def close_chunk(self, partition: Partition) -> None:
         """Write the open chunk: what follows lies in another. Where that fails its appends fail, and it raises."""

@@ -222,6 +222,9 @@ class QuicClientConnection(SessionConnection):
         self._is_receiving = True
         try:
             is_waiting = self._take_whole()
+        except BaseException:
+            self.abort()
+            raise
         finally:
             self._is_receiving = False
         session.responses.is_watched = is_waiting or session.is_ended or self._services.stopping

@@ -125,6 +125,10 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._is_receiving = True
             try:
                 self._result = session.receive(self._clock())
+            except BaseException:
+                # whoever has called logs it; a callback of the loop would leave the client waiting for its answers
+                self.abort()
+                raise
             finally:
                 self._is_receiving = False
         is_all_taken = inbox.at == inbox.have and self._result is _DONE
