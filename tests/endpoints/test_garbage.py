@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import socket
 import struct
 import weakref
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
 import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from lading.broker.broker import Broker
 from lading.broker.channels.partition_dispatcher import PartitionDispatcher
@@ -18,7 +23,12 @@ from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.broker.core.topology_changes import complete
 from lading.endpoints.base.garbage import YOUNG_PER_FULL, collecting_in_pieces
+from lading.endpoints.base.services import Services
+from lading.endpoints.http_shared.http_connection import HttpConnection, make_context
 from lading.endpoints.io.tcp import Connection
+from lading.endpoints.kafka.session import BODY_BYTES_INLINE
+from lading.metrics import Metrics
+from lading.settings import Settings
 from tests.endpoints.frames import HEAD
 from tests.house.test_hot_path import CASES, connected
 
@@ -104,6 +114,51 @@ def test_a_connection_whose_request_was_refused_is_freed_at_once(tmp_path: Path,
         assert client.ask(create)[:4] != bytes(4)
         client.close()
         assert connection() is None
+
+
+def test_a_connection_whose_long_request_was_malformed_is_freed_at_once(tmp_path: Path, uncollected: None) -> None:
+    with connected(tmp_path, "kafka", "fsync") as client:
+        connection = weakref.ref(cast("Connection", client.protocol))
+        # Metadata 4 of a client without a name: more topics than there are bytes
+        request = struct.pack(">hhih", 3, 4, 1, -1) + b"\x7f" * (BODY_BYTES_INLINE + 1)
+        client.send(struct.pack(">i", len(request)) + request)
+        client.close()
+        assert connection() is None
+
+
+def test_a_connection_over_http_that_is_gone_is_freed_at_once(tmp_path: Path, uncollected: None) -> None:
+    """Its share of the memory for requests knows whom to ask for it back."""
+    with ThreadPoolExecutor(1) as workers, asyncio.Runner() as runner:
+        broker = Broker.open(tmp_path, now_us=1)
+        try:
+            services = Services(broker, Settings(data=tmp_path), Metrics(), workers)
+            connection = runner.run(_meet_http(services))
+        finally:
+            broker.stop()
+        assert connection() is None
+
+
+async def _meet_http(services: Services) -> weakref.ref[HttpConnection]:
+    """Connect to an HTTP listener by a socket, leave, and return the connection that there was."""
+    made: list[weakref.ref[HttpConnection]] = []
+    context = make_context("nsqd_http", services, 10, frozenset())
+    config = Config(lambda scope, receive, send: None)
+    config.load()
+
+    def make() -> HttpConnection:
+        connection = HttpConnection(context, config, ServerState(), {})
+        made.append(weakref.ref(connection))
+        return connection
+
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with ours:
+        await loop.connect_accepted_socket(make, theirs)
+    while len(context.places):
+        await asyncio.sleep(0)
+    # the pass of the loop in which it ends refers to it
+    await asyncio.sleep(0)
+    return made[0]
 
 
 def test_a_topic_with_a_channel_that_is_deleted_is_freed_at_once(tmp_path: Path, uncollected: None) -> None:

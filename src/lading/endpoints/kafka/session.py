@@ -349,6 +349,8 @@ class KafkaSession(ProtocolSession):
         except Exception as error:
             if not isinstance(error, MalformedMessage):
                 log.exception("%s failed", versions.SERVED[key].name, extra=self.origin())
+            # its frames, of which this is one, refer to it: a cycle that keeps the connection
+            error.__traceback__ = None
             self.refuse(slot, str(error))
 
     def _fill(self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed) -> None:
