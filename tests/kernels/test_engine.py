@@ -51,6 +51,15 @@ def test_small_work_runs_on_the_twin_and_bulk_work_compiles(tmp_path: Path) -> N
     assert run(program, tmp_path) == f"True True {SMALLEST} {SMALLEST}"
 
 
+def test_what_is_in_the_cache_is_loaded_without_the_compilers_tables(tmp_path: Path) -> None:
+    """Which are 200 modules, a fifth of a second, and as many again for each kernel that would ask for them."""
+    program = (
+        f"import sys; from lading.kernels import engine; engine.load('{SMALLEST}')\n"
+        "print('numba.np.polynomial.polynomial_core' in sys.modules)"
+    )
+    assert [run(program, tmp_path) for _ in range(2)] == ["True", "False"]
+
+
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     program = f"from lading.kernels import engine; engine.load('{SMALLEST}'); print(engine.cache_dir())"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "NUMBA_DEBUG_CACHE": "1"}
