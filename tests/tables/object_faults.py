@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -27,11 +27,12 @@ class FaultyStore:
         self._lock = threading.Lock()
         self.requests = 0
         self._armed: tuple[int, str] | None = None
+        self._on_fault: Callable[[], None] | None = None
 
-    def arm(self, request: int, fault: str) -> None:
-        """Let this request from now on, counted from 0, fail."""
+    def arm(self, request: int, fault: str, on_fault: Callable[[], None] | None = None) -> None:
+        """Let this request from now on, counted from 0, fail; ``on_fault`` is called when it is there."""
         with self._lock:
-            self.requests, self._armed = 0, (request, fault)
+            self.requests, self._armed, self._on_fault = 0, (request, fault), on_fault
 
     def heal(self) -> bool:
         """Fail no more; returns whether the armed request was reached."""
@@ -50,14 +51,19 @@ class FaultyStore:
         if fault == "conflict" and b"\r\nif-none-match:" not in request.partition(b"\r\n\r\n")[0].lower() + b"\r\n":
             # only such a put meets another
             fault = "refused"
+        if fault == "gone after" and armed is not None and number == armed[0]:
+            # what is passed on has an effect before its sender is killed
+            self._pass_on(request)
+        if fault is not None and self._on_fault is not None:
+            self._on_fault()
         if fault in ANSWERS:
             status, code = ANSWERS[fault]
             body = f"<Error><Code>{code}</Code></Error>"
             return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
-        if fault in ("cut", "gone"):
+        if fault in ("cut", "gone", "gone after"):
             return b""
         held = self._pass_on(request)
-        return b"" if fault in ("lost", "gone after") else held
+        return b"" if fault == "lost" else held
 
     def _pass_on(self, request: bytes) -> bytes:
         head, _, body = request.partition(b"\r\n\r\n")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,6 +30,10 @@ ROWS = 4
 """Messages that are sent before each point."""
 POINTS, POINTS_SAMPLE = 336, 6
 """For each form; three forms make 1,008."""
+POINTS_PER_TABLE = 24
+"""A log that has grown is read by more requests: later points would all fall on these, and each take longer."""
+KILLS = 24
+"""For each form."""
 RETRIES = {
     "max_retries": 2, "retry_timeout": timedelta(seconds=5),
     "backoff": {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=5), "base": 2},
@@ -43,6 +50,38 @@ def store(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.Monke
         yield store
 
 
+@dataclass
+class Table:
+    """A topic and the table that it is written to, until its log has grown long."""
+
+    form: str
+    broker: testing.BrokerProcess
+    server: ObjectServer
+    directory: Path
+    topic: str = field(default_factory=lambda: f"faults{next(NUMBERS)}")
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.url = f"{self.server.create_bucket(self.topic)}/{self.topic}"
+        self.target = FORMS[self.form][0] + self.url
+        self.state = self.directory / self.topic
+
+    def send(self) -> None:
+        """Send the messages of a point."""
+        send(self.broker, self.topic, range(self.sent, self.sent + ROWS))
+        self.sent += ROWS
+
+    def run(self) -> None:
+        """Write what waits into the table."""
+        ingest(DirectExecutor(), self.broker.url, self.topic, self.target, columns=COLUMNS, state_dir=self.state)
+
+    def count(self) -> tuple[int, int]:
+        """Return how many messages are lost and doubled, by a reader of the form."""
+        self.run()
+        delays = Counter(FORMS[self.form][1](self.url)["delay"].to_list())
+        return self.sent - len(delays), sum(count - 1 for count in delays.values())
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.timeout(900)
 def test_every_message_is_there_once(
@@ -55,33 +94,63 @@ def test_every_message_is_there_once(
 ) -> None:
     if not full and form != "delta":
         pytest.skip("every form runs with LADING_TEST_FULL=1")
-    topic = f"faults{next(NUMBERS)}"
-    table = f"{object_server.create_bucket(topic)}/{topic}"
-    given: dict[str, Any] = {"columns": COLUMNS, "state_dir": tmp_path / "state"}
     chosen, points, failed = random.Random(f"17 {form}"), POINTS if full else POINTS_SAMPLE, Counter[str]()
-
-    def run() -> None:
-        ingest(DirectExecutor(), broker.url, topic, FORMS[form][0] + table, **given)
-
-    send(broker, topic, range(ROWS))
-    store.arm(1 << 30, "cut")
-    run()
-    reached = requests = store.requests
-    sent, counted = ROWS, 0
+    counted, sent, lost, doubled = 0, 0, 0, 0
     while counted < points:
-        send(broker, topic, range(sent, sent + ROWS))
-        sent += ROWS
-        fault = FAULTS[counted % len(FAULTS)]
-        store.arm(chosen.randrange(requests), fault)
-        try:
-            run()
-        except LadingError:
-            failed[fault] += 1
-        requests = max(reached // 2, store.requests if fault in FAULTS[:4] else requests)
-        counted += store.heal()
-    run()
-    delays = Counter(FORMS[form][1](table)["delay"].to_list())
-    lost, doubled = sent - len(delays), sum(count - 1 for count in delays.values())
+        table, until = Table(form, broker, object_server, tmp_path), min(counted + POINTS_PER_TABLE, points)
+        table.send()
+        store.arm(1 << 30, "cut")
+        table.run()
+        reached = requests = store.requests
+        while counted < until:
+            table.send()
+            fault = FAULTS[counted % len(FAULTS)]
+            store.arm(chosen.randrange(requests), fault)
+            try:
+                table.run()
+            except LadingError:
+                failed[fault] += 1
+            requests = max(reached // 2, store.requests if fault in FAULTS[:4] else requests)
+            counted += store.heal()
+        missing, repeated = table.count()
+        sent, lost, doubled = sent + table.sent, lost + missing, doubled + repeated
     ended = ", ".join(f"{fault} {failed[fault]}" for fault in FAULTS)
     print(f"{form}: {counted} points, runs that they ended: {ended}; {sent:,} messages, lost {lost}, doubled {doubled}")
     assert (lost, doubled) == (0, 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.timeout(900)
+def test_every_message_is_there_once_if_its_process_is_killed(
+    broker: testing.BrokerProcess,
+    object_server: ObjectServer,
+    store: FaultyStore,
+    tmp_path: Path,
+    form: str,
+    full: bool,
+) -> None:
+    """By SIGKILL, when a request arrives at the store: before it is passed on, or with its answer on the way."""
+    if not full:
+        pytest.skip("processes are started and killed with LADING_TEST_FULL=1")
+    chosen, table, killed, counted = (
+        random.Random(f"17 killed {form}"),
+        Table(form, broker, object_server, tmp_path),
+        0,
+        0,
+    )
+    table.send()
+    store.arm(1 << 30, "cut")
+    table.run()
+    requests = store.requests
+    while counted < KILLS:
+        table.send()
+        given = [broker.url, table.topic, table.target, str(table.state)]
+        with subprocess.Popen([sys.executable, "-m", "tests.tables.killed", *given], stderr=subprocess.PIPE) as process:
+            store.arm(chosen.randrange(requests), ("gone", "gone after")[counted % 2], process.kill)
+            _, told = process.communicate(timeout=60)
+        assert process.returncode in (0, -signal.SIGKILL), told.decode()
+        killed += process.returncode != 0
+        counted += store.heal()
+    lost, doubled = table.count()
+    print(f"{form}: {counted} points, processes killed {killed}; {table.sent} messages, lost {lost}, doubled {doubled}")
+    assert (lost, doubled) == (0, 0) and killed
