@@ -14,6 +14,7 @@ from lading.tables.formats import delta, directory, iceberg
 from lading.tables.ingest import ingest
 from lading.tables.local import LocalExecutor
 from lading.tables.object_path import ObjectPath
+from lading.tables.query import QuerySource, run_query
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
@@ -53,6 +54,30 @@ def test_a_topic_becomes_a_table_in_a_bucket_and_goes_on(
     rows = FORMS[form][1](table).sort("offset")
     assert rows["offset"].to_list() == list(range(30)) and set(rows["carrier"]) == {"UA"}
     assert not list((ObjectPath.parse(table) / "_lading" / "staged").glob("*"))
+
+
+def query(sql: str, table: str) -> list[dict[str, Any]]:
+    with run_query(sql, QuerySource("lading://127.0.0.1:1", {"t": table})) as result:
+        return result.read_all().to_pylist()
+
+
+@forms
+def test_a_table_in_a_bucket_is_queried(
+    broker: testing.BrokerProcess, topic: str, bucket: str, tmp_path: Path, form: str
+) -> None:
+    table = f"{bucket}/tables/{topic}"
+    target = FORMS[form][0] + table
+    send(broker, topic, range(25))
+    run(broker, topic, target, tmp_path / "state", partition_by=["carrier", "partition"])
+    joined = "select a.carrier, a.partition + 1 as p, count(*) as n from t a join t b using (delay) group by 1, 2"
+    for named in {target, f"{form}:{table}"}:
+        assert query("select count(*) as n from t", named) == [{"n": 25}]
+        assert query(joined, named) == [{"carrier": "UA", "p": 1, "n": 25}]
+    with pytest.raises(LocalError, match="no objects below this name; name a table"):
+        query("select count(*) as n from t", f"{form}:{bucket}/nothing")
+    if form != "parquet":
+        with pytest.raises(LocalError, match=f"table {bucket}/tables: .*; name"):
+            query("select count(*) as n from t", f"{form}:{bucket}/tables")
 
 
 SAMPLE = [(delta.DeltaTable, "_commit_log"), (ObjectPath, "replace")]

@@ -64,6 +64,13 @@ def test_tables_and_topics_together(url: str, tmp_path: Path) -> None:
     assert rows == [{"name": "American", "n": 100}, {"name": "United", "n": 100}]
 
 
+def test_partitions_are_columns(url: str, tmp_path: Path) -> None:
+    rows = pa.table({"carrier": ["UA", None], "year": [2013, 2014], "name": ["United", "none"]})
+    pq.write_to_dataset(rows, tmp_path, partition_cols=["carrier", "year"])
+    found = query("select carrier, year, name from t order by year", url, tables={"t": str(tmp_path)})
+    assert found == rows.to_pylist()
+
+
 def test_a_delta_table_is_read(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_deltalake(tmp_path / "names", pa.table({"carrier": ["UA", "AA"], "name": ["United", "American"]}))
     tables = {"names": f"delta:{tmp_path / 'names'}"}

@@ -23,7 +23,7 @@ def sql(
         list[str] | None,
         typer.Option(
             "--table", metavar="NAME=TABLE",
-            help="A table that the query may name, e.g. late=./tables/late or late=iceberg:./tables/late.",
+            help="A table that the query may name, e.g. late=./tables/late or late=delta:s3://lake/late.",
         ),
     ] = None,
     columns: Annotated[

@@ -203,9 +203,11 @@ class ObjectPath:
         with self._translate_errors():
             return ObjectWriter(self, obstore.open_writer(self._store, self.key, buffer_size=PART_BYTES))
 
-    def open_reader(self) -> io.BufferedReader:
-        """Return the object as a file to read."""
-        return io.BufferedReader(_ObjectReader(self, self.stat().st_size), TAIL_BYTES)
+    def open_reader(self, size_bytes: int | None = None) -> io.BufferedReader:
+        """Return the object as a file to read; a size that is known, as from ``walk``, saves asking for it."""
+        return io.BufferedReader(
+            _ObjectReader(self, self.stat().st_size if size_bytes is None else size_bytes), TAIL_BYTES
+        )
 
     def read_range(self, start: int, end: int) -> bytes:
         """Return a part of the object."""

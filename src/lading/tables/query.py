@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from ..client.bulk import read_arrow, read_batches
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..transports.fetched import States
+from .files import table_location
+from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.registry import split_target
+from .object_path import ObjectPath, TablePath, storage_options
+from .partitions import NULL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,9 +142,11 @@ def _parse(sql: str) -> _NamedInQuery | None:
 def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> object:
     if name in source.tables:
         form, place = split_target(source.tables[name])
-        form, _, _ = form.partition(":")
+        form, _, catalog = form.partition(":")
         if form not in DATASETS:
             raise LocalError(f"table {name!r}: {form} tables cannot be queried; query {', '.join(DATASETS)} tables")
+        if "://" in place:
+            return _open_in_store(form, catalog, table_location(f"table {name!r}", place), wanted)
         if not Path(place).is_dir():
             raise LocalError(f"table {name!r}: directory {place} does not exist; name a table, NAME=DIRECTORY")
         return DATASETS[form](place, wanted)
@@ -162,10 +169,84 @@ def _name_of(column: str) -> str:
     return parse_columns(column).schema.names[0]
 
 
+def _open_in_store(form: str, catalog: str, place: TablePath, wanted: frozenset[str] | None) -> object:
+    if not isinstance(place, ObjectPath):
+        return DATASETS[form](str(place), wanted)
+    if not place.is_dir():
+        raise LocalError(f"table {place}: there are no objects below this name; name a table, NAME=FORM:URL")
+    if form == "iceberg" and catalog:
+        return _iceberg_scan(IcebergTable(place, None, catalog).load(), wanted)
+    return STORED[form](place, wanted)
+
+
+def _open_stored_parquet(place: ObjectPath, wanted: frozenset[str] | None) -> object:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    form = ds.ParquetFileFormat()
+    files = [
+        (place / name, size)
+        for name, size in place.walk()
+        if name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in name.split("/"))
+    ]
+    if not files:
+        raise LocalError(f"table {place}: there are no Parquet files below this name; name a table, NAME=FORM:URL")
+    columns = _partition_columns([path.key for path, _ in files])
+    partitions = ds.partitioning(columns, flavor="hive")
+    fragments = [
+        form.make_fragment(path.open_reader(size), partition_expression=partitions.parse(path.key))
+        for path, size in files
+    ]
+    return ds.FileSystemDataset(fragments, pa.unify_schemas([fragments[0].physical_schema, columns]), form)
+
+
+def _partition_columns(keys: Iterable[str]) -> pa.Schema:
+    """Return the columns that directories such as ``carrier=UA`` say: integers, if all values are, as in datasets."""
+    import pyarrow as pa
+
+    values: dict[str, set[str]] = {}
+    for key in keys:
+        for part in key.split("/")[:-1]:
+            name, equals, value = part.partition("=")
+            if equals and value != NULL:
+                values.setdefault(unquote(name), set()).add(unquote(value))
+    fields: list[tuple[str, pa.DataType]] = []
+    for name, held in values.items():
+        try:
+            fields.append((name, pa.array(sorted(held)).cast(pa.int32()).type))
+        except pa.ArrowInvalid:
+            fields.append((name, pa.string()))
+    return pa.schema(fields)
+
+
+def _open_stored_delta(place: ObjectPath, wanted: frozenset[str] | None) -> object:
+    _require_library("deltalake", "delta", str(place))
+    import deltalake
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return deltalake.DeltaTable(str(place), storage_options=storage_options(place.root)).to_pyarrow_dataset()
+    except TableNotFoundError:
+        raise LocalError(f"table {place}: there is no Delta table; name one, or its form, NAME=FORM:URL") from None
+    except OSError as error:
+        raise place.store_error(error) from None
+
+
+def _open_stored_iceberg(place: ObjectPath, wanted: frozenset[str] | None) -> object:
+    _require_library("pyiceberg", "iceberg", str(place))
+    from pyiceberg.table import StaticTable
+
+    try:
+        table = StaticTable.from_metadata(str(place), {"py-io-impl": FILE_IO})
+    except FileNotFoundError:
+        raise _unnamed_metadata_error(str(place)) from None
+    return _iceberg_scan(table, wanted)
+
+
 def _open_parquet(place: str, wanted: frozenset[str] | None) -> object:
     import pyarrow.dataset as ds
 
-    return ds.dataset(place, format="parquet")
+    return ds.dataset(place, format="parquet", partitioning="hive")
 
 
 def _open_delta(place: str, wanted: frozenset[str] | None) -> object:
@@ -195,10 +276,18 @@ def _open_iceberg(place: str, wanted: frozenset[str] | None) -> object:
     try:
         table = StaticTable.from_metadata(str(Path(place).absolute()))
     except FileNotFoundError:
-        raise LocalError(
-            f"table {place}: metadata/version-hint.text, which names its newest metadata, or these do not exist; name "
-            "the directory of an Iceberg table that Lading or Hadoop's catalog has written"
-        ) from None
+        raise _unnamed_metadata_error(place) from None
+    return _iceberg_scan(table, wanted)
+
+
+def _unnamed_metadata_error(place: str) -> LocalError:
+    return LocalError(
+        f"table {place}: metadata/version-hint.text, which names its newest metadata, or these do not exist; name "
+        "the directory of an Iceberg table that Lading or Hadoop's catalog has written"
+    )
+
+
+def _iceberg_scan(table: Any, wanted: frozenset[str] | None) -> IcebergScan:
     names = table.schema().as_arrow().names
     # a scan without any column would have no rows either
     kept = [name for name in names if wanted is None or name.lower() in wanted] or names[:1]
@@ -218,3 +307,7 @@ DATASETS: Final[Mapping[str, Callable[[str, frozenset[str] | None], object]]] = 
     "parquet": _open_parquet, "delta": _open_delta, "iceberg": _open_iceberg,
 }  # fmt: skip
 """Opens a table of each form for reading, of which these columns are wanted; None for all."""
+STORED: Final[Mapping[str, Callable[[ObjectPath, frozenset[str] | None], object]]] = {
+    "parquet": _open_stored_parquet, "delta": _open_stored_delta, "iceberg": _open_stored_iceberg,
+}  # fmt: skip
+"""The same on an object store, where an Iceberg table may be named with its catalog."""

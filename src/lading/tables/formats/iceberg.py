@@ -175,6 +175,11 @@ class IcebergTable(LoggedTable["Table"]):
             self._require_here(table)
             self._note_version(self._add_columns(table, schema))
 
+    def load(self) -> Table:
+        """Return the table that its catalog has, to be read. Raises LocalError, as writing does, if there is none."""
+        with self._translate_errors():
+            return self._load()
+
     def _commit_log(self, table: Table, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
