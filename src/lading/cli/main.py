@@ -22,7 +22,9 @@ COMPLETION: Final = "_LADING_COMPLETE"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 success, 1 a check failed, 2 an error, 130 interrupted."""
-    gc.set_threshold(START_OBJECTS)
+    if arguments is None:
+        # the process is ours, from its begin
+        gc.set_threshold(START_OBJECTS)
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     words = sys.argv[1:] if arguments is None else list(arguments)
