@@ -136,6 +136,8 @@ class Metrics:
             by_endpoint,
         )
         self.connections: defaultdict[str, int] = defaultdict(int)
+        self.busy_s: dict[str, Callable[[], float]] = {}
+        """By endpoint."""
         self.sync_seconds = Histogram("lading_sync_seconds", "Duration of an fsync, from request to completion.")
         self.loop_lag_seconds = Histogram("lading_loop_lag_seconds", "How late the event loop runs its callbacks.")
         self._sources: list[Counter | Histogram | Gauge] = [
@@ -152,6 +154,12 @@ class Metrics:
             Gauge(
                 "lading_connections", "Connections open.", by_endpoint,
                 lambda: [((name,), float(count)) for name, count in self.connections.items()],
+            ),
+            Gauge(
+                "lading_longest_wait_seconds",
+                "For how long the client has waited that waits longest: for a long poll, a group that comes together, "
+                "or messages without heartbeats; for anything else, longer than its time-outs, it is a fault.",
+                by_endpoint, lambda: [((name,), read()) for name, read in self.busy_s.items()],
             ),
         ]  # fmt: skip
 

@@ -92,6 +92,24 @@ def test_a_whole_request_begins_the_deadline_anew_and_part_of_one_does_not() -> 
     assert honest.expired == [Stage.PARTIAL]
 
 
+def test_the_longest_wait_for_the_broker_is_measured() -> None:
+    watch, clock = make_watch(idle=400)
+    stuck, served, silent = Peer(Stage.BUSY), Peer(Stage.BUSY), Peer(Stage.IDLE)
+    for peer in (stuck, served, silent):
+        watch.add(peer)
+    for _ in range(10):
+        served.requests_count += 1
+        clock.advance(10)
+    assert watch.longest_busy_s == 100
+    stuck.at = Stage.IDLE
+    served.requests_count += 1
+    clock.advance(10)
+    assert watch.longest_busy_s <= 10
+    for peer in (stuck, served, silent):
+        watch.remove(peer)
+    assert watch.longest_busy_s == 0
+
+
 def test_without_connections_there_is_no_timer() -> None:
     watch, clock = make_watch(first=10)
     assert not clock.timers

@@ -66,6 +66,7 @@ class DeadlineWatch:
         self._call_later = call_later
         self._seen: dict[WatchedConnection, tuple[Stage, int, float]] = {}
         self._is_winding = False
+        self._longest_busy_s = 0.0
 
     def set_timeouts(self, timeouts_s: dict[Stage, float]) -> None:
         """Have other deadlines count, for connections that are open too, from the look after the next on."""
@@ -92,13 +93,22 @@ class DeadlineWatch:
     def look(self) -> None:
         """Expire each connection that has been where it is for too long."""
         now_s = self._now_s()
+        busy_since_s = now_s
         for connection, (stage, progress, since_s) in list(self._seen.items()):
             stage_now, progress_now = connection.stage(), connection.progress()
             if stage_now is not stage or progress_now != progress:
                 self._seen[connection] = (stage_now, progress_now, now_s)
+            elif stage is Stage.BUSY:
+                busy_since_s = min(busy_since_s, since_s)
             elif now_s - since_s >= self._timeouts_s.get(stage, float("inf")):
                 self.remove(connection)
                 connection.expire(stage)
+        self._longest_busy_s = now_s - busy_since_s
+
+    @property
+    def longest_busy_s(self) -> float:
+        """For how long the broker has worked for a connection without a sign to it, of the longest, as last looked."""
+        return self._longest_busy_s if self._seen else 0.0
 
     def _now_s(self) -> float:
         if self._clock_s is None:

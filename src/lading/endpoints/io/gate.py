@@ -66,7 +66,8 @@ class Gate:
         self._keys |= {stage: key for stage, (_, key) in own.items()}
         self._timeouts_s = self._merge(settings)
         self._places = Places(connections_max, settings.peer_share, services.connection_budget)
-        self.watch = DeadlineWatch(self._timeouts_s)
+        self.watch = watch = DeadlineWatch(self._timeouts_s)
+        services.metrics.busy_s[name] = lambda: watch.longest_busy_s
         services.limits_callbacks.append(self._set_limits)
 
     def _merge(self, settings: ConnectionSettings) -> dict[Stage, float]:
