@@ -18,7 +18,9 @@ from lading.tables.query import QuerySource, run_query
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
-from .object_forms import FORMS, read_delta
+from .object_faults import run_faulty_store
+from .object_forms import FORMS, point_to, read_delta
+from .object_server import ObjectServer
 
 
 @pytest.fixture
@@ -215,3 +217,15 @@ def test_a_put_whose_answer_was_lost_is_ours(bucket: str) -> None:
     with pytest.raises(FileExistsError):
         place.create_bytes(b"another's")
     assert place.read_bytes() == b"mine"
+
+
+def test_a_put_that_meets_another_one_of_which_nothing_comes_is_repeated(
+    bucket: str, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 answers 409 ConditionalRequestConflict then: an Iceberg commit failed with it, as if the object were there."""
+    with run_faulty_store(object_server.url) as (url, store):
+        point_to(object_server, tmp_path, monkeypatch, url)
+        place = ObjectPath.parse(f"{bucket}/a/b")
+        store.arm(0, "conflict")
+        place.create_bytes(b"mine")
+        assert store.heal() and place.read_bytes() == b"mine"

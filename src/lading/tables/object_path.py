@@ -37,6 +37,7 @@ PART_BYTES: Final = 8 << 20
 TAIL_BYTES: Final = 64 << 10
 """A file is read in pieces of at least this size, which most footers of Parquet fit into."""
 PAGE: Final = 1_000
+CREATE_ATTEMPTS: Final = 5
 ROLES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 """Where machines of a cloud ask for their role's credentials: asked only if the environment has none."""
 REFUSED: Final = ("status code: 401", "status code: 403")
@@ -166,16 +167,22 @@ class ObjectPath:
         """
         import obstore
 
-        try:
-            with self._translate_errors():
-                obstore.put(self._store, self.key, data, mode="create", use_multipart=False)
-        except (FileExistsError, Unreachable):
+        for left in reversed(range(CREATE_ATTEMPTS)):
             try:
-                if self.read_bytes() == data:
-                    return
-            except (FileNotFoundError, Unreachable):
-                pass
-            raise
+                with self._translate_errors():
+                    obstore.put(self._store, self.key, data, mode="create", use_multipart=False)
+                return
+            except (FileExistsError, Unreachable) as error:
+                try:
+                    if self.read_bytes() == data:
+                        return
+                except FileNotFoundError:
+                    if left and isinstance(error, FileExistsError):
+                        # another put was under way (S3's 409 ConditionalRequestConflict), and nothing came of it
+                        continue
+                except Unreachable:
+                    pass
+                raise
 
     def replace(self, target: ObjectPath) -> None:
         """Copy the object within its store, then delete it: ``target`` appears whole."""
