@@ -147,7 +147,7 @@ class ForeignDeadLetters:
     def _deliver(self, ledger: Ledger, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
         access = self._transport if entry.server == self._url else {}
         try:
-            send_copies(entry.server, entry.topic, entry.key, parts, access)
+            send_copies(entry.server, entry.topic, entry.key, parts, access, entry.sending)
         except (UnknownTopic, NoHeadersThere):
             ledger.withdraw(entry)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from ..model.errors import CorruptLog, LocalError
 from ..tables.files import read_document, write_document
 from ..tables.state import PipelineStateDirectory
+from .side_effects import TopicSending
 
 MessageIdentity = tuple[str, int, int, int]
 """A quarantined message: topic, partition, offset, and when it was quarantined (microseconds since 1970 UTC), because
@@ -29,6 +31,11 @@ class LedgerEntry:
     topic: str
     messages: tuple[MessageIdentity, ...]
     done: bool
+
+    @property
+    def sending(self) -> TopicSending:
+        """How Kafka has it once: by the transaction decided last under this id, as one entry is sent at a time."""
+        return TopicSending(f"lading-{self.key.rpartition('/')[0].replace('/', '-')}-{self.topic}")
 
     def document(self) -> dict[str, Any]:
         """Return the entry as JSON."""
@@ -93,7 +100,9 @@ class Ledger:
         """Record what will be sent before it is sent, so that after a crash it is sent under the same key."""
         numbers = [int(path.stem) for path in self._directory.glob("[0-9]*.json")]
         number = max(numbers, default=0) + 1
-        entry = LedgerEntry(number, f"{self._pipeline}/redrive/{number}", server, topic, tuple(messages), False)
+        # a ledger that is lost begins at 1 again, with a key that its server must not know
+        key = f"{self._pipeline}/redrive/{number}-{secrets.token_hex(4)}"
+        entry = LedgerEntry(number, key, server, topic, tuple(messages), False)
         self._write(entry)
         return entry
 

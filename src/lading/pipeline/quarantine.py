@@ -220,7 +220,8 @@ class Quarantine:
     def _sent(self, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
         """Send the messages of an entry. If its topic cannot accept them, withdraw it: a retry would never end."""
         try:
-            send_copies(entry.server, entry.topic, entry.key, parts, self._settings.access(entry.server))
+            access = self._settings.access(entry.server)
+            send_copies(entry.server, entry.topic, entry.key, parts, access, entry.sending)
         except (UnknownTopic, NoHeadersThere):
             self.ledger.withdraw(entry)
             raise

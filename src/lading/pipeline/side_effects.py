@@ -63,7 +63,7 @@ def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access)
         if not record.is_done(name):
             # all copies of a pipeline go to one topic, its messages to as many as there are routes
             scope = state.pipeline if kind == COPIES else f"{state.pipeline}/{topic}"
-            sending = TopicSending(record, name, f"lading-pipeline-{state.pipeline}-{kind}-{topic}")
+            sending = TopicSending(f"lading-pipeline-{state.pipeline}-{kind}-{topic}", record, name)
             send_copies(server, topic, f"{scope}/{manifest.number}", _batches(state, files), access(server), sending)
             record.note_done(name)
     write_document(marker, {"number": manifest.number})
@@ -72,11 +72,12 @@ def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access)
 
 
 class TopicSending(NamedTuple):
-    """The sending of one batch to one topic: its record, its name there, and the id of its transactions at Kafka."""
+    """The sending of one batch to one topic: the id of its transactions at Kafka, its record, and its name there."""
 
-    record: SendingRecord
-    name: str
     transactional_id: str
+    record: SendingRecord | None = None
+    """None for messages that go where others write: what arrived cannot be told from theirs."""
+    name: str = ""
 
 
 def send_copies(
@@ -92,13 +93,14 @@ def send_copies(
         meta = _require_headers(transport, server, topic)
         parts = _by_partition(batches, len(meta.partitions))
         target = DeliveryTarget(server, topic, "")
+        record = None if sending is None else sending.record
         if sending is not None and isinstance(transport, TransactionalTransport):
             target = target._replace(transactional_id=sending.transactional_id)
-        elif sending is not None and is_queue(server):
+        elif record is not None and is_queue(server):
             target = target._replace(dedupe_header=DEDUPE_HEADER)
-        elif sending is not None and not isinstance(transport, LadingTransport):
+        elif sending is not None and record is not None and not isinstance(transport, LadingTransport):
             ends = {part.number: part.end_offset for part in meta.partitions}
-            before = sending.record.note_begin(sending.name, ends)
+            before = record.note_begin(sending.name, ends)
             if before is not None:
                 parts = skip_arrived(transport, topic, before, parts)
         return send_once(transport, target, key, parts)
