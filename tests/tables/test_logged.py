@@ -7,16 +7,20 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import polars
 import pytest
 
 from lading import testing
 from lading.model.errors import LocalError
 from lading.tables.formats.registry import open_table
+from lading.tables.ingest import ingest
 from lading.tables.manifest import DataFile
 from lading.tables.state import PipelineStateDirectory
 
-from .logged_forms import FORMS, NUMBERS, Crash, LoggedForm, crash, owner, run, send
+from .direct import DirectExecutor
+from .logged_forms import COLUMNS, FORMS, NUMBERS, Crash, LoggedForm, crash, owner, run, send
 
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 
@@ -63,6 +67,30 @@ def test_a_state_that_is_older_than_its_table_is_refused(
     with pytest.raises(LocalError, match=r"table .* holds manifest 2 of pipeline .* is 1: .*; restore them"):
         run(form.name, broker, topic, table, state=backup)
     assert form.delays(table) == list(range(20))
+
+
+@pytest.mark.parametrize("form", ["parquet", *(form.name for form in FORMS)])
+def test_a_state_that_is_lost_is_told_and_mended_as_far_as_the_table_knows(
+    broker: testing.BrokerProcess, topic: str, tmp_path: Path, form: str
+) -> None:
+    table, state = tmp_path / "table", tmp_path / "state"
+    given: dict[str, Any] = {"columns": COLUMNS, "state_dir": state, "max_rows": 10}
+
+    def go_on(**options: Any) -> int:
+        return ingest(DirectExecutor(), broker.url, topic, f"{form}:{table}", **given | options).rows
+
+    send(broker, topic, range(20))
+    go_on()
+    shutil.rmtree(state)
+    send(broker, topic, range(20, 25))
+    with pytest.raises(LocalError, match=r"continue where the table ends: lading ingest .* --resume .*/state"):
+        go_on()
+    assert (go_on(resume=True), go_on()) == (5, 0)
+    assert polars.read_parquet(sorted(table.glob("*.parquet")))["delay"].sort().to_list() == list(range(25))
+    shutil.rmtree(table / "_lading")
+    for resume in (False, True):
+        with pytest.raises(LocalError, match=r"has files of pipeline 'logged.* is gone; restore _lading from a backup"):
+            go_on(resume=resume, state_dir=tmp_path / "other")
 
 
 @each_form

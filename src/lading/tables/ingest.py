@@ -31,6 +31,7 @@ from .schema import table_schema
 from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
 from .state import PipelineStateDirectory
 from .table_commit import StagedBatch, StagedRange, commit
+from .takeover import open_state
 from .watch import ManifestWatch
 
 ALL_COLUMNS: Final = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
@@ -137,11 +138,12 @@ def ingest(
         topic = planner.topic().name
         planner.options = replace(options, topic=topic)
         make_directory("the table", table)
-        state = PipelineStateDirectory.open(state_at, topic)
+        resume_command = _resume_command(from_, topic, target, state_dir, columns, where, partition_by)
+        state = open_state(state_at, topic, "topic", [table], resume_command, take_over=resume)
         with translate_disk_errors(f"the table {table}"), state.running() as token:
             job = TableJob(
                 from_, topic, text, str(table), str(state.directory), state.pipeline, token,
-                _resume_command(from_, topic, target, state_dir, columns, where, partition_by),
+                resume_command,
                 where=where, states=states,
                 verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
                 fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -21,6 +22,8 @@ _READ_BYTES = 1 << 20
 OWNER: Final = "owner.json"
 FORM: Final = "form"
 PARTITION_BY: Final = "partition_by"
+PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
+"""The name of a file begins with its pipeline and manifest, then topic and partition, or task."""
 DEFAULT_FORM: Final = "parquet"
 """Of tables whose document names none."""
 
@@ -89,11 +92,21 @@ class DirectoryTable:
         mine = f"{owner}-" if owner is not None else "/"
         strangers = [name for name in visible_names(self.directory) if not name.startswith(mine)]
         if strangers:
+            self.require_no_lost_owner()
             raise LocalError(
                 f"{self.directory} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with "
                 "other files; name another directory"
             )
         return False
+
+    def require_no_lost_owner(self) -> None:
+        """Raise LocalError if names of files tell that Lading wrote them, and what says how far is gone."""
+        held = (PUBLISHED.match(path.rpartition("/")[2]) for path in published_names(self.directory))
+        if (found := next((one for one in held if one), None)) is not None:
+            raise LocalError(
+                f"the table {self.directory} has files of pipeline {found[1]!r}, and its directory {OWN}, which says "
+                f"how far that has read, is gone; restore {OWN} from a backup, or write another table from the start"
+            )
 
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``.
@@ -208,6 +221,13 @@ def visible_names(table: TablePath) -> list[str]:
     if not table.is_dir():
         raise LocalError(f"{table} is a file; a table is a directory")
     return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))
+
+
+def published_names(table: TablePath) -> Iterator[str]:
+    """Give the names of all files of a table, those of its partitions too."""
+    if isinstance(table, ObjectPath):
+        return (name for name, _ in table.walk())
+    return (str(path.relative_to(table)) for path in table.rglob("*"))
 
 
 def hash_of(path: TablePath) -> str:

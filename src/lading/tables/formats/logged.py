@@ -56,6 +56,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         """Raise LocalError as directories do, for a table of another owner in this form, and without the library."""
         self._require_library()
         if read_document(self._own / OWNER) is None and (self.directory / self.log).exists():
+            self.require_no_lost_owner()
             raise LocalError(
                 f"{self.directory} holds {self._noun} table that Lading did not make, and a table that it writes is "
                 "its own from the first row; name another directory, and read both"
