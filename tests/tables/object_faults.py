@@ -1,13 +1,23 @@
-"""A proxy in front of an S3 server that fails one request, or all from one on, in the ways a network and a store do."""
+"""A proxy in front of an S3 server that fails one request, or all from one on, in the ways a network and a store do.
+
+It is a process of its own, ``python -m tests.tables.object_faults PORT``: a library that waits for the store while it
+holds the interpreter's lock would wait for a thread of its own process for ever.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import socket
 import socketserver
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 FAULTS: Final = ("refused", "conflict", "cut", "lost", "gone", "gone after")
 """Of one request: answered 503; answered 409, as a conditional put that meets another; its connection closed before it
@@ -27,12 +37,12 @@ class FaultyStore:
         self._lock = threading.Lock()
         self.requests = 0
         self._armed: tuple[int, str] | None = None
-        self._on_fault: Callable[[], None] | None = None
+        self._killed: int | None = None
 
-    def arm(self, request: int, fault: str, on_fault: Callable[[], None] | None = None) -> None:
-        """Let this request from now on, counted from 0, fail; ``on_fault`` is called when it is there."""
+    def arm(self, request: int, fault: str, killed: int | None = None) -> None:
+        """Let this request from now on, counted from 0, fail; the process ``killed`` is killed when it is there."""
         with self._lock:
-            self.requests, self._armed, self._on_fault = 0, (request, fault), on_fault
+            self.requests, self._armed, self._killed = 0, (request, fault), killed
 
     def heal(self) -> bool:
         """Fail no more; returns whether the armed request was reached."""
@@ -54,8 +64,9 @@ class FaultyStore:
         if fault == "gone after" and armed is not None and number == armed[0]:
             # what is passed on has an effect before its sender is killed
             self._pass_on(request)
-        if fault is not None and self._on_fault is not None:
-            self._on_fault()
+        if fault is not None and self._killed is not None:
+            killed, self._killed = self._killed, None
+            os.kill(killed, signal.SIGKILL)
         if fault in ANSWERS:
             status, code = ANSWERS[fault]
             body = f"<Error><Code>{code}</Code></Error>"
@@ -102,16 +113,60 @@ class _Server(socketserver.ThreadingTCPServer):
         """Say nothing: a client that went away is what this is for."""
 
 
+class StoreFaults:
+    """The proxy as tests see it, which is in another process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.url = f"http://127.0.0.1:{self._read()}"
+
+    @property
+    def requests(self) -> int:
+        """How many there were since it was armed."""
+        return int(self._ask("requests"))
+
+    def arm(self, request: int, fault: str, killed: int | None = None) -> None:
+        """See FaultyStore."""
+        self._ask("arm", request, fault, killed)
+
+    def heal(self) -> bool:
+        """See FaultyStore."""
+        return bool(self._ask("heal"))
+
+    def _ask(self, *words: Any) -> Any:
+        assert self._process.stdin is not None
+        print(json.dumps(words), file=self._process.stdin, flush=True)
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+
 @contextmanager
-def run_faulty_store(url: str) -> Iterator[tuple[str, FaultyStore]]:
-    """Give the URL of a proxy before the server at ``url``, and the proxy."""
-    store = FaultyStore(int(url.rpartition(":")[2]))
+def run_faulty_store(url: str) -> Iterator[StoreFaults]:
+    """Run a proxy before the server at ``url``."""
+    command = [sys.executable, "-m", "tests.tables.object_faults", url.rpartition(":")[2]]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield StoreFaults(process)
+        finally:
+            process.kill()
+
+
+def serve(port: int) -> None:
+    """Run until standard input ends; a line there is a question, and gets a line as its answer."""
+    store = FaultyStore(port)
     with _Server(("127.0.0.1", 0), _Handler) as server:
         vars(server)["store"] = store
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", store
-        finally:
-            server.shutdown()
-            thread.join()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        print(server.server_address[1], flush=True)
+        for line in sys.stdin:
+            name, *arguments = json.loads(line)
+            answer = store.requests if name == "requests" else getattr(store, name)(*arguments)
+            print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -22,7 +22,7 @@ from lading.tables.ingest import ingest
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, send
-from .object_faults import FAULTS, FaultyStore, run_faulty_store
+from .object_faults import FAULTS, StoreFaults, run_faulty_store
 from .object_forms import FORMS, point_to
 from .object_server import ObjectServer
 
@@ -42,9 +42,9 @@ OPTIONS = {"allow_http": "true", "max_retries": "2", "retry_timeout": "5s", "bac
 
 
 @pytest.fixture
-def store(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    with run_faulty_store(object_server.url) as (url, store):
-        point_to(object_server, tmp_path, monkeypatch, url)
+def store(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreFaults]:
+    with run_faulty_store(object_server.url) as store:
+        point_to(object_server, tmp_path, monkeypatch, store.url)
         monkeypatch.setattr(object_path, "RETRIES", RETRIES)
         monkeypatch.setattr(delta, "storage_options", lambda root: OPTIONS)
         yield store
@@ -87,7 +87,7 @@ class Table:
 def test_every_message_is_there_once(
     broker: testing.BrokerProcess,
     object_server: ObjectServer,
-    store: FaultyStore,
+    store: StoreFaults,
     tmp_path: Path,
     form: str,
     full: bool,
@@ -124,7 +124,7 @@ def test_every_message_is_there_once(
 def test_every_message_is_there_once_if_its_process_is_killed(
     broker: testing.BrokerProcess,
     object_server: ObjectServer,
-    store: FaultyStore,
+    store: StoreFaults,
     tmp_path: Path,
     form: str,
     full: bool,
@@ -146,7 +146,7 @@ def test_every_message_is_there_once_if_its_process_is_killed(
         table.send()
         given = [broker.url, table.topic, table.target, str(table.state)]
         with subprocess.Popen([sys.executable, "-m", "tests.tables.killed", *given], stderr=subprocess.PIPE) as process:
-            store.arm(chosen.randrange(requests), ("gone", "gone after")[counted % 2], process.kill)
+            store.arm(chosen.randrange(requests), ("gone", "gone after")[counted % 2], process.pid)
             _, told = process.communicate(timeout=60)
         assert process.returncode in (0, -signal.SIGKILL), told.decode()
         killed += process.returncode != 0

@@ -223,8 +223,8 @@ def test_a_put_that_meets_another_one_of_which_nothing_comes_is_repeated(
     bucket: str, object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3 answers 409 ConditionalRequestConflict then: an Iceberg commit failed with it, as if the object were there."""
-    with run_faulty_store(object_server.url) as (url, store):
-        point_to(object_server, tmp_path, monkeypatch, url)
+    with run_faulty_store(object_server.url) as store:
+        point_to(object_server, tmp_path, monkeypatch, store.url)
         place = ObjectPath.parse(f"{bucket}/a/b")
         store.arm(0, "conflict")
         place.create_bytes(b"mine")
