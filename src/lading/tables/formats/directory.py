@@ -101,7 +101,7 @@ class DirectoryTable:
 
     def require_no_lost_owner(self) -> None:
         """Raise LocalError if names of files tell that Lading wrote them, and what says how far is gone."""
-        held = (PUBLISHED.match(path.rpartition("/")[2]) for path in published_names(self.directory))
+        held = (PUBLISHED.match(path.rpartition("/")[2]) for path in list_file_names(self.directory))
         if (found := next((one for one in held if one), None)) is not None:
             raise LocalError(
                 f"the table {self.directory} has files of pipeline {found[1]!r}, and its directory {OWN}, which says "
@@ -223,8 +223,8 @@ def visible_names(table: TablePath) -> list[str]:
     return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))
 
 
-def published_names(table: TablePath) -> Iterator[str]:
-    """Give the names of all files of a table, those of its partitions too."""
+def list_file_names(table: TablePath) -> Iterator[str]:
+    """Return the names of all files of a table, those of its partitions too."""
     if isinstance(table, ObjectPath):
         return (name for name, _ in table.walk())
     return (str(path.relative_to(table)) for path in table.rglob("*"))
