@@ -56,8 +56,6 @@ Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping
 """Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
 WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
-OBJECTS_BEFORE_SEARCH: Final = (700, 10, 10)
-"""Python's own thresholds of the three generations of its collector."""
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
     "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
@@ -314,8 +312,6 @@ def _warm_up() -> None:
     engine.load_in_background()
     gc.collect()
     gc.freeze()
-    # the command line puts searches for garbage off while it imports; a broker runs for long
-    gc.set_threshold(*OBJECTS_BEFORE_SEARCH)
 
 
 def _log_recoveries(broker: Broker) -> None:

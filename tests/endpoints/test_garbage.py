@@ -16,12 +16,14 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from lading import serve
 from lading.broker.broker import Broker
 from lading.broker.channels.partition_dispatcher import PartitionDispatcher
 from lading.broker.channels.subscriber import Subscriber
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.broker.core.topology_changes import complete
+from lading.cli.main import START_OBJECTS
 from lading.endpoints.base.garbage import YOUNG_PER_FULL, collecting_in_pieces
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.http_connection import HttpConnection, make_context
@@ -85,6 +87,21 @@ def test_a_full_collection_looks_only_at_what_is_new(frozen: None) -> None:
     assert max(looked[1:]) < 1.2 * new_max
     assert gone() is None
     assert len(alive) == 2 * ALIVE
+
+
+def test_a_broker_collects_in_pieces_though_its_start_put_collections_off(
+    frozen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the ready line on: what follows it leaves the pieces as small as they are."""
+    monkeypatch.setattr("lading.kernels.engine.load_in_background", lambda: None)
+    before = gc.get_threshold()
+    gc.set_threshold(START_OBJECTS)
+    try:
+        with collecting_in_pieces():
+            serve._warm_up()
+            assert gc.get_threshold() == (*before[:2], YOUNG_PER_FULL)
+    finally:
+        gc.set_threshold(*before)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -23,7 +23,7 @@ COMPLETION: Final = "_LADING_COMPLETE"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 success, 1 a check failed, 2 an error, 130 interrupted."""
     if arguments is None:
-        # the process is ours, from its begin
+        # the process is ours, from its begin; a broker has thresholds of its own from its ready line on
         gc.set_threshold(START_OBJECTS)
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)

@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+YOUNG_OBJECTS, PER_MIDDLE = 700, 10
+"""New objects before the youngest are collected, and so often before the next older: Python's own thresholds, set here
+since the command line has put collections off for its start."""
 YOUNG_PER_FULL: Final = 2
 """Collections of younger objects, each after 7,700 more objects, before one of all that are new: 3 ms at most."""
 
@@ -23,7 +26,7 @@ YOUNG_PER_FULL: Final = 2
 def collecting_in_pieces() -> Iterator[None]:
     """Have each full collection look only at what came since the one before, until the end of the block."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(*thresholds[:2], YOUNG_PER_FULL)
+    gc.set_threshold(YOUNG_OBJECTS, PER_MIDDLE, YOUNG_PER_FULL)
     gc.callbacks.append(_freeze_survivors)
     try:
         yield
