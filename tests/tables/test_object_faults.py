@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -82,26 +82,38 @@ class Table:
         return self.sent - len(delays), sum(count - 1 for count in delays.values())
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def make_table(
+    broker: testing.BrokerProcess, object_server: ObjectServer, tmp_path: Path, form: str
+) -> Callable[[], Table]:
+    return lambda: Table(form, broker, object_server, tmp_path)
+
+
+def count_requests(table: Table, store: StoreFaults) -> int:
+    """Write what is sent into the table, and return how many requests that took."""
+    table.send()
+    store.arm(1 << 30, "cut")
+    table.run()
+    return store.requests
+
+
 @pytest.mark.timeout(900)
 def test_every_message_is_there_once(
-    broker: testing.BrokerProcess,
-    object_server: ObjectServer,
-    store: StoreFaults,
-    tmp_path: Path,
-    form: str,
-    full: bool,
+    make_table: Callable[[], Table], store: StoreFaults, form: str, full: bool
 ) -> None:
     if not full and form != "delta":
         pytest.skip("every form runs with LADING_TEST_FULL=1")
     chosen, points, failed = random.Random(f"17 {form}"), POINTS if full else POINTS_SAMPLE, Counter[str]()
     counted, sent, lost, doubled = 0, 0, 0, 0
     while counted < points:
-        table, until = Table(form, broker, object_server, tmp_path), min(counted + POINTS_PER_TABLE, points)
-        table.send()
-        store.arm(1 << 30, "cut")
-        table.run()
-        reached = requests = store.requests
+        table, until = make_table(), min(counted + POINTS_PER_TABLE, points)
+        reached = requests = count_requests(table, store)
         while counted < until:
             table.send()
             fault = FAULTS[counted % len(FAULTS)]
@@ -119,32 +131,18 @@ def test_every_message_is_there_once(
     assert (lost, doubled) == (0, 0)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.timeout(900)
 def test_every_message_is_there_once_if_its_process_is_killed(
-    broker: testing.BrokerProcess,
-    object_server: ObjectServer,
-    store: StoreFaults,
-    tmp_path: Path,
-    form: str,
-    full: bool,
+    make_table: Callable[[], Table], store: StoreFaults, form: str, full: bool
 ) -> None:
     """By SIGKILL, when a request arrives at the store: before it is passed on, or with its answer on the way."""
     if not full:
         pytest.skip("processes are started and killed with LADING_TEST_FULL=1")
-    chosen, table, killed, counted = (
-        random.Random(f"17 killed {form}"),
-        Table(form, broker, object_server, tmp_path),
-        0,
-        0,
-    )
-    table.send()
-    store.arm(1 << 30, "cut")
-    table.run()
-    requests = store.requests
+    chosen, table, killed, counted = random.Random(f"17 killed {form}"), make_table(), 0, 0
+    requests = count_requests(table, store)
     while counted < KILLS:
         table.send()
-        given = [broker.url, table.topic, table.target, str(table.state)]
+        given = [table.broker.url, table.topic, table.target, str(table.state)]
         with subprocess.Popen([sys.executable, "-m", "tests.tables.killed", *given], stderr=subprocess.PIPE) as process:
             store.arm(chosen.randrange(requests), ("gone", "gone after")[counted % 2], process.pid)
             _, told = process.communicate(timeout=60)

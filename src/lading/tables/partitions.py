@@ -190,7 +190,7 @@ class Partitions:
     def values_of(self, name: str) -> dict[str, str | None]:
         """Return the values of the partition of this name, by the names of the levels."""
         parts = dict(part.partition("=")[::2] for part in name.split("/"))
-        return {field.name: _value(parts[field.name]) for field in self.fields}
+        return {field.name: parse_value(parts[field.name]) for field in self.fields}
 
     def time_fields(self) -> list[pa.Field[Any]]:
         """Return the columns that the table has by its partitions alone: those of times."""
@@ -249,7 +249,8 @@ def _check_column(field: PartitionField, schema: pa.Schema, key: str) -> None:
         raise SettingError(f"{key}: {field} cannot be a partition, as {field.column!r} is {type_}; {advice}")
 
 
-def _value(text: str) -> str | None:
+def parse_value(text: str) -> str | None:
+    """Return the value that the name of a partition says behind ``=``; None for null."""
     return None if text == NULL else unquote(text)
 
 

@@ -18,7 +18,7 @@ from .files import table_location
 from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.registry import split_target
 from .object_path import ObjectPath, TablePath, storage_options
-from .partitions import NULL
+from .partitions import parse_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,9 +207,10 @@ def _partition_columns(keys: Iterable[str]) -> pa.Schema:
     values: dict[str, set[str]] = {}
     for key in keys:
         for part in key.split("/")[:-1]:
-            name, equals, value = part.partition("=")
-            if equals and value != NULL:
-                values.setdefault(unquote(name), set()).add(unquote(value))
+            name, equals, text = part.partition("=")
+            value = parse_value(text)
+            if equals and value is not None:
+                values.setdefault(unquote(name), set()).add(value)
     fields: list[tuple[str, pa.DataType]] = []
     for name, held in values.items():
         try:
@@ -233,14 +234,7 @@ def _open_stored_delta(place: ObjectPath, wanted: frozenset[str] | None) -> obje
 
 
 def _open_stored_iceberg(place: ObjectPath, wanted: frozenset[str] | None) -> object:
-    _require_library("pyiceberg", "iceberg", str(place))
-    from pyiceberg.table import StaticTable
-
-    try:
-        table = StaticTable.from_metadata(str(place), {"py-io-impl": FILE_IO})
-    except FileNotFoundError:
-        raise _unnamed_metadata_error(str(place)) from None
-    return _iceberg_scan(table, wanted)
+    return _scan_static(str(place), str(place), {"py-io-impl": FILE_IO}, wanted)
 
 
 def _open_parquet(place: str, wanted: frozenset[str] | None) -> object:
@@ -270,21 +264,22 @@ class IcebergScan:
 
 
 def _open_iceberg(place: str, wanted: frozenset[str] | None) -> object:
+    return _scan_static(place, str(Path(place).absolute()), {}, wanted)
+
+
+def _scan_static(place: str, location: str, properties: dict[str, str], wanted: frozenset[str] | None) -> IcebergScan:
+    """Scan a table that no catalog is asked for; ``place`` is what the user called its ``location``."""
     _require_library("pyiceberg", "iceberg", place)
     from pyiceberg.table import StaticTable
 
     try:
-        table = StaticTable.from_metadata(str(Path(place).absolute()))
+        table = StaticTable.from_metadata(location, properties)
     except FileNotFoundError:
-        raise _unnamed_metadata_error(place) from None
+        raise LocalError(
+            f"table {place}: metadata/version-hint.text, which names its newest metadata, or these do not exist; name "
+            "the directory of an Iceberg table that Lading or Hadoop's catalog has written"
+        ) from None
     return _iceberg_scan(table, wanted)
-
-
-def _unnamed_metadata_error(place: str) -> LocalError:
-    return LocalError(
-        f"table {place}: metadata/version-hint.text, which names its newest metadata, or these do not exist; name "
-        "the directory of an Iceberg table that Lading or Hadoop's catalog has written"
-    )
 
 
 def _iceberg_scan(table: Any, wanted: frozenset[str] | None) -> IcebergScan:

@@ -240,13 +240,15 @@ class Appender(Component):
                 append.finish(None)
         if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
             self._fail_from(partition, log.high_watermark, log.refusal)
-        if self._relieved and not self.congested:
+        if self._relieved:
             self._relieve()
 
     def _relieve(self) -> None:
-        """Call back who waits until the broker is not congested."""
+        """Call back who waits until the broker is not congested, unless it is.
+
+        Then the sync of what is on its way, or its failure, calls this.
+        """
         if self.congested:
-            # it is again; the sync of what is on its way, or its failure, calls this
             return
         relieved, self._relieved = self._relieved, []
         for callback in relieved:
@@ -267,7 +269,7 @@ class Appender(Component):
         self._counters.unsynced_bytes -= sum(append.size_bytes for append in lost)
         for append in lost:
             append.finish(Refusal(refusal.reason, str(refusal)))
-        if self._relieved and not self.congested:
+        if self._relieved:
             # there may be no sync after this; in a pass of its own, since a client's request may be at work here
             self.call_before_flush(self._relieve)
 
