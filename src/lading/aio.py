@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from .client import admin, consumer, producer
 from .client.interceptors import LOG
 from .model.errors import LocalError
 from .model.message import Message
 from .transports.interface import TopicMeta
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
@@ -162,6 +166,8 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(lambda: _InterruptibleConsumer(*arguments, **settings), "consumer")
         self._timeout_s = settings.get("timeout_s")
+        self._late: tuple[object, pa.RecordBatch] | None = None
+        """What the thread has read for ``batches`` of these columns, and no task was given."""
 
     def __aiter__(self) -> Self:
         return self
@@ -175,6 +181,38 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
     async def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
         """Return up to ``max_messages`` as soon as there is one, or an empty list after ``timeout_s`` without any."""
         return await self._take(max_messages, timeout_s)
+
+    async def batches(self, columns: str | Sequence[str] | None = None) -> AsyncIterator[pa.RecordBatch]:
+        """Yield the same messages as Arrow batches; see ``lading.Consumer.batches``.
+
+        A batch that an iteration had read when it was cancelled is the first of the next, which has to ask for the same
+        columns: LocalError otherwise.
+        """
+        key = columns if columns is None or isinstance(columns, str) else tuple(columns)
+        found: Iterator[pa.RecordBatch] | None = None
+        while True:
+            async with self._lock:
+                client = self._opened()
+                if found is None:
+                    found = client.batches(columns)
+                if self._late is None:
+                    await self._read(client, partial(self._read_late, key, found))
+                if self._late is None:
+                    return
+                read_for, batch = self._late
+                if read_for != key:
+                    raise LocalError(
+                        f"a batch of columns={read_for!r} was read for a task that was cancelled; iterate over "
+                        "batches of the same columns first"
+                    )
+                # here and not in the thread: whom a cancelled task has not got, the next one gets
+                self._late = None
+            yield batch
+
+    def _read_late(self, key: object, batches: Iterator[pa.RecordBatch]) -> None:
+        # the read of a task that was cancelled may have ended after this one was asked for
+        if self._late is None and (batch := next(batches, None)) is not None:
+            self._late = key, batch
 
     async def commit(self) -> None:
         """Store the group's positions after all messages returned so far."""
@@ -199,22 +237,26 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
     async def _take(self, max_messages: int, timeout_s: float | None) -> list[Message]:
         async with self._lock:
             client = self._opened()
-
-            def prefetch() -> bool:
-                client.interrupted.clear()
-                if self._is_closed:
-                    raise _ReadInterrupted
-                return client.prefetch(timeout_s)
-
-            try:
-                await self._run(prefetch)
-            except asyncio.CancelledError:
-                self._interrupt()
-                raise
-            except _ReadInterrupted:
-                raise LocalError("this consumer is closed") from None
+            await self._read(client, lambda: client.prefetch(timeout_s))
             # here and not in the thread: whom a cancelled task has not got, the next one gets
             return client.take(max_messages)
+
+    async def _read(self, client: _InterruptibleConsumer, read: Callable[[], object]) -> None:
+        """Read in the thread; a task that is cancelled meanwhile ends that too."""
+
+        def read_unless_closed() -> None:
+            client.interrupted.clear()
+            if self._is_closed:
+                raise _ReadInterrupted
+            read()
+
+        try:
+            await self._run(read_unless_closed)
+        except asyncio.CancelledError:
+            self._interrupt()
+            raise
+        except _ReadInterrupted:
+            raise LocalError("this consumer is closed") from None
 
     def _close_client(self, failed: bool) -> None:
         if self._client is not None:

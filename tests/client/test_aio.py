@@ -86,6 +86,51 @@ def test_a_cancelled_wait_loses_no_message(shared: LadingBroker) -> None:
     assert cancelled
 
 
+def test_a_cancelled_wait_for_batches_loses_none(shared: LadingBroker) -> None:
+    topic, total, columns = shared.create_topic(), 60, "offset, n int"
+
+    async def run() -> tuple[list[int | None], int]:
+        found: list[int | None] = []
+        cancelled = 0
+        async with (
+            aio.Consumer(shared.url, topic, group="cancelling batches") as consumer,
+            aio.Producer(shared.url) as producer,
+        ):
+            batches = consumer.batches(columns)
+            for number in range(total):
+                await producer.send(topic, b"", headers={"n": number})
+                if number % 10 == 9:
+                    await producer.flush()
+                try:
+                    async with asyncio.timeout(0.001 * (number % 7)):
+                        found += (await anext(batches)).column("n").to_pylist()
+                except TimeoutError:
+                    cancelled += 1
+                    batches = consumer.batches(columns)
+            await producer.flush()
+            async with asyncio.timeout(QUICK_S):
+                while len(found) < total:
+                    found += (await anext(batches)).column("n").to_pylist()
+        return found, cancelled
+
+    found, cancelled = asyncio.run(run())
+    assert found == list(range(total))
+    assert cancelled
+
+
+def test_batches_are_those_of_the_consumer(shared: LadingBroker) -> None:
+    topic = shared.create_topic()
+
+    async def run() -> list[int | None]:
+        async with aio.Producer(shared.url) as producer:
+            for number in range(25):
+                await producer.send(topic, b"", headers={"n": number})
+        async with aio.Consumer(shared.url, topic, where="n >= 20", end="latest") as consumer:
+            return [n async for batch in consumer.batches("n int") for n in batch.column("n").to_pylist()]
+
+    assert asyncio.run(run()) == [20, 21, 22, 23, 24]
+
+
 def test_a_message_whose_work_is_cancelled_is_read_again(shared: LadingBroker) -> None:
     topic = shared.create_topic()
     with lading.Producer(shared.url) as producer:
@@ -189,8 +234,8 @@ def test_positions_and_lag_are_those_of_the_consumer(shared: LadingBroker) -> No
 
 
 def test_the_names_are_those_of_the_blocking_clients() -> None:
-    """But for ``batches`` and what it is made of, and the transport: they belong to a thread."""
-    of_one_thread = {"batches", "prefetch", "take", "transport", "flush_late", "describe_lost", "forget_in_child"}
+    """But for what reading is made of, and the transport: they belong to a thread."""
+    of_one_thread = {"prefetch", "take", "transport", "flush_late", "describe_lost", "forget_in_child"}
     for blocking, other in (
         (lading.Producer, aio.Producer),
         (lading.Consumer, aio.Consumer),

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading import Consumer, Headers, Producer
+from lading import Consumer, Headers, Producer, testing
 from lading.client.interceptors import ConsumerInterceptor
 from lading.client.serdes import from_json
 from lading.model.errors import ChecksumMismatch, CorruptError, DataLoss, FilterError, LocalError, SettingError
@@ -353,3 +353,18 @@ def test_a_closed_consumer_says_so(transport: MemoryTransport) -> None:
     consumer.close()
     with pytest.raises(LocalError, match="closed"):
         next(consumer)
+
+
+def test_an_iteration_over_batches_that_is_left_loses_none() -> None:
+    """Also where one read gave several batches, and where the next iteration asks for something else."""
+    with testing.broker() as broker:
+        with Producer(broker.url, batch_count=5) as producer:
+            for number in range(40):
+                producer.send("left", b"%d" % number, headers={"n": number})
+        with Consumer(broker.url, "left", timeout_s=0) as consumer:
+            found: list[int] = []
+            for columns in ("n int", "n int", "offset, n int"):
+                batch = next(consumer.batches(columns), None)
+                found += batch.column("n").to_pylist() if batch is not None else []
+            found += [int(message.payload or b"") for message in consumer]
+    assert sorted(set(found)) == list(range(40))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,10 @@ from ..transports.fetched import States
 from ..transports.interface import Position, Transport
 from .arguments import open_for
 from .consumer_membership import ConsumerMembership
+from .consumer_progress import BatchProgress, MessageProgress
 from .interceptors import LOG, ConsumerInterceptor, apply_interceptors, notify_interceptors
 from .read_bounds import Bound, ReadBounds, TopicPartition, spans
-from .readers import Readers
+from .readers import PartitionBatches, Readers
 from .reading import OnLoss, Selection, columns_text
 from .received import deserialize, to_messages
 from .serdes import Deserializer
@@ -94,10 +94,11 @@ class Consumer:
         self._interceptors = list(interceptors)
         self._readers = Readers(self.transport, max_bytes)
         self._ready: deque[Message] = deque()
-        self._at: _Reading | None = None
+        self._at: MessageProgress | None = None
         self._error: Exception | None = None
         self._done: dict[TopicPartition, Position] = {}
         self._member: ConsumerMembership | None = None
+        self._unyielded: BatchProgress | None = None
         self._closed = False
         self._selects_none = bool(self._selection.keys)
         self._begun: list[ReadBounds] = []
@@ -144,7 +145,8 @@ class Consumer:
         """Yield the same messages as Arrow batches, without a Python object each; ends as the iteration does.
 
         Batches have the Batch schema, or ``columns`` (``"offset, carrier string, delay int"`` or a list of such parts).
-        Warns at the end of a header that no message has. Deserialisers and interceptors are not called.
+        Warns at the end of a header that no message has. Deserialisers and interceptors are not called. If an iteration
+        is left, the next one for the same columns goes on with the next batch; any other reads that fetch again.
         """
         selection = self._selection
         if columns is not None:
@@ -154,13 +156,17 @@ class Consumer:
         self._forget_ready()
         declared = DeclaredHeaders(selection)
         begun = self._readers.spans()
-        while (found := self._read(selection, self._timeout_s)) is not None:
-            place, batches = found
-            for number, batch in enumerate(batches, 1):
+        if self._unyielded is not None and self._unyielded.selection != selection:
+            self._rewind_batches()
+        while (at := self._unyielded or self._read_batches(selection)) is not None:
+            self._unyielded = at
+            while at is self._unyielded and at.left:
+                batch = at.left.popleft()
                 declared.add(batch)
                 yield batch
-                if number == len(batches):
-                    self._advance_position(place)
+            if at is self._unyielded:
+                self._unyielded = None
+                self._advance_position(at.place)
         if self._member is None:
             declared.warn_looking_at(self.transport, begun, ", ".join(self._names), stacklevel=2)
         else:
@@ -193,18 +199,29 @@ class Consumer:
         if self._member is not None and self._ready:
             self._maintain_membership()
 
+    def _read_batches(self, selection: Selection) -> BatchProgress | None:
+        found = self._read(selection, self._timeout_s)
+        return None if found is None else BatchProgress(selection, found.place, found.start, deque(found.batches))
+
+    def _rewind_batches(self) -> None:
+        """Have batches that an iteration left unyielded read again; those that it yielded all count as done."""
+        at, self._unyielded = self._unyielded, None
+        if at is not None and at.left:
+            self._readers.rewind(at.place, at.start)
+        elif at is not None:
+            self._advance_position(at.place)
+
     def _load(self, timeout_s: float | None) -> bool:
         """Fill the queue of messages; return False if time is up or everything is read."""
+        self._rewind_batches()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         while (found := self._read(self._selection, timeout_s)) is not None:
-            place, batches = found
+            place, _, batches = found
             meta = self._readers.meta(place)
-            messages = [
-                message for batch in batches for message in to_messages(batch, meta.stream, meta.topic, place[1])
-            ]
-            self._at = _Reading(place, self._readers.position(place))
+            messages = [each for batch in batches for each in to_messages(batch, meta.stream, meta.topic, place[1])]
+            self._at = MessageProgress(place, self._readers.position(place))
             self._ready.extend(self._prepare(place[0], messages))
             if self._ready:
                 return True
@@ -223,15 +240,11 @@ class Consumer:
             if self._error is not None:
                 self._back_to(messages[count].offset)
                 messages = messages[:count]
-        return (
-            apply_interceptors([each.on_consume for each in self._interceptors], messages)
-            if self._interceptors
-            else messages
-        )
+        if not self._interceptors:
+            return messages
+        return apply_interceptors([each.on_consume for each in self._interceptors], messages)
 
-    def _read(
-        self, selection: Selection, timeout_s: float | None
-    ) -> tuple[TopicPartition, list[pa.RecordBatch]] | None:
+    def _read(self, selection: Selection, timeout_s: float | None) -> PartitionBatches | None:
         return self._readers.next(
             selection,
             timeout_s,
@@ -250,6 +263,8 @@ class Consumer:
         found = {place: position.offset for place, position in self._readers.positions().items()}
         if self._at is not None:
             found[self._at.place] = self._ready[0].offset if self._ready else self._at.after.offset
+        if self._unyielded is not None and self._unyielded.left:
+            found[self._unyielded.place] = self._unyielded.start
         return found
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -271,6 +286,7 @@ class Consumer:
             raise LocalError(f"this consumer does not read partition {partition} of topic {place[0]!r}")
         self._error = None
         self._forget_ready()
+        self._rewind_batches()
         self._readers.seek(place, offset)
         self._done[place] = Position(offset)
 
@@ -293,9 +309,10 @@ class Consumer:
         if self._at is not None and self._at.place not in assigned:
             self._ready.clear()
             self._at = None
+        if self._unyielded is not None and self._unyielded.place not in assigned:
+            self._unyielded = None
         self._readers.keep(assigned)
-        for place in [place for place in self._done if place not in assigned]:
-            del self._done[place]
+        self._done = {place: position for place, position in self._done.items() if place in assigned}
         metas = {topic: self.transport.topic(topic) for topic in {topic for topic, _ in assigned}}
         for topic, number in assigned:
             if (topic, number) in self._readers:
@@ -381,17 +398,3 @@ class Consumer:
             self._back_to(self._ready[0].offset)
         self._ready.clear()
         self._at = None
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The messages of one read of a partition, and how far the caller is with them.
-
-    ``after`` is the position after all of them, ``handed`` after the last one returned, ``finished`` after the
-    last one that the caller has processed.
-    """
-
-    place: TopicPartition
-    after: Position
-    handed: int | None = None
-    finished: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..model.errors import LadingError
 from ..model.scan_request import MAX_OFFSET
@@ -21,6 +21,14 @@ LONG_POLL_MS = 500
 """The longest that one request waits for new messages; an idle consumer does its maintenance this often."""
 IDLE_LOOK_S = 0.05
 """With several partitions: how often an idle reader checks whether one has new messages."""
+
+
+class PartitionBatches(NamedTuple):
+    """What one read of a partition gave: ``batches``, read from the offset ``start``."""
+
+    place: TopicPartition
+    start: int
+    batches: list[pa.RecordBatch]
 
 
 class Readers:
@@ -98,7 +106,7 @@ class Readers:
         passed: Callable[[TopicPartition], None],
         on_round: Callable[[], None],
         endless: bool,
-    ) -> tuple[TopicPartition, list[pa.RecordBatch]] | None:
+    ) -> PartitionBatches | None:
         """Return batches of the next partition that has some; None if time is up, or all is read and not ``endless``.
 
         ``passed`` is called with partitions whose position moved without a message for the caller; ``on_round`` before
@@ -131,7 +139,7 @@ class Readers:
 
     def _round(
         self, selection: Selection, passed: Callable[[TopicPartition], None]
-    ) -> tuple[tuple[TopicPartition, list[pa.RecordBatch]] | None, bool]:
+    ) -> tuple[PartitionBatches | None, bool]:
         """Read the partitions round robin up to the first with batches; return these, and whether a position moved."""
         moved = False
         for _ in range(len(self._turn)):
@@ -141,7 +149,7 @@ class Readers:
             before = reader.position
             batches = reader.read(selection, self._wait_ms)
             if batches:
-                return (place, batches), moved
+                return PartitionBatches(place, before, batches), moved
             if reader.position != before:
                 moved = True
                 passed(place)
