@@ -51,11 +51,14 @@ def anonymous_mb(pid: int) -> float:
     raise LookupError(f"no RssAnon in the status of process {pid}")
 
 
-def kernels_loaded(broker: testing.BrokerProcess) -> None:
-    """Return when the broker's kernels are loaded; before that the twins serve, which is not what is measured."""
+def kernels_loaded(broker: testing.BrokerProcess, look_s: float = 0.2) -> None:
+    """Return when the kernels are loaded that were needed so far; before that the twins serve.
+
+    Those of a protocol are loaded when it is first used: what measures only kernels uses it before.
+    """
     url = f"http://{broker.endpoints['admin']}/metrics"
     deadline = time.monotonic() + 120
     while "lading_kernels_ready 1.0" not in httpx.get(url).text:
         if time.monotonic() > deadline:
             raise TimeoutError("the kernels were not loaded within 2 minutes")
-        time.sleep(0.2)
+        time.sleep(look_s)

@@ -12,22 +12,27 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from bench.measure import anonymous_mb, median
-from lading import Producer, testing
+from bench.measure import anonymous_mb, kernels_loaded, median
+from lading import Consumer, Producer, testing
 
 QUESTION = "Ready after start and anonymous memory: empty log, long log, 100 slow readers"
 PAYLOAD_BYTES = 1000
 SLOW_READERS = 100
+ENDPOINT_OF = {"iggy": "iggy_tcp", "kafka": "kafka", "nsq": "nsqd_tcp"}
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: case, seconds and CPU to the ready line (medians of 5), CPU with kernels, anonymous MB settled."""
+    """Rows: case, seconds and CPU to the ready line (medians of 5), CPU with kernels, anonymous MB settled.
+
+    Where a protocol's first message is sent and read behind the ready line, also when its kernels were loaded.
+    """
     rounds = 2 if quick else 5
     log_gb = 0.05 if quick else 10.0
     rows = []
     with tempfile.TemporaryDirectory(dir=".") as scratch:
         empty = Path(scratch, "empty")
         rows.append(_started("empty log", empty, rounds))
+        rows += [_first_used(scheme, empty, rounds) for scheme in ("iggy", "kafka", "nsq")]
         long = Path(scratch, "long")
         with testing.broker(data_dir=long, durability="os") as broker:
             _fill(broker.url, log_gb)
@@ -54,6 +59,29 @@ def _started(case: str, data: Path, rounds: int) -> dict[str, Any]:
         "CPU s to ready": round(median(cpu_ready), 2),
         "CPU s in all": round(median(cpu_all), 2),
         "anonymous MB": round(median(memory)),
+    }
+
+
+def _first_used(scheme: str, data: Path, rounds: int) -> dict[str, Any]:
+    """One message is sent and read over a protocol at once, as the clients of a test do."""
+    loaded, cpu_all = [], []
+    for number in range(rounds):
+        with testing.broker(data_dir=data) as broker:
+            started = time.perf_counter()
+            url, topic = f"{scheme}://{broker.endpoints[ENDPOINT_OF[scheme]]}", f"{scheme}-{number}"
+            with Producer(url) as producer:
+                producer.send(topic, b"first", headers={"carrier": "UA"})
+            channel = "bench" if scheme == "nsq" else None
+            with Consumer(url, topic, channel=channel, timeout_s=10) as consumer:
+                assert next(consumer).headers["carrier"] == "UA"
+            kernels_loaded(broker, look_s=0.005)
+            loaded.append(time.perf_counter() - started)
+            time.sleep(1)
+            cpu_all.append(_cpu_s(broker.pid))
+    return {
+        "case": f"first message over {scheme}",
+        "kernels loaded, s after ready": round(median(loaded), 2),
+        "CPU s in all": round(median(cpu_all), 2),
     }
 
 

@@ -308,7 +308,7 @@ def _print(line: str) -> None:
 
 
 def _warm_up() -> None:
-    """Load kernels beside the service, and freeze start-up garbage: what may happen after the ready line."""
+    """Load the first kernels beside the service, and freeze what starting left: neither delays the ready line."""
     engine.load_in_background()
     gc.collect()
     gc.freeze()

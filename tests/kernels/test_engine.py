@@ -116,15 +116,22 @@ def test_nothing_writable_is_one_warning_and_a_directory_of_its_own(
     assert "XDG_CACHE_HOME" in caplog.text and str(in_the_way) in caplog.text
 
 
-def test_a_broker_never_waits(tmp_path: Path) -> None:
+def test_a_broker_never_waits_and_loads_what_it_was_asked_for(tmp_path: Path) -> None:
     program = (
-        "import types; from lading.kernels import engine; twin = types.ModuleType('twin')\n"
+        "import queue, types; from lading.kernels import engine; twin = types.ModuleType('twin')\n"
         "engine.mark_complete()\n"
-        "engine.list_kernel_modules = lambda: []\n"
+        "loading, load = queue.SimpleQueue(), engine.load\n"
+        "go_on = queue.SimpleQueue()\n"
+        "engine.load = lambda home: (loading.put(home), go_on.get(), load(home), loading.put(home))\n"
+        "engine.USED_BY_ALL = ()\n"
         "engine.load_in_background()\n"
-        f"print(engine.select('{SMALLEST}', twin, 1 << 30) is twin, engine.get_loaded('{SMALLEST}'))"
+        f"twins = [engine.select('{SMALLEST}', twin, size) is twin for size in (1, 1 << 30)]\n"
+        f"print(*twins, loading.get(timeout=60), engine.get_loaded('{SMALLEST}'), engine.is_loading())\n"
+        "go_on.put(None); loading.get(timeout=60)\n"
+        f"print(engine.select('{SMALLEST}', twin, 1).__name__, engine.is_loading(), engine.count_loaded())\n"
+        "print(loading.empty())"
     )
-    assert run(program, tmp_path) == "True None"
+    assert run(program, tmp_path).splitlines() == [f"True True {SMALLEST} None True", f"{SMALLEST} False 1", "True"]
 
 
 def test_a_process_that_ends_early_leaves_no_compiler_behind(tmp_path: Path) -> None:

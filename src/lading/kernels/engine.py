@@ -7,7 +7,9 @@ of the same names and signatures.
 
 Two ways of working, a policy of the process:
 * readers (the default): small work runs on the fallback, bulk work waits for the kernels once;
-* a broker (after ``load_in_background``): nobody ever waits, the fallback serves until the kernels are here.
+* a broker (after ``load_in_background``): nobody ever waits, the fallback serves until the kernels are here. A thread
+  loads those of a home when they are first asked for: a start would spend a quarter of its CPU time on protocols and
+  releases that no client of it speaks.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import importlib
 import logging
 import os
 import platform
+import queue
 import re
 import shutil
 import stat
@@ -44,11 +47,18 @@ LOCATOR = f"{RelocatableLocator.__module__}.{RelocatableLocator.__qualname__}"
 BULK_BYTES = 256 << 10
 """The first so many bytes of work of a process are done by fallbacks: that costs less than loading the kernels."""
 
+USED_BY_ALL: Final = (f"{PACKAGE.name}.kernels.sync", f"{PACKAGE.name}.chunk.kernels")
+"""What every message passes, whatever protocol it comes by: asked for before the first of them. With it comes Numba,
+which takes longer than the kernels of any protocol."""
+
 _IMPORT: Final = re.compile(r"^from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 _loaded: dict[str, ModuleType] = {}
 _loading = threading.RLock()
 _background: threading.Thread | None = None
+_requested: set[str] = set()
+"""The homes that were asked for since ``load_in_background``."""
+_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
 _fallback_bytes = 0
 
 
@@ -60,8 +70,21 @@ def list_kernel_modules() -> list[str]:
 
 
 def get_loaded(home: str) -> ModuleType | None:
-    """Return the kernels of ``home`` if this process has them; never blocks."""
-    return _loaded.get(home)
+    """Return the kernels of ``home`` if this process has them; never blocks. A broker then loads them."""
+    kernels = _loaded.get(home)
+    if kernels is None and _background is not None:
+        _request(home)
+    return kernels
+
+
+def count_loaded() -> int:
+    """Return of how many homes this process has the kernels."""
+    return len(_loaded)
+
+
+def is_loading() -> bool:
+    """Return whether the fallback serves for kernels that a broker has asked for."""
+    return not _requested <= _loaded.keys()
 
 
 def select(home: str, fallback: ModuleType, size_bytes: int) -> Any:
@@ -71,6 +94,7 @@ def select(home: str, fallback: ModuleType, size_bytes: int) -> Any:
     if kernels is not None:
         return kernels
     if _background is not None:
+        _request(home)
         return fallback
     # many small pieces are bulk work too
     _fallback_bytes += size_bytes
@@ -93,15 +117,23 @@ def load(home: str) -> ModuleType:
 
 
 def load_in_background() -> None:
-    """Load all kernels in the background; from now on ``select`` never blocks in this process.
+    """Load kernels in the background once they are asked for; from now on ``select`` never blocks in this process.
 
     A cold cache is filled by a child process, so that the compiler does not hold this interpreter's lock.
     Without a compiler (or disk) the fallbacks go on serving, and the log says why.
     """
     global _background
     if _background is None:
-        _background = threading.Thread(target=_load_all, name="kernels", daemon=True)
+        _background = threading.Thread(target=_load_requested, name="kernels", daemon=True)
+        for home in USED_BY_ALL:
+            _request(home)
         _background.start()
+
+
+def _request(home: str) -> None:
+    if home not in _requested:
+        _requested.add(home)
+        _requests.put(home)
 
 
 def cache_dir() -> Path:
@@ -270,12 +302,12 @@ def _locked(directory: Path, home: str) -> Iterator[None]:
         yield
 
 
-def _load_all() -> None:
+def _load_requested() -> None:
     try:
         if not (cache_dir() / COMPLETE).exists():
             _fill_cache()
-        for home in list_kernel_modules():
-            load(home)
+        while True:
+            load(_requests.get())
     except Exception as error:
         log.warning("kernels are not available, plain Python serves instead (slower): %s", error)
 

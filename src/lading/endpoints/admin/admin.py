@@ -136,10 +136,8 @@ def _gauges(services: Services) -> list[Gauge]:
                 labels = (topic.stream.name, topic.name, str(partition.number))
                 yield labels, float(getattr(partition.log, attribute))
 
-    homes = engine.list_kernel_modules()
-
     def kernels() -> Iterable[tuple[Labels, float]]:
-        yield (), float(all(engine.get_loaded(home) is not None for home in homes))
+        yield (), float(not engine.is_loading())
 
     place = ("stream", "topic", "partition")
     of_logs = {
@@ -156,7 +154,7 @@ def _gauges(services: Services) -> list[Gauge]:
     gauges.append(
         Gauge(
             "lading_kernels_ready",
-            "1 if compiled kernels are loaded, 0 while the pure-Python fallbacks run.",
+            "1 if the compiled kernels are loaded that were needed so far, 0 while pure-Python fallbacks run instead.",
             (),
             kernels,
         )

@@ -45,8 +45,6 @@ had.
 """
 HEAP_TOP_BYTES: Final = 16 << 20
 """So much free memory stays at the end of a heap."""
-START_S_MAX: Final = 120.0
-"""Kernels that are not loaded by then never are."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _STATM: Final = Path("/proc/self/statm")
@@ -109,7 +107,7 @@ class HeapTrimmer:
             self._trim()
 
     def settle(self) -> None:
-        """Take what the process has by now for what is in use: its kernels are being loaded."""
+        """Take what the process has by now for what is in use: kernels were loaded."""
         self._collected_bytes = self._resident_bytes()
 
     def on_trimmed(self) -> None:
@@ -130,15 +128,14 @@ def trimming(services: Services) -> Iterator[None]:
 
     trimmer = HeapTrimmer(lambda: sum(received.values()), trim, collect_all)
     timer: asyncio.TimerHandle
-    homes = engine.list_kernel_modules()
-    is_starting, settled_s = True, loop.time() + START_S_MAX
+    loaded = -1
 
     def look() -> None:
-        nonlocal timer, is_starting
+        nonlocal timer, loaded
         try:
-            if is_starting:
+            if loaded != engine.count_loaded():
+                loaded = engine.count_loaded()
                 trimmer.settle()
-                is_starting = not all(map(engine.get_loaded, homes)) and loop.time() < settled_s
             trimmer.look()
         finally:
             timer = loop.call_later(LOOK_S, look)
