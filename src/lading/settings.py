@@ -13,16 +13,12 @@ from .endpoint_settings import Section as Section
 from .log_lines import LogFormat
 from .model.address import Address as Address
 from .model.address import parse_address as parse_address
+from .model.durability import Durability as Durability
 
 
 def is_secret(key: str) -> bool:
     """Return whether the value of a setting is never printed: tokens of endpoints and of their listeners."""
     return key.startswith("endpoints.") and key.endswith(".token")
-
-
-Durability = Literal["fsync", "os", "none"]
-"""``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it.
-``none``: nothing is synced; a power cut may take all."""
 
 
 def parse_names(value: object) -> object:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
+from ...model.durability import Durability
 from ...model.errors import SettingError
-
-Durability = Literal["fsync", "os", "none"]
-"""``fsync``: acknowledged is on disk. ``os``: acknowledged is in the page cache; a power cut may lose it. ``none``:
-nothing is ever synced; a power cut may lose the directory."""
 
 
 @dataclass(frozen=True, slots=True)
