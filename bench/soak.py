@@ -1,8 +1,8 @@
 """Mixed load with churn for half an hour: do memory, open files and threads of the broker stay flat, and is all there?
 
 A client of each protocol after the other makes a topic, sends, reads back what it sent in a group, leaves and deletes
-the topic; others go away in the middle. Retention deletes from a topic that all write to. The first third warms up;
-what grew from the second third to the last is what a leak would be.
+topic and group; others go away in the middle. Retention deletes from a topic that all write to. The first third warms
+up; what grew from the second third to the last is what a leak would be.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lading import Admin, Consumer, Producer, testing
+from lading.transports.lading.transport import LadingTransport
 
 QUESTION = (
     "soak: the broker's memory, files and threads under mixed load with churn (last row: growth since the second third)"
@@ -28,6 +30,8 @@ MESSAGES = 400
 SAMPLE_S = 2.0
 SHARED = "shared"
 SCHEMES = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka", "nsq": "nsqd_tcp"}
+KEPT_GROUPS = {"lading": "native", "kafka": "kafka"}
+"""The protocol of the groups that outlive their topics: they are there until somebody deletes them."""
 RETENTION = {
     "retention.size_bytes": 8 << 20,
     "retention.check_ms": 1_000,
@@ -130,6 +134,9 @@ class _Cycle:
             )
         with Admin(self._admin_url) as admin:
             admin.delete_topic(topic)
+        if self._scheme in KEPT_GROUPS:
+            with closing(LadingTransport(self._admin_url)) as transport:
+                transport.delete_group(KEPT_GROUPS[self._scheme], options["group"])
         self._done.update({"messages": MESSAGES, "connections": 3, "topics": 1, "groups": 1})
 
 
