@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...broker.core.rights import Right
 from ...dialects.nsq import commands, identify, limits
@@ -28,7 +27,9 @@ from .subscribe import parse_subscribe
 if TYPE_CHECKING:
     from ...dialects.nsq.identify import Identity
     from ..base.inbox import Inbox
+    from ..base.responses import ResponseQueue
     from ..base.session import ConnectionHandle
+    from .message_flow import MessageFlow
 
 
 log = logging.getLogger(__name__)
@@ -51,27 +52,23 @@ class CommandContext(Protocol):
     services: Services
     node: Node
     inbox: Inbox
+    responses: ResponseQueue
     name: str
     identity: Identity
     state: ClientState
     consumer: NsqConsumer | None
     login: NsqdLogin
+    flow: MessageFlow
     connection: ConnectionHandle
 
     def log_in(self, secret: str) -> None:
         """Check what AUTH has shown."""
-
-    def start_tls(self) -> None:
-        """Change to TLS behind the answer that was given last."""
 
     def respond(self, data: bytes) -> None:
         """Answer with this, behind what was asked before."""
 
     def beat_later(self) -> None:
         """Send heartbeats in the interval that the client asked for."""
-
-    def deliver(self, frames: NDArray[np.uint8]) -> None:
-        """Send message frames."""
 
     def channel_closed(self, reason: str) -> None:
         """Close the connection: what it reads is deleted."""
@@ -133,7 +130,7 @@ def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
     tls = identity.tls and connection.login.offers_tls
     connection.respond(identify.answer(identity, version=VERSION, tls=tls, auth=connection.login.needs_auth))
     if tls:
-        connection.start_tls()
+        connection.login.start_tls(connection.responses)
         connection.respond(commands.OK)
     connection.beat_later()
 
@@ -169,12 +166,13 @@ def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
         channel,
         connection.identity,
         connection.connection,
-        connection.deliver,
+        connection.flow.deliver,
         connection.channel_closed,
         with_ext=extends,
         detail=name != "SUB",
         name=connection.name,
     )
+    connection.flow.start(connection.consumer.subscriber)
     asked.move(channel)
     channel.subscribe(connection.consumer.subscriber, asked.partition, ordered=name == "SUB_ORDERED")
     connection.respond(commands.OK)

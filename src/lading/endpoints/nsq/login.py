@@ -17,6 +17,7 @@ from ...broker.core.rights import Right
 from ...dialects.nsq import commands
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LadingError
+from ..base.responses import ResponseQueue
 from ..base.services import Services
 from ..base.session import ConnectionHandle
 from .node import Node
@@ -105,6 +106,13 @@ class NsqdLogin:
         """Raise NsqProtocolError unless the client may do this with a topic, which may exist or not."""
         if not self._access.allows(self.principal, right, self._node.resource_of(topic)):
             raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"')
+
+    def start_tls(self, responses: ResponseQueue) -> None:
+        """Change to TLS behind the answer that was given last. Raises NsqProtocolError if others are to come."""
+        if not responses.is_empty:
+            raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
+        self._connection.start_tls()
+        self.leave_plain()
 
     def leave_plain(self) -> None:
         """Take note that the connection is encrypted: what needs TLS may be asked from now on."""

@@ -8,9 +8,6 @@ from asyncio import Future
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...broker.core.principal import Principal
 from ...broker.core.quotas import QuotaMeter
 from ...broker.core.rights import Right
@@ -22,12 +19,11 @@ from ...model.errors import LadingError
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.metering import measure_request
-from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .consume import NsqConsumer
-from .delivery_hold import DeliveryHold
 from .handlers import HANDLERS, NsqdHandlers, require_state, take_body, take_magic
 from .login import NsqdLogin
+from .message_flow import MessageFlow
 from .node import TopicNeeded
 from .publication import Publication
 from .publication_reader import PublicationReader
@@ -44,10 +40,7 @@ UNANSWERED_MAX: Final = 256
 """Publications of one connection on their way to the disk; more are read when some are answered."""
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A client that does not read gets no more messages once this much is on its way to it."""
-ANSWERS_BYTES_MAX: Final = 256 << 10
-"""Answers to a subscriber that does not read, besides its messages; then its commands wait."""
 
-_BY_ENDPOINT: Final = (NAME,)
 _OK: Final = frame(RESPONSE, commands.OK)
 _HEARTBEAT: Final = frame(RESPONSE, commands.HEARTBEAT)
 _DONE: Final = ReceiveResult.DONE
@@ -85,9 +78,9 @@ class NsqdSession(ProtocolSession):
         self.node = handlers.node
         self._appender = handlers.services.broker.appender
         self._requests = handlers.services.metrics.requests.values
-        self._sent_bytes = handlers.services.metrics.sent_bytes.values
         self.intake = PublicationReader(self, handlers.publisher, handlers.gathering, NAME, self._requests)
         self.login = NsqdLogin(handlers.login_rules, self.services, self.node, connection, self.intake)
+        self.flow = MessageFlow(connection, self.responses, self.login, NAME, self.services.metrics.sent_bytes.values)
         self.published: Mapping[str, int] = self.intake.published
         self.identity = Identity()
         self.state = ClientState.FRESH
@@ -101,14 +94,11 @@ class NsqdSession(ProtocolSession):
         """The command at the front waits for its topic, which is being made."""
         self._ends_behind = False
         """The client has sent its last byte; the command at the front came before."""
-        self._full_bytes = 0
-        """So much may be on its way to a client that does not read, before commands wait."""
         self._steps_left = STEPS_MAX
         self._unread_bytes = 0
         """Received, and not whole when it was looked at."""
         self._is_measured = False
         """Within ``_receive_measured``."""
-        self._hold = DeliveryHold(connection, self._set_blocked)
         self.now_us = 0
         """When something was received that is being taken."""
         self._heard_us = 0
@@ -189,7 +179,7 @@ class NsqdSession(ProtocolSession):
                 self.is_congested
                 or self._is_creating
                 or (waiting and len(waiting) >= UNANSWERED_MAX)
-                or (self.is_blocked and self._is_overfull())
+                or (self.is_blocked and self.flow.is_overfull())
             ):
                 result = ReceiveResult.WAIT
                 break
@@ -227,13 +217,7 @@ class NsqdSession(ProtocolSession):
 
     def block(self, is_blocked: bool) -> None:
         super().block(is_blocked)
-        if is_blocked:
-            self._full_bytes = self.connection.unsent_bytes() + ANSWERS_BYTES_MAX
-        self._set_blocked()
-
-    def _set_blocked(self) -> None:
-        if self.consumer is not None:
-            self.consumer.subscriber.blocked = self.is_blocked or self._hold.is_held
+        self.flow.block(is_blocked)
 
     @property
     def is_busy(self) -> bool:
@@ -261,7 +245,7 @@ class NsqdSession(ProtocolSession):
 
     def lose(self) -> None:
         self.login.forget()
-        self._hold.close()
+        self.flow.close()
         if self.consumer is not None:
             self.consumer.close()
             # it refers to this session
@@ -281,13 +265,6 @@ class NsqdSession(ProtocolSession):
         return Stage.BUSY if is_kept or waiting else Stage.IDLE
 
     # -- commands
-
-    def _is_overfull(self) -> bool:
-        """Return whether a client must read before its commands are read: its responses may not pile up.
-
-        A subscriber may go on for a while, since what it finishes is not answered.
-        """
-        return self.consumer is None or self.connection.unsent_bytes() > self._full_bytes
 
     def _step(self) -> bool:
         """Take one command, or a run of equal ones; False where the next is not whole."""
@@ -341,13 +318,6 @@ class NsqdSession(ProtocolSession):
         self.connection.settle()
         self.beat_later()
         return True
-
-    def start_tls(self) -> None:
-        """Change to TLS behind the answer that was given last."""
-        if not self.responses.is_empty:
-            raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
-        self.connection.start_tls()
-        self.login.leave_plain()
 
     def beat_later(self) -> None:
         """Send a heartbeat after the interval that the client asked for."""
@@ -408,17 +378,6 @@ class NsqdSession(ProtocolSession):
         self.connection.abort()
 
     # -- answers
-
-    def deliver(self, frames: NDArray[np.uint8]) -> None:
-        """Send message frames."""
-        if not self.is_lost:
-            self._sent_bytes[_BY_ENDPOINT] += frames.size
-            self.responses.push(frames.data)
-            principal = self.login.principal
-            if principal is not None and principal.meter is not None:
-                delay_us = principal.meter.take_read(frames.size, now_us())
-                if delay_us and self.consumer is not None:
-                    self._hold.hold(delay_us)
 
     def respond(self, data: bytes) -> None:
         """Answer a command with this, behind what was asked before it."""
