@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -44,7 +45,11 @@ class CommandTable:
         self.row_by_code: Final[Mapping[int, CommandSpec]] = {row.code: row for row in self.rows}
         self.row_by_request: Final[Mapping[type[Any], CommandSpec]] = {row.request: row for row in self.rows}
         self._codecs = {row.request: row.payload or record(row.request) for row in self.rows}
-        self._without_fields = {row.request for row in self.rows if not layout(row.request)}
+
+    @cached_property
+    def _without_fields(self) -> set[type[Any]]:
+        # when the first client of the release comes: a start would pay for those of all releases
+        return {row.request for row in self.rows if not layout(row.request)}
 
     def replace_rows(self, *rows: CommandSpec, not_offered: Mapping[int, str] | None = None) -> CommandTable:
         """Return this table with ``rows`` instead of those of the same codes, or besides them."""

@@ -7,6 +7,7 @@ in another way, ``record(kind, name=codec, ...)`` says how.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, get_type_hints
 
 from .primitives import Codec
@@ -14,10 +15,20 @@ from .validation import Rule
 
 R = TypeVar("R")
 
+Reading = Callable[[memoryview, int], tuple[Any, int]]
+Writing = Callable[[Any], bytes]
+
+
+_FIELDS: dict[type, tuple[tuple[str, tuple[Any, ...]], ...]] = {}
+
 
 def _fields(kind: type) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple((name, hint.__metadata__) for name, hint in hints.items() if hasattr(hint, "__metadata__"))
+    if kind not in _FIELDS:
+        hints = get_type_hints(kind, include_extras=True)
+        _FIELDS[kind] = tuple(
+            (name, hint.__metadata__) for name, hint in hints.items() if hasattr(hint, "__metadata__")
+        )
+    return _FIELDS[kind]
 
 
 def layout(kind: type) -> tuple[tuple[str, Codec[Any]], ...]:
@@ -42,20 +53,30 @@ def record(kind: type[R], **fields: Codec[Any]) -> Codec[R]:
 
     A field whose name begins with an underscore stands for bytes that are not part of the record: they are skipped on
     reading and written as the Codec writes None.
+
+    A class body is looked at when the Codec is first used: of several hundred, most belong to commands and releases
+    that no client of this broker speaks.
     """
-    laid_out = tuple(fields.items()) or layout(kind)
-    codecs = tuple((None if name.startswith("_") else name, codec.read) for name, codec in laid_out)
-    parts = tuple((None if name.startswith("_") else name, codec.write) for name, codec in laid_out)
+    codecs: tuple[tuple[str | None, Reading, Writing], ...] | None = None
+
+    def lay_out() -> tuple[tuple[str | None, Reading, Writing], ...]:
+        nonlocal codecs
+        laid_out = tuple(fields.items()) or layout(kind)
+        codecs = tuple((None if name.startswith("_") else name, codec.read, codec.write) for name, codec in laid_out)
+        return codecs
 
     def read(data: memoryview, at: int) -> tuple[R, int]:
         values = {}
-        for name, read_field in codecs:
+        for name, read_field, _ in lay_out() if codecs is None else codecs:
             value, at = read_field(data, at)
             if name is not None:
                 values[name] = value
         return kind(**values), at
 
     def write(value: R) -> bytes:
-        return b"".join([write_field(None if name is None else getattr(value, name)) for name, write_field in parts])
+        laid_out = lay_out() if codecs is None else codecs
+        return b"".join(
+            [write_field(None if name is None else getattr(value, name)) for name, _, write_field in laid_out]
+        )
 
     return Codec(read, write)

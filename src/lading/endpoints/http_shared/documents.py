@@ -30,7 +30,8 @@ Duration = Annotated[int, Field(ge=0, le=1 << 43)]
 class RequestModel(BaseModel):
     """A request; members it does not declare are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # each is built for its first request: none of them delays a start
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class NewTopic(RequestModel):
@@ -43,7 +44,7 @@ class NewTopic(RequestModel):
 class NewSettings(RequestModel):
     """PUT /topics/{stream}/{topic}/settings: the settings that change, null for one that is taken back."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 class NewStream(RequestModel):
