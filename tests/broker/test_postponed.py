@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,21 @@ from lading.broker.core.pending_append import Append
 from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block
+from lading.model.errors import Reason, Refusal
 from tests.broker.channel_room import Reader
 from tests.broker.room import NOW, SECOND, batch, opened, payloads, read, topic_of
+from tests.faults.faulty import FaultyDisk, failing
 
 
 def postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, dialect: str = "native") -> Append:
     """Messages that are due so many seconds from now, acknowledged."""
+    done = ask_to_postpone(broker, partition, due_s, *texts, dialect=dialect)
+    assert done.done and done.error is None
+    return done
+
+
+def ask_to_postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, dialect: str = "native") -> Append:
+    """The same, whether they are acknowledged or refused."""
     room = registry.dialect(dialect)
     if dialect == "native":
         body = encode_block(batch(*texts, timestamp_us=NOW), BlockHeader(bytes(16), 0, 0, 0))
@@ -33,7 +43,6 @@ def postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, di
 
     done = broker.postponed.append(partition, NOW + due_s * SECOND, room.code, 0, len(source), write)
     broker.appender.flush()
-    assert done.done and done.error is None
     return done
 
 
@@ -96,3 +105,30 @@ def test_they_go_with_their_topic(tmp_path: Path) -> None:
     assert later(broker, 20) == []
     broker.stop()
     assert not list(tmp_path.glob("topics/*/*/postponed"))
+
+
+def test_what_a_full_disk_refused_leaves_its_place_to_another_message(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    postpone(broker, partition, 40, b"a")
+    disk.fault = failing("write", 0, at=".log", error=errno.ENOSPC)
+    assert ask_to_postpone(broker, partition, 10, b"refused").error is not None
+    postpone(broker, partition, 30, b"b")
+    assert later(broker, 20) == []
+    assert later(broker, 30) == [b"b"]
+    assert later(broker, 40) == later(broker, 50) == [b"b", b"a"]
+    broker.stop()
+
+
+def test_a_disk_that_refuses_their_log_refuses_the_request_alone(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    disk.fault = failing("write", 0, error=errno.ENOSPC)
+    with pytest.raises(Refusal, match="the log of its delayed messages") as told:
+        ask_to_postpone(broker, partition, 10, b"refused")
+    assert told.value.reason is Reason.DISK_FULL
+    postpone(broker, partition, 10, b"m")
+    assert later(broker, 10) == [b"m"]
+    broker.stop()

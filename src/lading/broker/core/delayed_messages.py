@@ -29,6 +29,7 @@ from ...model.errors import Refusal
 from ...model.run import Run
 from .append import Appender, Write, WriteResult
 from .component import NEVER_US, SOON_US, Component, partitions_of
+from .disk_refusals import refuse_disk_errors
 from .pending_append import Append
 from .topology import Partition, Topic
 
@@ -139,7 +140,10 @@ class DelayedMessages(Component):
         It is written as if the partition's log took it now; the dialect's ``rebase``, where it has one, puts right what
         names its place when it enters. Refusal as from ``Appender.append``.
         """
-        held = self._held.get(partition) or self._open(partition)
+        held = self._held.get(partition)
+        if held is None:
+            with refuse_disk_errors(f"partition {partition}: the log of its delayed messages"):
+                held = self._open(partition)
         # a chunk of its own: its time is that of all messages in it
         self._appender.close_chunk(held.own)
 
@@ -151,7 +155,7 @@ class DelayedMessages(Component):
             return WriteResult(written.size_bytes, written.messages_count, due_date_us, due_date_us)
 
         append = self._appender.append(held.own, dialect, flags, room_bytes, write_due)
-        heapq.heappush(held.due, (due_us, append.base_offset))
+        append.add_done_callback(lambda done: _wait(held, due_us, done))
         return append
 
     def logs(self) -> list[Partition]:
@@ -172,7 +176,7 @@ class DelayedMessages(Component):
         """Append what is due, note what has entered."""
         left = PASS_MESSAGES
         for held in list(self._held.values()):
-            while left and held.due and held.due[0][0] <= now_us and held.due[0][1] < held.own.log.high_watermark:
+            while left and held.due and held.due[0][0] <= now_us:
                 _, offset = heapq.heappop(held.due)
                 self._enter(held, offset, now_us)
                 left -= 1
@@ -243,6 +247,12 @@ class DelayedMessages(Component):
         finally:
             for held in self._held.values():
                 held.own.log.close()
+
+
+def _wait(held: _Held, due_us: int, append: Append) -> None:
+    """Have what is on the disk wait; the offset of what was refused is that of another message next."""
+    if append.error is None:
+        heapq.heappush(held.due, (due_us, append.base_offset))
 
 
 def _know(held: _Held, row: PositionRow) -> None:
