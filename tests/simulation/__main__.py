@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.simulation.world import prepare, run_seed
+from tests.simulation.seeds import prepare, run_seed
 
 
 def main() -> None:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
 from unittest.mock import patch
 
 import pytest
 
+from lading.broker.channels.in_flight import DispatcherState, InFlightTracker
 from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
-from tests.simulation.world import TRANSACTIONS_FROM, SimulationFault, World, prepare, run_seed
+from tests.simulation.nsq_model import ChannelModel, Finished
+from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
+from tests.simulation.seeds import SimulationFault, prepare, run_seed
+from tests.simulation.world import TRANSACTIONS_FROM, World
+
+W = TypeVar("W", World, NsqWorld)
 
 SAMPLE = 30
 FULL = 100_000
+NSQ_SAMPLE, NSQ_FULL = 12, 20_000
 AT_A_TIME = 250
 FOUND = {
     7: "a snapshot that a full disk refused kept the callbacks of a sync from being called",
@@ -25,6 +33,8 @@ FOUND = {
     1_010_823: "the same snapshot took a block that was refused for one that is there: its repetition was acknowledged",
     1_010_912: "an index told where a segment had ended before a power cut cut it: messages behind that were damage",
     1_021_177: "a chunk that was open when a log turned read-only was written later, and what was refused was there",
+    2_000_273: "a disk that refused the log of delayed messages cut off the client that had sent one",
+    2_000_011: "a delayed message that a full disk had refused brought another one early, and twice",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 
@@ -46,16 +56,39 @@ def test_what_was_found_once_is_mended(seed: int) -> None:
 @pytest.mark.timeout(36_000)
 def test_nothing_is_lost_doubled_or_misread(full: bool) -> None:
     if not full:
-        worlds = [run_seed(first + seed) for first in (1_000, TRANSACTIONS_FROM) for seed in range(SAMPLE // 2)]
+        worlds = [live(first + seed, World) for first in (1_000, TRANSACTIONS_FROM) for seed in range(SAMPLE // 2)]
         # the sample is worth something: it crashes, fails, and still acknowledges
         assert sum(world.crashes for world in worlds) > SAMPLE
         assert sum(world.failures for world in worlds) > SAMPLE / 2
         assert sum(one.base_offset is not None for world in worlds for one in world.history.sent) > 5 * SAMPLE
         assert {one.is_committed for world in worlds for one in world.history.transactions} == {True, False, None}
         return
+    assert _run_all((0, TRANSACTIONS_FROM), FULL // 2) == FULL
+
+
+@pytest.mark.timeout(36_000)
+def test_channels_deliver_what_was_published_until_it_is_finished(full: bool) -> None:
+    if full:
+        assert _run_all((NSQ_FROM,), NSQ_FULL) == NSQ_FULL
+        return
+    worlds = [live(NSQ_FROM + seed, NsqWorld) for seed in range(NSQ_SAMPLE)]
+    assert sum(world.crashes for world in worlds) > 2 * NSQ_SAMPLE
+    assert sum(world.failures for world in worlds) > NSQ_SAMPLE
+    assert sum(len(world.acknowledged) for world in worlds) > 15 * NSQ_SAMPLE
+    assert sum(world.deliveries for world in worlds) > 60 * NSQ_SAMPLE
+    known = {one.finished for world in worlds for model in world.models for one in model.messages.values()}
+    assert {Finished.FOR_GOOD, Finished.PERHAPS} <= known
+
+
+def live(seed: int, kind: type[W]) -> W:
+    world = run_seed(seed)
+    assert isinstance(world, kind)
+    return world
+
+
+def _run_all(firsts: Sequence[int], count: int) -> int:
     with ProcessPoolExecutor(os.cpu_count()) as workers:
-        firsts = [*range(0, FULL // 2, AT_A_TIME), *range(TRANSACTIONS_FROM, TRANSACTIONS_FROM + FULL // 2, AT_A_TIME)]
-        assert sum(workers.map(_run_some, firsts)) == FULL
+        return sum(workers.map(_run_some, [at for first in firsts for at in range(first, first + count, AT_A_TIME)]))
 
 
 def _run_some(first: int) -> int:
@@ -77,8 +110,10 @@ def test_a_failure_prints_the_command_that_does_it_again() -> None:
 
 
 def test_a_seed_is_the_same_each_time() -> None:
-    first, second = run_seed(5), run_seed(5)
+    first, second = live(5, World), live(5, World)
     assert first.history == second.history
+    nsq = [live(NSQ_FROM + 5, NsqWorld) for _ in range(2)]
+    assert nsq[0].models == nsq[1].models and nsq[0].acknowledged == nsq[1].acknowledged
 
 
 @pytest.mark.parametrize(
@@ -99,3 +134,89 @@ def test_a_seed_is_the_same_each_time() -> None:
 )
 def test_the_checker_finds_each_kind_of_fault(fault: str, history: History) -> None:
     assert any(fault in one for one in history.faults({0: b"a", 1: b"b", 2: b"b"}))
+
+
+def _deliver(model: ChannelModel, client: str, attempts: int = 1, body: bytes = b"m", now_us: int = 10) -> None:
+    model.deliver(client, b"1", body, attempts, now_us, 100)
+
+
+def _deliver_finished(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    model.finish("one", b"1", 20)
+    _deliver(model, "two", 2)
+
+
+def _deliver_stored_as_finished(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    model.finish("one", b"1", 20)
+    model.tick(100_020)
+    model.crash()
+    _deliver(model, "two", 2)
+
+
+def _deliver_twice(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    _deliver(model, "two", 2)
+
+
+def _deliver_early(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    model.requeue("one", b"1", 500, 20)
+    _deliver(model, "two", 2, now_us=519)
+
+
+def _count_what_was_left(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    model.leave("one")
+    _deliver(model, "two", 2)
+
+
+def _count_too_much_after_a_crash(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    model.crash()
+    _deliver(model, "two", 3)
+
+
+def _change_a_body(model: ChannelModel) -> None:
+    _deliver(model, "one")
+    model.tick(110)
+    _deliver(model, "two", 2, b"other")
+
+
+@pytest.mark.parametrize(
+    ("fault", "happen"),
+    [
+        ("is delivered again, finished in this life", _deliver_finished),
+        ("is delivered again, finished, and stored", _deliver_stored_as_finished),
+        ("to two clients at once", _deliver_twice),
+        ("comes 1 us early", _deliver_early),
+        ("has attempts 2, not 1 to 1", _count_what_was_left),
+        ("has attempts 3, not 1 to 2", _count_too_much_after_a_crash),
+        ("has the id of", _change_a_body),
+    ],
+)
+def test_the_model_of_a_channel_finds_each_kind_of_fault(fault: str, happen: Callable[[ChannelModel], None]) -> None:
+    with pytest.raises(AssertionError, match=fault):
+        happen(ChannelModel("c"))
+
+
+def _forget_what_was_under_way(tracker: InFlightTracker, state: DispatcherState) -> None:
+    tracker.window.clear(state.end)
+
+
+@pytest.mark.parametrize(
+    ("fault", "method", "broken"),
+    [
+        ("was never delivered", "in_flight.InFlightTracker.restore", _forget_what_was_under_way),
+        (
+            "is delivered again, finished",
+            "in_flight.InFlightTracker.finish",
+            lambda tracker, subscriber, offsets: len(offsets),
+        ),
+        ("is delivered again, finished, and stored", "channels.Channels.store", lambda channels, now_us: None),
+    ],
+)
+def test_a_channel_that_is_broken_is_found(fault: str, method: str, broken: Callable[..., object]) -> None:
+    with patch(f"lading.broker.channels.{method}", broken), pytest.raises(SimulationFault, match=fault):
+        for seed in range(NSQ_FROM, NSQ_FROM + 20):
+            run_seed(seed)

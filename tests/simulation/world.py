@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import errno
-import logging
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from random import Random
 from unittest.mock import patch
 from uuid import UUID
 
-from lading.broker.broker import Broker
 from lading.broker.core.pending_append import Append
 from lading.broker.core.pending_result import PendingResult
-from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Next
 from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects.native import protocol as native_row
-from lading.kernels import engine
-from lading.log.local_store import LocalLogStore
 from lading.model.errors import Refusal
 from tests.broker.kafka_batches import produce
-from tests.broker.room import CONSUMER, NOW, append, block, read, rows
-from tests.faults.power import MemoryDisk
-from tests.simulation.disk import SimulatedDisk
+from tests.broker.room import CONSUMER, append, block, read, rows
 from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
-from tests.simulation.stepped_commit import SteppedCommit
+from tests.simulation.life import SimulatedLife
 
 STEPS = 70
 SEGMENT_BYTES = 2_000
@@ -40,10 +27,6 @@ PRODUCER_IDS = 1_000
 TRANSACTION_US = 600_000_000
 TRANSACTIONS_FROM = 1_000_000
 """Seeds from here on have transactions too, so that those below, some of which found something, stay what they were."""
-
-
-class SimulationFault(AssertionError):
-    """What a seed has found; the message says how to see it again."""
 
 
 @dataclass(slots=True)
@@ -69,22 +52,16 @@ class Bank:
     ending: PendingResult[None] | None = None
 
 
-class World:
-    """A broker, its clients, and what happened."""
+class World(SimulatedLife):
+    """A broker, its clients of Iggy, Kafka and Lading, and what happened."""
 
     def __init__(self, seed: int, data: Path) -> None:
-        self.random = Random(seed)
-        self.data = data
-        self.now_us, self.shift_us, self.step = NOW, 0, 0
         self.history = History()
-        self.disk = SimulatedDisk(data, self.random)
-        self.crashes = self.failures = 0
-        self._numbers = 0
-        self._open()
+        super().__init__(seed, data)
         self.broker.at_once.create_stream(None, "s", now_us=self.now_us)
         with patch("lading.broker.core.namespace.uuid4", lambda: UUID(int=self.random.getrandbits(128), version=4)):
             self.broker.at_once.create_topic("s", None, "t", 1, now_us=self.now_us)
-        self._settle()
+        self.settle()
         self.writers = [
             *(Writer(f"iggy {number}", self._send_iggy, repeats=False) for number in range(2)),
             *(Writer(f"kafka {PRODUCER_IDS + number}", self._send_kafka, repeats=True) for number in range(2)),
@@ -92,46 +69,16 @@ class World:
         ]
         self.bank, self.has_transactions = Bank(), seed >= TRANSACTIONS_FROM
 
-    # -- the broker
-
-    def _open(self) -> None:
-        self.commit = SteppedCommit(self.random.randrange)
-        store = LocalLogStore(self.data, self.commit, segment_bytes=SEGMENT_BYTES, disk=self.disk)
-        self.broker = Broker(store, BrokerSettings(segment_bytes=SEGMENT_BYTES), now_us=self.now_us)
-
     @property
     def partition(self) -> Partition:
         return self.broker.topology.resolve("s.t").partition(0)
 
-    def _settle(self) -> None:
-        """Bring everything to the disk."""
-        self.disk.failure = None
-        self.broker.appender.flush()
-        self.commit.drain()
-        self.now_us += 1_000_000
-        self.broker.tick(self.now_us, self.now_us + self.shift_us)
-        self.commit.drain()
-
-    def crash(self, *, power_is_cut: bool) -> None:
-        """End the broker as a kill or a power cut does, and start the next one on what is left."""
-        self.crashes += 1
-        # SQLite's files are as a killed process leaves them: a close would write them again
-        kept = {path: path.read_bytes() for path in self.data.glob("catalog.sqlite*") if not path.name.endswith("-shm")}
-        self.broker.catalog.close()
-        for path in self.data.glob("catalog.sqlite*"):
-            path.unlink()
-        for path, data in kept.items():
-            path.write_bytes(data)
-        left: MemoryDisk = self.disk.crash(power_is_cut=power_is_cut)
-        self.disk = SimulatedDisk(self.data, self.random, left)
+    def lose_connections(self) -> None:
         for writer in self.writers:
-            # connections are lost: nobody knows what became of the request under way
             writer.pending = None
             if not writer.repeats:
                 writer.waiting = None
         self.bank = Bank()
-        self.now_us += self.random.randrange(1, 5_000_000)
-        self._open()
 
     # -- clients
 
@@ -152,7 +99,7 @@ class World:
         if writer.pending is not None:
             return
         if writer.waiting is None:
-            payloads = [self._payload() for _ in range(self.random.randint(1, 3))]
+            payloads = [self.make_payload() for _ in range(self.random.randint(1, 3))]
             writer.waiting = SentMessages(writer.name, payloads, self.step)
             self.history.sent.append(writer.waiting)
         sent = writer.waiting
@@ -165,10 +112,6 @@ class World:
             return
         writer.pending = pending
         pending.add_done_callback(lambda done: self._on_done(writer, sent, done))
-
-    def _payload(self) -> bytes:
-        self._numbers += 1
-        return f"{self._numbers}".encode().ljust(self.random.choice((1, 20, 300)), b".")
 
     def _on_done(self, writer: Writer, sent: SentMessages, done: Append) -> None:
         if writer.waiting is not sent:
@@ -205,7 +148,7 @@ class World:
             self.bank = Bank()
 
     def _produce_in(self, caller: Caller, transaction: SentTransaction) -> None:
-        bank, payloads = self.bank, [self._payload() for _ in range(self.random.randint(1, 2))]
+        bank, payloads = self.bank, [self.make_payload() for _ in range(self.random.randint(1, 2))]
         transaction.payloads += payloads
         bank.appends.append(
             produce(
@@ -261,20 +204,15 @@ class World:
         elif chance < 0.93:
             self.now_us += self.random.choice((1_000, 50_000, 2_000_000))
             if self.random.random() < 0.2:
-                # somebody sets the machine's clock
-                self.shift_us = self.random.randint(-(10**10), 10**10)
-            self.broker.tick(self.now_us, self.now_us + self.shift_us)
+                self.set_clock()
+            self.tick()
         elif chance < 0.96:
-            self.failures += 1
-            self.disk.failure = self.random.choice(
-                (("write", errno.ENOSPC), ("write", errno.EIO), ("sync", errno.EIO), ("resize", errno.ENOSPC))
-            )
+            self.fail_disk()
         else:
             self.disk.failure = None
             self.crash(power_is_cut=self.random.random() < 0.6)
 
     def run(self) -> None:
-        """Live, heal, and hold what clients saw against what is there."""
         for _ in range(STEPS):
             self.happen()
         self.disk.failure = None
@@ -284,47 +222,14 @@ class World:
             for _ in range(3 * len(self.writers)):
                 self.step += 1
                 self.send()
-            self._settle()
+            self.settle()
         # what a client left open is aborted when the next one takes its name
         while self.has_transactions and self.bank.caller is None:
             self.transact()
-            self._settle()
+            self.settle()
         self.step += 1
         self.poll()
         found = rows(read(self.broker, self.partition, reader=native_row.ALL_STATES))
         faults = self.history.faults(dict(found))
         if faults:
             raise AssertionError("; ".join(faults[:4]))
-
-
-def run_seed(seed: int, data: Path | None = None) -> World:
-    """Simulate one seed. Raises SimulationFault with the command that does it again."""
-    with _directory() as directory:
-        world = None
-        try:
-            world = World(seed, data or directory)
-            world.run()
-        except Exception as error:
-            at = f" at step {world.step}" if world is not None else ""
-            raise SimulationFault(f"seed {seed}{at}: {error!r}; again: python -m tests.simulation {seed}") from error
-        finally:
-            if world is not None:
-                world.broker.catalog.close()
-    return world
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    place = FAST if FAST.is_dir() else None
-    path = Path(tempfile.mkdtemp(prefix="lading-simulated-", dir=place))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
-
-
-@cache
-def prepare() -> None:
-    """Load what all seeds use, and keep quiet about what is meant to go wrong."""
-    logging.getLogger("lading").setLevel(logging.CRITICAL)
-    engine.load("lading.chunk.kernels")

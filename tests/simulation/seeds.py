@@ -1,0 +1,55 @@
+"""From a seed to the life that it stands for."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from lading.kernels import engine
+from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
+from tests.simulation.world import World
+
+FAST = Path("/dev/shm")
+
+
+class SimulationFault(AssertionError):
+    """What a seed has found; the message says how to see it again."""
+
+
+def run_seed(seed: int, data: Path | None = None) -> World | NsqWorld:
+    """Simulate one seed. Raises SimulationFault with the command that does it again."""
+    kind: type[World | NsqWorld] = NsqWorld if seed >= NSQ_FROM else World
+    with _directory() as directory:
+        world: World | NsqWorld | None = None
+        try:
+            world = kind(seed, data or directory)
+            world.run()
+        except Exception as error:
+            at = f" at step {world.step}" if world is not None else ""
+            raise SimulationFault(f"seed {seed}{at}: {error!r}; again: python -m tests.simulation {seed}") from error
+        finally:
+            if world is not None:
+                world.broker.catalog.close()
+    return world
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    place = FAST if FAST.is_dir() else None
+    path = Path(tempfile.mkdtemp(prefix="lading-simulated-", dir=place))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@cache
+def prepare() -> None:
+    """Load what all seeds use, and keep quiet about what is meant to go wrong."""
+    logging.getLogger("lading").setLevel(logging.CRITICAL)
+    engine.load("lading.chunk.kernels")
