@@ -25,7 +25,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
 from weakref import WeakSet
 
 from ...clock import Dates
@@ -50,9 +49,6 @@ from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resou
 from .topology_changes import Change
 from .users import AccessTable, Token, User, require_password, require_user_name
 
-KNOWN_MAX: Final = 4096
-"""Passwords of users that are recognised without their slow hash."""
-
 
 class AccessControl(Component):
     """Users, tokens and rules of one data directory."""
@@ -74,7 +70,6 @@ class AccessControl(Component):
         self._principals: WeakSet[Principal] = WeakSet()
         self._tokens = {token.hash: token for token in self.table.tokens.values()}
         self._secret = secrets.token_bytes(32)
-        self._known: dict[str, tuple[Credentials, bytes]] = {}
         self._meters: dict[str, tuple[Quota, QuotaMeter]] = {}
         """By user, with the quota that they count for."""
         self._ends_us: int | None = None
@@ -144,26 +139,6 @@ class AccessControl(Component):
         size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
         salt = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha512")
         return ScramVerifier(salt[:SALT_BYTES], SCRAM_ITERATIONS, secrets.token_bytes(size), secrets.token_bytes(size))
-
-    def is_known(self, name: str, password: str) -> bool:
-        """Return whether this password of the user was right before, without its slow hash."""
-        known = self._known.get(name)
-        user = self.table.users.get(name)
-        return (
-            known is not None
-            and user is not None
-            and known[0] is user.credentials
-            and hmac.compare_digest(known[1], self._fingerprint(password))
-        )
-
-    def remember(self, name: str, password: str, credentials: Credentials) -> None:
-        """Remember that this password is right for ``credentials``, in memory and only as a keyed hash."""
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[name] = (credentials, self._fingerprint(password))
-
-    def _fingerprint(self, password: str) -> bytes:
-        return hmac.digest(self._secret, password.encode(errors="surrogatepass"), "sha256")
 
     def _remember(self, principal: Principal) -> Principal:
         self._principals.add(principal)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...clock import date_us, now_us
 from ...model.errors import Reason, Refusal
+from .known_passwords import KnownPasswords
 from .login_throttle import LoginThrottle
 from .token_issuer import TokenIssuer
 
@@ -46,6 +47,7 @@ class Authenticator:
         self._issuer = None if oauth is None or oauth.issuer is None else TokenIssuer(oauth, self._run)
         self._changes = changes
         self._throttle = LoginThrottle()
+        self._known_passwords = KnownPasswords()
         self._thread: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._waiting_count = 0
@@ -66,12 +68,12 @@ class Authenticator:
             return self._admit_open()
         await self._wait(name, host)
         credentials = access.credentials(name)
-        if not access.is_known(name, password):
+        if not self._known_passwords.matches(name, password, credentials):
             from ...broker.core.credentials import check_password
 
             if not await self._run(check_password, credentials, password):
                 raise self.note_failure(name, host)
-            access.remember(name, password, credentials)
+            self._known_passwords.remember(name, password, credentials)
         # the user may be another one by now, or gone
         if access.credentials(name) is not credentials:
             raise self.note_failure(name, host)
