@@ -6,25 +6,22 @@ that would make two spellings equal is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 from uuid import uuid4
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import StreamRow, TopicRow
 from ...log.directory import DataDirectory, TopicDescription
 from ...log.interface import PartitionLog
-from ...model.errors import CorruptLog, Reason, Refusal, SettingError
+from ...model.errors import CorruptLog, Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
 from .flat_names import FlatNames
 from .found_topics import FoundTopics
 from .settings import TopicSettings
-from .topology import ID_MAX, Partition, Stream, Topic
-
-NAME_BYTES_MAX: Final = 255
-"""iggy.md A6."""
+from .topic_names import find_free_id, require_id, require_name, require_other_name, require_other_target
+from .topology import Partition, Stream, Topic
 
 OpenLog = Callable[[Path, bytes, int], PartitionLog]
 """(partition directory, topic id, epoch of a log that is created new) -> the open log."""
@@ -89,7 +86,7 @@ class Namespace:
                 f"and {self._directory.path(uuid)} both belong to it; move one of them away"
             )
         stream = self.ensure_stream(described.stream, now_us=described.created_us)
-        ident = described.topic_id if described.topic_id not in stream.topics else _lowest_free(stream.topics)
+        ident = described.topic_id if described.topic_id not in stream.topics else find_free_id(stream.topics)
         row = self._found.adopt(described, stream.id, ident)
         self._catalog.add_topic(row)
         # who wrote there with numbers or in transactions is told by the log alone
@@ -145,17 +142,12 @@ class Namespace:
     def add_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
         """Add a stream, also to the catalog; without an id ``default`` takes the top of u32, others the lowest free."""
         if ident is None:
-            ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else _lowest_free(self._streams)
-        if not 1 <= ident <= ID_MAX:
-            raise Refusal(Reason.INVALID_STREAM_ID, f"a stream id is 1 to {ID_MAX}, not {ident}")
-        _require_name(name, "stream", Reason.INVALID_STREAM_NAME)
+            ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else find_free_id(self._streams)
+        require_id(ident, "stream", Reason.INVALID_STREAM_ID)
+        require_name(name, "stream", Reason.INVALID_STREAM_NAME)
         if ident in self._streams:
             raise Refusal(Reason.STREAM_ID_EXISTS, f"stream id {ident} is {self._streams[ident].name!r} already")
-        if name in self._streams_by_name:
-            raise Refusal(
-                Reason.STREAM_NAME_EXISTS,
-                f"stream {name!r} already exists with id {self._streams_by_name[name].id}",
-            )
+        self._require_free_stream_name(name)
         now_us = self._catalog.dates.of(now_us)
         self._catalog.add_stream(StreamRow(ident, name, now_us))
         stream = Stream(ident, name, now_us)
@@ -179,8 +171,7 @@ class Namespace:
         """Remove a stream without topics, also from the catalog."""
         self._catalog.remove_stream(stream.id)
         del self._streams[stream.id]
-        for name in [name for name, one in self._streams_by_name.items() if one is stream]:
-            del self._streams_by_name[name]
+        self._forget_stream_names(stream)
         self.forget_routes()
 
     def make_topic(
@@ -198,19 +189,18 @@ class Namespace:
         Without an id it has the lowest that is free.
         """
         if ident is None:
-            ident = _lowest_free(stream.topics.keys() | stream.promised_ids)
-        if not 1 <= ident <= ID_MAX:
-            raise Refusal(Reason.INVALID_TOPIC_ID, f"a topic id is 1 to {ID_MAX}, not {ident}")
-        _require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
+            ident = find_free_id(stream.topics.keys() | stream.promised_ids)
+        require_id(ident, "topic", Reason.INVALID_TOPIC_ID)
+        require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
         self.require_partitions(f"topic {name!r}", partitions_count)
         topic = Topic(stream, ident, name, uuid4().bytes, self._catalog.dates.of(now_us), settings)
         self.require_new(topic)
-        require_other(topic.flat_name, settings)
+        require_other_target(topic.flat_name, settings)
         return topic
 
     def renumber(self, topic: Topic) -> None:
         """Give a topic that is not linked yet the lowest id that is free, and promise it that one."""
-        topic.id = _lowest_free(topic.stream.topics.keys() | topic.stream.promised_ids)
+        topic.id = find_free_id(topic.stream.topics.keys() | topic.stream.promised_ids)
         topic.stream.promised_ids.add(topic.id)
 
     def require_new(self, topic: Topic) -> None:
@@ -222,10 +212,7 @@ class Namespace:
                 Reason.TOPIC_ID_EXISTS,
                 f"topic id {topic.id} of stream {stream.name!r} is {stream.topics[topic.id].name!r} already",
             )
-        if self._find_topic(stream, name):
-            raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
-        for flat in self._flat_names.names(stream, [name]):
-            self._require_unambiguous(stream, name, flat)
+        self._require_free_topic_name(stream, name)
 
     def _require_stream(self, stream: Stream) -> None:
         if self._streams.get(stream.id) is not stream:
@@ -265,26 +252,20 @@ class Namespace:
         """Keep a name for a topic that is going to have it; flat names find it by both. Refusal if it cannot."""
         stream = topic.stream
         self.require_current(topic)
-        _require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
-        if self._find_topic(stream, name):
-            raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
-        for flat in self._flat_names.names(stream, [name]):
-            self._require_unambiguous(stream, name, flat)
-            _require_other_target(topic, flat)
+        require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
+        for flat in self._require_free_topic_name(stream, name):
+            require_other_name(topic, flat)
         self._flat_names.reserve(topic, name)
 
     def reserve_stream_name(self, stream: Stream, name: str) -> None:
         """Keep a name for a stream that is going to have it; flat names find its topics by both."""
         self._require_stream(stream)
-        _require_name(name, "stream", Reason.INVALID_STREAM_NAME)
-        if name in self._streams_by_name:
-            raise Refusal(
-                Reason.STREAM_NAME_EXISTS, f"stream {name!r} already exists with id {self._streams_by_name[name].id}"
-            )
+        require_name(name, "stream", Reason.INVALID_STREAM_NAME)
+        self._require_free_stream_name(name)
         for topic in stream.topics.values():
             flat = flat_name(name, topic.name)
             self._require_unambiguous(stream, topic.name, flat)
-            _require_other_target(topic, flat)
+            require_other_name(topic, flat)
         self._streams_by_name[name] = stream
         self._flat_names.reserve(stream, name)
 
@@ -300,8 +281,7 @@ class Namespace:
         self._flat_names.settle(renamed, take=take)
         if isinstance(renamed, Stream):
             known = self._streams.get(renamed.id) is renamed
-            for name in [name for name, one in self._streams_by_name.items() if one is renamed]:
-                del self._streams_by_name[name]
+            self._forget_stream_names(renamed)
             if known:
                 self._streams_by_name[renamed.name] = renamed
         self.forget_routes()
@@ -313,6 +293,21 @@ class Namespace:
 
     # -- the parts
 
+    def _require_free_stream_name(self, name: str) -> None:
+        if name in self._streams_by_name:
+            raise Refusal(
+                Reason.STREAM_NAME_EXISTS, f"stream {name!r} already exists with id {self._streams_by_name[name].id}"
+            )
+
+    def _require_free_topic_name(self, stream: Stream, name: str) -> list[str]:
+        """Return the flat names that a topic of this name would have. Raises Refusal if it may not have them."""
+        if self._find_topic(stream, name):
+            raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
+        flat_names = self._flat_names.names(stream, [name])
+        for flat in flat_names:
+            self._require_unambiguous(stream, name, flat)
+        return flat_names
+
     def _require_unambiguous(self, stream: Stream, name: str, flat: str) -> None:
         other = self._flat_names.find(flat)
         if other is not None:
@@ -321,6 +316,9 @@ class Namespace:
                 f"topic {name!r} of stream {stream.name!r} would be called {flat!r} elsewhere, as topic "
                 f"{other.name!r} of stream {other.stream.name!r} is already; choose another name",
             )
+
+    def _forget_stream_names(self, stream: Stream) -> None:
+        self._streams_by_name = {name: one for name, one in self._streams_by_name.items() if one is not stream}
 
     def _topic(self, row: TopicRow) -> Topic:
         settings = TopicSettings.parse(row.settings)
@@ -374,28 +372,3 @@ def close_logs(partitions: Iterable[Partition]) -> None:
     """Close the logs of partitions."""
     for partition in partitions:
         partition.log.close()
-
-
-def _lowest_free(taken: Collection[int]) -> int:
-    ident = 1
-    while ident in taken:
-        ident += 1
-    return ident
-
-
-def _require_name(name: str, what: str, reason: Reason) -> None:
-    size_bytes = len(name.encode(errors="replace"))
-    if not 1 <= size_bytes <= NAME_BYTES_MAX:
-        raise Refusal(reason, f"a {what} name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}")
-
-
-def require_other(name: str, settings: TopicSettings) -> None:
-    """Raise SettingError if a topic of this name would be its own dead letter topic."""
-    if settings.dead_letter_topic == name:
-        raise SettingError(f"topic {name!r} cannot be its own dead_letter_topic; name another")
-
-
-def _require_other_target(topic: Topic, name: str) -> None:
-    """Raise Refusal if a topic that gets this name would be its own dead letter topic."""
-    if topic.settings.dead_letter_topic == name:
-        raise Refusal(Reason.AMBIGUOUS_NAME, f"{name!r} is the dead_letter_topic of {topic.flat_name!r}; name another")

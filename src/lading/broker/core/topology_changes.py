@@ -22,8 +22,9 @@ from ...log.interface import PartitionLog
 from ...model.errors import LadingError, Reason, Refusal
 from ...turns import TurnCounter
 from .disk_refusals import refuse_disk_errors
-from .namespace import Namespace, OpenLog, close_logs, describe_topic, require_other
+from .namespace import Namespace, OpenLog, close_logs, describe_topic
 from .settings import TopicSettings
+from .topic_names import require_other_target
 from .topology import Partition, Stream, Topic
 
 R = TypeVar("R")
@@ -246,7 +247,7 @@ class TopologyChanges:
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> Change[None]:
         """Other settings from now on."""
-        require_other(topic.flat_name, settings)
+        require_other_target(topic.flat_name, settings)
         self._namespace.require_current(topic)
         with self._catalog.defer_sync():
             self._catalog.set_settings(topic.uuid, settings.document())
