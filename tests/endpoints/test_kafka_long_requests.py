@@ -12,7 +12,7 @@ import pytest
 
 from lading.broker.core import positions
 from lading.dialects.kafka.requests import decode_request
-from lading.endpoints.kafka import fetch
+from lading.endpoints.kafka.fetcher import Fetcher
 from lading.log.catalog import Catalog
 from lading.turns import ROWS_AT_ONCE
 from tests.endpoints.kafka_frames import message, one_batch, produce, request_frame
@@ -93,13 +93,13 @@ def sizes(answer: Any) -> dict[int, int]:
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The partitions that were read for fetches."""
-    read, rows = fetch.Fetcher.read, []
+    read, rows = Fetcher.read, []
 
-    def count(self: fetch.Fetcher, partition: Any, *arguments: Any, **named: Any) -> Any:
+    def count(self: Fetcher, partition: Any, *arguments: Any, **named: Any) -> Any:
         rows.append(partition.number)
         return read(self, partition, *arguments, **named)
 
-    monkeypatch.setattr(fetch.Fetcher, "read", count)
+    monkeypatch.setattr(Fetcher, "read", count)
     return rows
 
 

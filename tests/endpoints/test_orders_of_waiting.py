@@ -15,7 +15,8 @@ from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
 from lading.endpoints.base.services import Services
-from lading.endpoints.kafka.fetch import Fetcher
+from lading.endpoints.kafka.fetch import answer_fetch
+from lading.endpoints.kafka.fetcher import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
 from lading.log.group_commit import SyncNow
@@ -90,7 +91,8 @@ def test_a_fetch_gets_a_message_in_every_order(context: Context, send: Callable[
 
         def ask_for_it(connection: HandTurnedContext = connection, offset: int = offset) -> None:
             request = request_frame("Fetch", 11, 7, **fetch("topic", offset, wait_ms=WAIT_MS))
-            ask(connection, lambda start, end: fetcher.fetch(connection, connection.inbox.view[start:end]), request)
+            inbox = connection.inbox
+            ask(connection, lambda start, end: answer_fetch(fetcher, connection, inbox.view[start:end]), request)
 
         send_one = partial(send, context, partition)
         steps: dict[str, Callable[[], object]] = {

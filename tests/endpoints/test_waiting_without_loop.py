@@ -21,7 +21,8 @@ from lading.endpoints.base.route_cache import RouteCache
 from lading.endpoints.base.services import Services
 from lading.endpoints.iggy.answers import Answer
 from lading.endpoints.iggy.poll import Poller
-from lading.endpoints.kafka.fetch import Fetcher
+from lading.endpoints.kafka.fetch import answer_fetch
+from lading.endpoints.kafka.fetcher import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
 from lading.endpoints.kafka.request_context import ProduceRoute
@@ -144,7 +145,7 @@ def waiting(context: Context) -> HandTurnedContext:
     """A connection whose Fetch waits for a first record."""
     connection, fetcher = HandTurnedContext(context.services), Fetcher(context)
     request = request_frame("Fetch", 11, 7, **fetch("topic", wait_ms=WAIT_MS))
-    ask(connection, lambda start, end: fetcher.fetch(connection, connection.inbox.view[start:end]), request)
+    ask(connection, lambda start, end: answer_fetch(fetcher, connection, connection.inbox.view[start:end]), request)
     assert not connection.sent
     assert list(connection.later.values()) == [1_000 * WAIT_MS]
     return connection

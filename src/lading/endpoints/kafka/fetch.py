@@ -2,44 +2,36 @@
 
 Sessions are declined with session id 0, and clients fetch in full then (kafka.md 3.3). ``fetch.min.bytes`` is counted
 over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of an answer goes
-whole whatever they say, so that a consumer with a small limit gets on.
+whole whatever they say, so that a consumer with a small limit gets on. Topics and stored batches are the ``Fetcher``'s.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.pass_through import Ahead
-from ...broker.core.rights import Right, flat_topic_resource, topic_resource
 from ...dialects.kafka.errors import (
     FENCED_LEADER_EPOCH,
     OFFSET_OUT_OF_RANGE,
-    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC,
-    UNKNOWN_TOPIC_ID,
 )
 from ...dialects.kafka.fetch import FetchedPartition, FetchPartition, FetchRequest, fetch_answer, parse_fetch_request
-from ...dialects.kafka.protocol import RECORDS
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
-from ...model.errors import LadingError, MalformedMessage
-from ..base.carrying import Carrying
+from ...model.errors import MalformedMessage
 from ..base.responses import Slot
-from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us
-from .fetch_reader import ConvertedBatches, FetchReader, PartitionRecords
-from .handling import Context
+from .fetch_reader import ConvertedBatches, PartitionRecords
+from .fetcher import Fetcher
 from .request_context import RequestContext
 
 if TYPE_CHECKING:
-    from ...broker.broker import Broker
     from ...broker.core.topology import Partition, Topic
 
 log = logging.getLogger(__name__)
@@ -48,84 +40,23 @@ SESSION_NOT_FOUND: Final = 70
 WAIT_MS_MAX: Final = 300_000
 
 
-class Fetcher:
-    """Answers Fetch requests; one for all connections."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.broker = context.broker
-        self.batcher = FetchReader(
-            context.broker, Carrying(context.services, context.name, RECORDS, default=context.settings.carrier)
-        )
-        self._answer_bytes_max = int(context.settings.answer_bytes_max)
-        self._dropped = context.services.metrics.dropped.values
-        self._messages_out = context.services.metrics.messages_out.values
-        self._name, self._labels = context.name, (context.name,)
-        # only topics that exist are remembered, and finding one by its id takes a look at all of them
-        self.topics: UserRouteCaches[tuple[bool, bytes], Topic] = UserRouteCaches(context.broker.topology, math.inf)
-        """By user, and how the topic is named."""
-
-    def fetch(self, connection: RequestContext, frame: memoryview) -> None:
-        """Answer the request in ``frame``. Raises MalformedMessage if the connection must be closed."""
-        head = parse_request_header(frame)
-        served = SERVED[FETCH]
-        if not served.low <= head.version <= served.high:
-            raise version_error(connection, head.version)
-        request = parse_fetch_request(frame, head)
-        slot = connection.responses.slot()
-        if request.session_id != 0 and request.session_epoch > 0:
-            refuse_session(connection, slot, request)
-            return
-        by_id, topics = request.by_id, connection.fetch_topics
-        places = [
-            (name, topics.get((by_id, name)) or self.find_topic(connection, name, by_id=by_id), wanted)
-            for name, wanted in request.topics
-        ]
-        DelayedFetch(self, connection, slot, request, places).try_now()
-
-    def find_topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | None:
-        """Return the topic of a name or of 16 bytes that is not among the known ones, or None.
-
-        None too if the user may not read it: ``missing_error`` says which.
-        """
-        found = topic_by_id(self.broker, name) if by_id else _topic_named(self.broker, name)
-        if found is None or not self._may_read(connection, found.stream.name, found.name):
-            return None
-        connection.fetch_topics.add((by_id, name), found)
-        return found
-
-    def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
-        """Return the error for a topic that ``find_topic`` has not found; it does not tell whether it exists."""
-        if by_id:
-            return UNKNOWN_TOPIC_ID
-        resource = flat_topic_resource(self.broker.topology, name.decode(errors="replace"))
-        may_read = self.broker.access.allows(connection.principal, Right.READ, resource)
-        return UNKNOWN_TOPIC if may_read else TOPIC_AUTHORIZATION_FAILED
-
-    def _may_read(self, connection: RequestContext, stream: str, topic: str) -> bool:
-        return self.broker.access.allows(connection.principal, Right.READ, topic_resource(stream, topic))
-
-    def read(
-        self, partition: Partition, wanted: FetchPartition, *, committed: bool, room: int, force: bool, ahead: Ahead
-    ) -> PartitionRecords:
-        """See ``FetchReader.read``."""
-        max_bytes = min(wanted.max_bytes, room)
-        return self.batcher.read(
-            partition, wanted.offset, committed=committed, max_bytes=max_bytes, force=force, ahead=ahead
-        )
-
-    def limit(self, asked_bytes: int) -> int:
-        """Return how many bytes one response may hold."""
-        return min(max(asked_bytes, 0), self._answer_bytes_max)
-
-    def messages_out(self, count: int) -> None:
-        """Count messages that were handed out."""
-        self._messages_out[self._labels] += count
-
-    def stubs(self, count: int) -> None:
-        """Count messages that no carrier could bring across."""
-        if count:
-            self._dropped[self._name, "unholdable"] += count
+def answer_fetch(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
+    """Answer the request in ``frame``. Raises MalformedMessage if the connection must be closed."""
+    head = parse_request_header(frame)
+    served = SERVED[FETCH]
+    if not served.low <= head.version <= served.high:
+        raise version_error(connection, head.version)
+    request = parse_fetch_request(frame, head)
+    slot = connection.responses.slot()
+    if request.session_id != 0 and request.session_epoch > 0:
+        refuse_session(connection, slot, request)
+        return
+    by_id, topics = request.by_id, connection.fetch_topics
+    places = [
+        (name, topics.get((by_id, name)) or fetcher.find_topic(connection, name, by_id=by_id), wanted)
+        for name, wanted in request.topics
+    ]
+    DelayedFetch(fetcher, connection, slot, request, places).try_now()
 
 
 def version_error(connection: RequestContext, version: int) -> MalformedMessage:
@@ -140,18 +71,6 @@ def refuse_session(connection: RequestContext, slot: Slot, request: FetchRequest
     """Answer a request that counts on a session."""
     connection.count("Fetch", SESSION_NOT_FOUND)
     slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
-
-
-def topic_by_id(broker: Broker, uuid: bytes) -> Topic | None:
-    """Return the topic of a 16-byte id, or None."""
-    return broker.topology.topic_by_uuid(uuid)
-
-
-def _topic_named(broker: Broker, name: bytes) -> Topic | None:
-    try:
-        return broker.topology.resolve(name.decode())
-    except (LadingError, UnicodeDecodeError):
-        return None
 
 
 Place = tuple[bytes, "Topic | None", list[FetchPartition]]

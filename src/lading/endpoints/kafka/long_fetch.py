@@ -16,7 +16,8 @@ from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
 from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ..base.responses import Slot
-from .fetch import DelayedFetch, Fetcher, refuse_session, version_error
+from .fetch import DelayedFetch, refuse_session, version_error
+from .fetcher import Fetcher
 from .request_context import RequestContext
 
 FRAME_BYTES_INLINE: Final = 4 << 10
@@ -24,7 +25,10 @@ FRAME_BYTES_INLINE: Final = 4 << 10
 
 
 def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
-    """Answer the long request in ``frame``; those behind it wait until it is read. MalformedMessage as ``fetch``."""
+    """Answer the long request in ``frame``; those behind it wait until it is read.
+
+    Raises MalformedMessage if the connection must be closed.
+    """
     head = parse_request_header(frame)
     if not SERVED[FETCH].low <= head.version <= SERVED[FETCH].high:
         raise version_error(connection, head.version)

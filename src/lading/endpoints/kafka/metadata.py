@@ -17,7 +17,6 @@ from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIO
 from ...model.errors import LadingError
 from ...turns import TurnCounter, Turns, take_turns
 from ..base.topic_creation import find_or_create_topic
-from .fetch import topic_by_id
 from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class _Handlers:
     def _asked(self, session: Session, name: str | None, uuid: UUID | None) -> TopicMetadata:
         if not name:
             topic_id = (uuid or _NOBODY).bytes
-            topic = topic_by_id(self._context.broker, topic_id)
+            topic = self._context.broker.topology.topic_by_uuid(topic_id)
             if topic is None or not self._may_describe(session, topic):
                 return TopicMetadata(UNKNOWN_TOPIC_ID, None, topic_id)
             return _row(topic)

@@ -14,7 +14,7 @@ from ..base.session import ConnectionHandle
 from ..io.gate import Gate
 from ..io.tcp import TcpServer
 from ..io.tls import encrypt
-from .fetch import Fetcher
+from .fetcher import Fetcher
 from .handling import Context
 from .produce import ProduceHandler
 from .registry import handlers, list_advertised_keys

@@ -32,7 +32,8 @@ from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
-from .fetch import Fetcher
+from .fetch import answer_fetch
+from .fetcher import Fetcher
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
 from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
@@ -261,7 +262,7 @@ class KafkaSession(ProtocolSession):
             if end - start > FRAME_BYTES_INLINE:
                 fetch_in_turns(self._handlers.fetcher, self, view[start:end])
             else:
-                self._handlers.fetcher.fetch(self, view[start:end])
+                answer_fetch(self._handlers.fetcher, self, view[start:end])
         else:
             self._dispatch(view[start:end])
 

@@ -28,7 +28,6 @@ from ...model.names import DEFAULT_STREAM
 from ...turns import take_turns
 from ..base.services import now_us
 from .configs import changes_of, describe_topic
-from .fetch import topic_by_id
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
 _BY_ID: Final = 6
@@ -140,7 +139,7 @@ class _Handlers:
         row: dict[str, Any] = {"name": name, "topic_id": uuid}
         try:
             if name is None:
-                topic = topic_by_id(self._broker, uuid.bytes) if uuid is not None else None
+                topic = self._broker.topology.topic_by_uuid(uuid.bytes) if uuid is not None else None
                 if topic is None:
                     raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
             else:

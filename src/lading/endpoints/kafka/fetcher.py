@@ -1,0 +1,91 @@
+"""What Fetch requests share: topics by their names and ids, the rights on them, and what is read of partitions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...broker.core.pass_through import Ahead
+from ...broker.core.rights import Right, flat_topic_resource, topic_resource
+from ...dialects.kafka.errors import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID
+from ...dialects.kafka.fetch import FetchPartition
+from ...dialects.kafka.protocol import RECORDS
+from ...model.errors import LadingError
+from ..base.carrying import Carrying
+from ..base.route_cache import UserRouteCaches
+from .fetch_reader import FetchReader, PartitionRecords
+from .handling import Context
+from .request_context import RequestContext
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+    from ...broker.core.topology import Partition, Topic
+
+
+class Fetcher:
+    """What all Fetch requests of one endpoint share."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.broker = context.broker
+        self.batcher = FetchReader(
+            context.broker, Carrying(context.services, context.name, RECORDS, default=context.settings.carrier)
+        )
+        self._answer_bytes_max = int(context.settings.answer_bytes_max)
+        self._dropped = context.services.metrics.dropped.values
+        self._messages_out = context.services.metrics.messages_out.values
+        self._name, self._labels = context.name, (context.name,)
+        # only topics that exist are remembered, and finding one by its id takes a look at all of them
+        self.topics: UserRouteCaches[tuple[bool, bytes], Topic] = UserRouteCaches(context.broker.topology, math.inf)
+        """By user, and how the topic is named."""
+
+    def find_topic(self, connection: RequestContext, name: bytes, *, by_id: bool) -> Topic | None:
+        """Return the topic of a name or of 16 bytes that is not among the known ones, or None.
+
+        None too if the user may not read it: ``missing_error`` says which.
+        """
+        found = self.broker.topology.topic_by_uuid(name) if by_id else _topic_named(self.broker, name)
+        if found is None or not self._may_read(connection, found.stream.name, found.name):
+            return None
+        connection.fetch_topics.add((by_id, name), found)
+        return found
+
+    def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
+        """Return the error for a topic that ``find_topic`` has not found; it does not tell whether it exists."""
+        if by_id:
+            return UNKNOWN_TOPIC_ID
+        resource = flat_topic_resource(self.broker.topology, name.decode(errors="replace"))
+        may_read = self.broker.access.allows(connection.principal, Right.READ, resource)
+        return UNKNOWN_TOPIC if may_read else TOPIC_AUTHORIZATION_FAILED
+
+    def _may_read(self, connection: RequestContext, stream: str, topic: str) -> bool:
+        return self.broker.access.allows(connection.principal, Right.READ, topic_resource(stream, topic))
+
+    def read(
+        self, partition: Partition, wanted: FetchPartition, *, committed: bool, room: int, force: bool, ahead: Ahead
+    ) -> PartitionRecords:
+        """See ``FetchReader.read``."""
+        max_bytes = min(wanted.max_bytes, room)
+        return self.batcher.read(
+            partition, wanted.offset, committed=committed, max_bytes=max_bytes, force=force, ahead=ahead
+        )
+
+    def limit(self, asked_bytes: int) -> int:
+        """Return how many bytes one response may hold."""
+        return min(max(asked_bytes, 0), self._answer_bytes_max)
+
+    def messages_out(self, count: int) -> None:
+        """Count messages that were handed out."""
+        self._messages_out[self._labels] += count
+
+    def stubs(self, count: int) -> None:
+        """Count messages that no carrier could bring across."""
+        if count:
+            self._dropped[self._name, "unholdable"] += count
+
+
+def _topic_named(broker: Broker, name: bytes) -> Topic | None:
+    try:
+        return broker.topology.resolve(name.decode())
+    except (LadingError, UnicodeDecodeError):
+        return None
