@@ -11,10 +11,10 @@ import pytest
 
 import lading
 from lading.model.errors import DataLoss, LocalError, RemoteError
-from lading.transports.interface import PreparedTransaction
 from lading.transports.kafka import transactions
 from lading.transports.kafka.transactions import KafkaDecision
 from lading.transports.kafka.transport import KafkaTransport
+from lading.transports.transactions import PreparedTransaction
 from tests.interop import kafka_broker
 from tests.interop.kafka_clients import made, read_all
 

@@ -18,16 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.errors import LadingError, SettingError
-from ..transports.interface import (
-    HeaderAwareTransport,
-    PipeliningTransport,
-    PreparedTransaction,
-    TransactionalTransport,
-    TransactionDecision,
-    Transport,
-)
+from ..transports.interface import HeaderAwareTransport, PipeliningTransport, Transport
 from ..transports.lading.blocks import WRITER_ID_BYTES
 from ..transports.lading.transport import LadingTransport
+from ..transports.transactions import PreparedTransaction, TransactionalTransport, TransactionDecision
 from .header_columns import with_header
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.scan_request import MAX_OFFSET, ScanRequest
-from ..transports.interface import TransactionalTransport, Transport
+from ..transports.interface import Transport
+from ..transports.transactions import TransactionalTransport
 from .state import MappedRange
 
 if TYPE_CHECKING:

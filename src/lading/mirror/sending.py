@@ -9,7 +9,8 @@ from ..client.arrived import skip_arrived
 from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol
 from ..model.errors import LimitExceeded, LocalError
 from ..transports.fitting import find_unholdable, reduce_to_target
-from ..transports.interface import HeaderAwareTransport, TransactionalTransport, Transport
+from ..transports.interface import HeaderAwareTransport, Transport
+from ..transports.transactions import TransactionalTransport
 from .settings import MirrorSettings
 from .source import Stretch
 from .state import Work

@@ -23,10 +23,11 @@ from ..tables.manifest import TABLE, DataFile, Manifest
 from ..tables.options import DEDUPE_HEADER, transport_options
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.table_commit import delete_staged, staging_path
-from ..transports.interface import HeaderAwareTransport, Marking, TopicMeta, TransactionalTransport, Transport
+from ..transports.interface import HeaderAwareTransport, Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue, open_transport
 from ..transports.topics import UnknownTopic
+from ..transports.transactions import TransactionalTransport
 from .sending_record import SendingRecord
 from .staged_messages import COPIES, STATES
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence
 from ...model.errors import DataLoss, LadingError, LocalError
-from ..interface import PreparedTransaction, SendResult, TransactionDecision
+from ..interface import SendResult
+from ..transactions import PreparedTransaction, TransactionDecision
 from .cluster import GROUP, TRANSACTION, KafkaCluster, raise_for_code
 from .socket import KafkaSocket
 

@@ -15,8 +15,9 @@ from ...dialects.protocols import SCHEMES
 from ...model.errors import SettingError
 from ..client_tls import parse_tls
 from ..fetched import FetchResult
-from ..interface import Membership, SendResult, TopicMeta, TransactionDecision
+from ..interface import Membership, SendResult, TopicMeta
 from ..secrets import read_secret, run_secret_command
+from ..transactions import TransactionDecision
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
 from .groups import describe_groups
 from .offsets import epoch_ends, list_offsets
