@@ -206,7 +206,7 @@ def describe_settings() -> Iterator[Sequence[str]]:
 def read_meanings() -> dict[tuple[str, str], str]:
     """Return what stands below each key of a class of settings, by names of class and key."""
     found = {}
-    for name in ("settings", "endpoint_settings"):
+    for name in ("settings", "endpoint_settings", "endpoint_sections"):
         tree = ast.parse((ROOT / "src" / "lading" / f"{name}.py").read_text())
         for node in tree.body:
             if not isinstance(node, ast.ClassDef):

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
+from .endpoint_sections import Section as Section
 from .endpoint_settings import EndpointSettings as EndpointSettings
-from .endpoint_settings import Section as Section
 from .log_lines import LogFormat
 from .model.address import Address as Address
 from .model.address import parse_address as parse_address

@@ -13,7 +13,8 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
 
-from .endpoint_settings import EndpointSection, TokenSettings, endpoint_key
+from .endpoint_sections import EndpointSection, TokenSettings
+from .endpoint_settings import endpoint_key
 from .model.errors import SettingError
 from .settings import EndpointSettings, Section, Settings, is_secret
 from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file

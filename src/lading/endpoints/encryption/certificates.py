@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ...endpoint_settings import CertificateSettings
+from ...endpoint_sections import CertificateSettings
 from ...model.errors import LocalError
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ...endpoint_settings import TlsEndpointSection, TlsSettings, endpoint_key
+from ...endpoint_sections import TlsEndpointSection, TlsSettings
+from ...endpoint_settings import endpoint_key
 from ...model.errors import LocalError
 from ..base.services import Services
 from .certificates import find_certificate

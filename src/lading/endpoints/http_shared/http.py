@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...endpoint_settings import TlsEndpointSection
+from ...endpoint_sections import TlsEndpointSection
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.receive_budget import ReceiveBudget
 from ..base.services import Services

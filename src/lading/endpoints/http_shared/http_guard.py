@@ -19,7 +19,8 @@ from starlette.responses import Response
 
 from ...broker.core.principal import Principal
 from ...broker.core.rights import CLUSTER, Resource, ResourceKind, topic_resource
-from ...endpoint_settings import TokenSettings, endpoint_key
+from ...endpoint_sections import TokenSettings
+from ...endpoint_settings import endpoint_key
 from ...model.errors import Reason, Refusal
 from .quota_rest import PRINCIPAL
 from .routing import Access, Guard, HttpRoute, Parameters

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...endpoint_settings import CertificateSettings, TlsSettings
+from ...endpoint_sections import CertificateSettings, TlsSettings
 from ...log_lines import origin
 from ...model.errors import LadingError
 from ..base.services import Services

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, cast
 
-from ...endpoint_settings import TlsEndpointSection
+from ...endpoint_sections import TlsEndpointSection
 from ...model.errors import Reason, Refusal
 from ..base.deadlines import Stage
 from ..base.responses import Bytes, Sink
