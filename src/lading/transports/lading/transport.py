@@ -21,12 +21,13 @@ from .answers import read_facts, read_fetched, read_pairs, read_topic
 from .blocks import BlockWriter, Compression
 from .group import LadingMembership
 from .http import AdminHttp, HttpResponse
+from .users import UserAdministration
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class LadingTransport:
+class LadingTransport(UserAdministration):
     """The admin endpoint of one broker.
 
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (reads, and sends: they are
@@ -54,7 +55,7 @@ class LadingTransport:
         token = read_secret("token", token, token_file)
         encryption = parse_tls(tls, ca_file, certificate_file, key_file)
         host, port = address(url, "lading")
-        self._http = AdminHttp(host, port, timeout_s=timeout_s, retries=retries, token=token, tls=encryption)
+        super().__init__(AdminHttp(host, port, timeout_s=timeout_s, retries=retries, token=token, tls=encryption))
         self._places: dict[str, tuple[str, str]] = {}
         self._turns: dict[str, int] = {}
         self._writer = self.writer()
@@ -303,62 +304,6 @@ class LadingTransport:
         """Have a broker that was started with ``--test-faults`` refuse so many appends, or act as on a full disk."""
         document = {"appends_to_refuse": appends_to_refuse, "disk_is_full": disk_is_full}
         self._http.request("PUT", "faults", again=True, document=document)
-
-    # users and rights
-
-    def log_in(self, name: str, password: str) -> None:
-        """Send the requests from now on as this user, instead of with a token."""
-        self._http.log_in(name, password)
-
-    def users(self) -> list[dict[str, Any]]:
-        """Return the ``id``, ``name``, ``administrator``, ``active`` and ``created_us`` of each user."""
-        rows: list[dict[str, Any]] = self._http.get("users").json()
-        return rows
-
-    def add_user(self, name: str, password: str, *, administrator: bool = False) -> None:
-        """Add a user; the first one is an administrator."""
-        document = {"password": password, "administrator": administrator}
-        self._http.request("POST", "users", name, again=False, document=document)
-
-    def set_password(self, name: str, password: str) -> None:
-        """Give a user another password."""
-        self._http.request("PUT", "users", name, again=False, document={"password": password})
-
-    def delete_user(self, name: str) -> None:
-        """Delete a user with its tokens and rules."""
-        self._http.request("DELETE", "users", name, again=False)
-
-    def tokens(self, user: str) -> list[dict[str, Any]]:
-        """Return the ``name``, ``created_us`` and ``ends_us`` of each access token of a user."""
-        rows: list[dict[str, Any]] = self._http.get("users", user, "tokens").json()
-        return rows
-
-    def add_token(self, user: str, name: str, days: float | None = None) -> str:
-        """Add an access token, which is not shown again; it ends after so many days, or never."""
-        answer = self._http.request("POST", "users", user, "tokens", name, again=False, document={"days": days})
-        return str(answer.json()["token"])
-
-    def delete_token(self, user: str, name: str) -> None:
-        """Delete an access token."""
-        self._http.request("DELETE", "users", user, "tokens", name, again=False)
-
-    def rules(self) -> list[dict[str, Any]]:
-        """Return the ``user``, ``kind``, ``pattern``, ``name``, ``operation`` and ``denies`` of each rule."""
-        rows: list[dict[str, Any]] = self._http.get("rules").json()
-        return rows
-
-    def change_rules(self, add: Sequence[dict[str, Any]] = (), delete: Sequence[dict[str, Any]] = ()) -> None:
-        """Delete rules, then add some."""
-        self._http.request("POST", "rules", again=True, document={"add": list(add), "delete": list(delete)})
-
-    def quotas(self) -> list[dict[str, Any]]:
-        """Return the ``user`` of each quota, ``*`` for that of all others, and what it bounds."""
-        rows: list[dict[str, Any]] = self._http.get("quotas").json()
-        return rows
-
-    def set_quota(self, user: str, quota: dict[str, float]) -> None:
-        """Give a user a quota in place of the one before; an empty one bounds nothing."""
-        self._http.request("PUT", "quotas", user, again=True, document=quota)
 
     def close(self) -> None:
         """Close the kept connections."""
