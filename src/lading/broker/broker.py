@@ -47,7 +47,7 @@ from .core.topology_changes import TopologyCallbacks, TopologyChanges
 from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
 from .group_changes import GroupChanges
-from .group_view import GroupViews
+from .group_view import GroupRegistries, GroupViews
 from .iggy.groups import IggyGroups
 from .iggy.poll import IggyPoller
 from .kafka.append import KafkaAppender
@@ -125,9 +125,11 @@ class Broker:
             )
         )  # fmt: skip
         self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES))
-        groups = (self.groups, self.native_groups, self.coordinated_groups, self.channels)
-        self.group_views = GroupViews(self.topology.topics, *groups)
-        self.group_changes = GroupChanges(self.topology.topics, self._positions, *groups)
+        registries = GroupRegistries(
+            self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels
+        )
+        self.group_views = GroupViews(registries)
+        self.group_changes = GroupChanges(registries, self._positions)
         self.channels.on_exhausted = ExhaustedMessageHandler(
             self.dead_letters, self.states, self.counters, lambda: self._now_us
         )

@@ -6,7 +6,7 @@ and would store them over the new ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from .channels.channel import Channel
 from .core.position import PositionKey, StoredPosition
 from .core.positions import Positions
 from .core.topology import Partition, Topic
-from .group_view import CHANNEL, GroupView
+from .group_view import CHANNEL, GroupRegistries, GroupView
 from .iggy.consumer import IGGY, ConsumerRef, IggyConsumerKind
 from .iggy.groups import IggyGroup, IggyGroups
 from .kafka.group import KAFKA
@@ -50,21 +50,13 @@ class GroupRoom(Protocol):
 class GroupChanges:
     """Resets and deletes groups of all protocols."""
 
-    def __init__(
-        self,
-        topics: Callable[[], Iterable[Topic]],
-        positions: Positions,
-        iggy: IggyGroups,
-        native: NativeGroups,
-        kafka: KafkaGroupCoordinator,
-        channels: Channels,
-    ) -> None:
-        self._topics = topics
+    def __init__(self, registries: GroupRegistries, positions: Positions) -> None:
+        self._topics = registries.topics
         self._rooms: Mapping[str, GroupRoom] = {
-            IGGY: _IggyRoom(iggy, positions),
-            NATIVE: _NativeRoom(native),
-            KAFKA: _KafkaRoom(kafka),
-            CHANNEL: _ChannelRoom(channels),
+            IGGY: _IggyRoom(registries.iggy, positions),
+            NATIVE: _NativeRoom(registries.native),
+            KAFKA: _KafkaRoom(registries.kafka),
+            CHANNEL: _ChannelRoom(registries.channels),
         }
 
     def reset(self, group: GroupView, positions: Sequence[GroupPosition], *, now_us: int) -> None:

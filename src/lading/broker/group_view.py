@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..dialects.nsq import protocol as nsq_row
@@ -54,26 +55,26 @@ class GroupView(NamedTuple):
 Places = dict[PositionKey, list[Partition]]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRegistries:
+    """Where the groups and channels of each protocol are kept, and the topics that they read."""
+
+    topics: Callable[[], Iterable[Topic]]
+    iggy: IggyGroups
+    native: NativeGroups
+    kafka: KafkaGroupCoordinator
+    channels: Channels
+
+
 class GroupViews:
     """Groups of all protocols, to be looked at."""
 
-    def __init__(
-        self,
-        topics: Callable[[], Iterable[Topic]],
-        iggy: IggyGroups,
-        native: NativeGroups,
-        kafka: KafkaGroupCoordinator,
-        channels: Channels,
-    ) -> None:
-        self._topics = topics
-        self._iggy_groups = iggy
-        self._native_groups = native
-        self._kafka_groups = kafka
-        self._channels = channels
+    def __init__(self, registries: GroupRegistries) -> None:
+        self._registries = registries
 
     def list_all(self) -> Turns[list[GroupView]]:
         """Return all groups, by protocol and name, in turns."""
-        turn, topics = TurnCounter(), list(self._topics())
+        turn, topics = TurnCounter(), list(self._registries.topics())
         places: Places = {}
         for topic in topics:
             for partition in topic.partitions:
@@ -100,7 +101,7 @@ class GroupViews:
             if turn.is_over():
                 yield
         for topic in topics:
-            for channel in self._channels.of_topic(topic):
+            for channel in self._registries.channels.of_topic(topic):
                 views.append(_channel_view(channel))
                 if turn.is_over(len(channel.lanes)):
                     yield
@@ -108,7 +109,7 @@ class GroupViews:
 
     def _iggy(self, topics: Iterable[Topic]) -> Iterator[_FoundGroup]:
         for topic in topics:
-            for group in self._iggy_groups.of_topic(topic):
+            for group in self._registries.iggy.of_topic(topic):
                 members = [f"client {member.id}" for member in group.members]
                 key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
                 name = f"{topic.flat_name}/{group.name}"
@@ -117,13 +118,13 @@ class GroupViews:
                 yield _FoundGroup(IGGY, name, _word(members), 0, members, key, topic, keeper, next_after=1)
 
     def _native(self) -> Iterator[_FoundGroup]:
-        for name in self._native_groups.names():
-            generation, members = self._native_groups.members(name)
+        for name in self._registries.native.names():
+            generation, members = self._registries.native.members(name)
             yield _FoundGroup(NATIVE, name, _word(members), generation, members, PositionKey(NATIVE, name))
 
     def _kafka(self) -> Iterator[_FoundGroup]:
-        for name in self._kafka_groups.names():
-            group = self._kafka_groups.find(name)
+        for name in self._registries.kafka.names():
+            group = self._registries.kafka.find(name)
             if group is not None:
                 key = PositionKey(KAFKA, name)
                 yield _FoundGroup(KAFKA, name, group.state.value, group.generation, list(group.members), key)
