@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 from uuid import UUID
 
+from lading.clock import now_us
 from lading.model.names import DEFAULT_STREAM
 from tests.endpoints.nsq_client import message_of, mpub, pub, sized
 from tests.endpoints.nsq_wire import WiredClient, handlers_of
@@ -37,8 +40,6 @@ FEW = {
     "in_flight.OUT_OF_WINDOW_MAX": 8,
 }
 """Bounds of a channel, so small that a life of a hundred messages reaches them."""
-CLOCKED = ("nsq.consume", "nsq.node", "nsq.publish_coalescing", "nsq.session", "base.topic_creation")
-"""Modules of the endpoints that read the clock."""
 
 
 class NsqPublisher:
@@ -73,8 +74,8 @@ class NsqWorld(SimulatedLife):
         self._date_shift_us = 0
         self.deliveries = 0
         with ExitStack() as stack:
-            for module in CLOCKED:
-                stack.enter_context(patch(f"lading.endpoints.{module}.now_us", lambda: self.now_us))
+            for module in _clocked_modules():
+                stack.enter_context(patch.object(module, "now_us", lambda: self.now_us))
             stack.callback(asyncio._set_running_loop, None)
             super().__init__(seed, data)
             if self.random.random() < 0.5:
@@ -345,6 +346,13 @@ class NsqWorld(SimulatedLife):
             assert channel is not None
             left = channel.statistics()
             assert (left.depth, left.in_flight, left.deferred) == (0, 0, 0), left
+
+
+@cache
+def _clocked_modules() -> list[ModuleType]:
+    """The modules of the endpoints that read the clock by this name."""
+    found = [module for name, module in sys.modules.items() if name.startswith("lading.endpoints.")]
+    return [module for module in found if getattr(module, "now_us", None) is now_us]
 
 
 @cache
