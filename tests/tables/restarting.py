@@ -53,11 +53,20 @@ def _port() -> int:
 
 
 class InterruptedExecutor(LocalExecutor):
-    """Calls ``happens``, once, before the tasks of the next batch run."""
+    """Calls ``happens``, once, before the tasks of the next batch run, and ``happens_behind`` behind every batch."""
 
     def __init__(self) -> None:
         super().__init__(1)
         self.happens: Callable[[], None] | None = None
+        self.happens_behind: Callable[[], object] | None = None
+
+    def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
+        def work_on() -> None:
+            work()
+            if self.happens_behind is not None:
+                self.happens_behind()
+
+        super().run_watched(work_on, on_poll)
 
     def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
         happens, self.happens = self.happens, None

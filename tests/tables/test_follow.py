@@ -28,7 +28,7 @@ class _Following:
         self.rows = 0
         self.report: IngestReport | None = None
         self.error: BaseException | None = None
-        self._ended = threading.Event()
+        self.ended = threading.Event()
 
         def on_progress(now: IngestProgress) -> None:
             self.rows = now.rows
@@ -37,7 +37,7 @@ class _Following:
             try:
                 self.report = ingest(
                     executor, url, "t", table, columns="offset, payload", follow=True, interval_s=0.05,
-                    on_progress=on_progress, stopped=self._ended.is_set, **options,
+                    on_progress=on_progress, stopped=self.ended.is_set, **options,
                 )  # fmt: skip
             except BaseException as error:
                 self.error = error
@@ -53,7 +53,7 @@ class _Following:
             time.sleep(0.02)
 
     def end(self) -> None:
-        self._ended.set()
+        self.ended.set()
         self._thread.join(ENDS_WITHIN_S)
         assert not self._thread.is_alive()
 
@@ -118,6 +118,22 @@ def test_the_batch_that_the_broker_left_alone_is_begun_again(
     following.end()
     assert following.error is None
     assert _payloads(tmp_path / "t") == [b"a", b"b"]
+
+
+def test_who_ends_behind_the_first_batch_is_told_that_the_broker_is_back(
+    executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.send(b"a")
+    executor.happens = broker.stop
+    following = _Following(executor, broker.url("lading"), tmp_path / "t", transport={"retries": 1})
+    following.wait_until(lambda: len(patience_lines(caplog)) == 1)
+    # the batch is published, and the run learns that it is to end before it learns that
+    executor.happens_behind = lambda: following.ended.wait(ENDS_WITHIN_S)
+    broker.start()
+    following.wait_until(lambda: following.rows == 1)
+    following.end()
+    assert following.error is None
+    assert [line.rsplit(" ", 1)[1] for line in patience_lines(caplog)] == ["away", "back"]
 
 
 def test_who_waits_for_a_broker_ends_when_told(

@@ -155,7 +155,12 @@ def drive(
     patience = Patience(f"a server of {run.name}", pause, LOG)
 
     def do_batch(ranges: Sequence[OffsetRange]) -> None:
-        executor.run_watched(lambda: publish(StagedBatch(executor.write(stage, ranges))), check)
+        def work() -> None:
+            publish(StagedBatch(executor.write(stage, ranges)))
+            # here already: a run that is stopped while it publishes does not get to its next pause
+            patience.reset()
+
+        executor.run_watched(work, check)
         on_poll()
 
     def pause_between(seconds: float) -> None:
