@@ -86,6 +86,8 @@ class EndpointSection(Section):
     """Whether it listens."""
     address: Listen
     """Where it listens; port 0 takes a free one."""
+    connections_max: int = Field(default=4096, ge=1)
+    """Further connections are closed."""
 
     @property
     def demands_certificate(self) -> bool:

@@ -143,8 +143,6 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     """Whether passwords may come as they are, by SASL PLAIN, from other machines over a connection without TLS."""
     partitions: int = Field(default=1, ge=1, le=1_000)
     """Of topics that are made without a number of partitions."""
-    connections_max: int = Field(default=4096, ge=1)
-    """Further ones are closed."""
     request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
     """A longer request closes its connection."""
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)

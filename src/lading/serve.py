@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -158,6 +159,7 @@ async def serve(
         if load is not None:
             from .endpoints.base.broker_settings import SettingsReload
 
+            services.limits_callbacks += [partial(_set_keepalive, listener) for listener in listeners.values()]
             reloads.insert(0, SettingsReload(services, load).reload)
         # all of them before one starts: what is wrong in the settings is found while the loop has nothing to undo
         endpoints: list[Endpoint] = [resolve_name(_spec(name).factory)(services, name) for name in listeners]
@@ -215,12 +217,13 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
     """Bound sockets of all endpoints that are on; binding comes first, so that a taken port costs no recovery."""
     for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled:
-            kind = _spec(name).socket_kind
-            listener = listen(name, endpoint.address, kind)
-            if kind is socket.SOCK_STREAM:
-                # connections have it from the socket that accepts them
-                set_keepalive(listener, settings.connections)
+            listener = listen(name, endpoint.address, _spec(name).socket_kind)
+            set_keepalive(listener, settings.connections)
             yield name, listener
+
+
+def _set_keepalive(listener: socket.socket, settings: Settings) -> None:
+    set_keepalive(listener, settings.connections)
 
 
 def _spec(name: str) -> EndpointSpec:

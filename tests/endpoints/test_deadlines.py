@@ -148,6 +148,26 @@ def test_idle_ones_make_room_when_nobody_else_does_and_busy_ones_never() -> None
     assert places.admit(Peer(), "10.0.0.3")
 
 
+def test_a_lowered_limit_holds_for_those_who_come_next() -> None:
+    places = Places(6, 1.0)
+    busy, *half = [Peer() for _ in range(6)]
+    for peer in (busy, *half):
+        assert places.admit(peer, "10.0.0.1")
+    places.settle(busy)
+    places.set_limits(3, 1.0)
+    assert len(places) == 6 and not any(peer.was_evicted for peer in (busy, *half))
+    third = Peer()
+    assert places.admit(third, "10.0.0.2") and len(places) == 3
+    assert [peer.was_evicted for peer in (busy, *half)] == [False, *4 * [True], False]
+    for peer in (half[-1], third):
+        places.settle(peer)
+    places.set_limits(2, 1.0)
+    # all three work: nobody has to go, and nobody comes
+    assert not places.admit(Peer(), "10.0.0.3") and len(places) == 3
+    places.set_limits(4, 1.0)
+    assert places.admit(Peer(), "10.0.0.3")
+
+
 def test_a_peer_has_its_share_and_takes_nothing_from_others() -> None:
     places = Places(4, 0.5)
     other = Peer()

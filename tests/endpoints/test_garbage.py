@@ -158,7 +158,7 @@ def test_a_connection_over_http_that_is_gone_is_freed_at_once(tmp_path: Path, un
 async def _meet_http(services: Services) -> weakref.ref[HttpConnection]:
     """Connect to an HTTP listener by a socket, leave, and return the connection that there was."""
     made: list[weakref.ref[HttpConnection]] = []
-    context = make_context("nsqd_http", services, 10, frozenset())
+    context = make_context("nsqd_http", services, frozenset())
     config = Config(lambda scope, receive, send: None)
     config.load()
 

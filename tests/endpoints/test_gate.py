@@ -273,6 +273,22 @@ def test_the_oldest_half_request_of_who_holds_most_gives_way() -> None:
     assert not other.gave_way
 
 
+def test_other_limits_of_the_memory_hold_at_once() -> None:
+    now_s = 0.0
+    budget = ReceiveBudget(32 * MIB, clock_s=lambda: now_s)
+    one, other = Holder(budget, "a"), Holder(budget, "b")
+    assert one.account.take(20 * MIB)
+    budget.set_limits(16 * MIB, 0.5)
+    # what is held stays, and is too much
+    assert not one.gave_way and not other.account.take(1)
+    one.account.give(20 * MIB)
+    assert other.account.take(8 * MIB) and not other.account.take(2 * MIB)
+    budget.set_limits(32 * MIB, 0.5)
+    assert other.account.take(2 * MIB)
+    other.account.give(10 * MIB)
+    assert budget.left_bytes == 32 * MIB
+
+
 def test_what_is_given_back_is_there_again() -> None:
     budget = ReceiveBudget(8 * MIB)
     one = Holder(budget, "a")

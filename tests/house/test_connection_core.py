@@ -24,7 +24,7 @@ from lading.metrics import Labels, Metrics
 from lading.settings import Settings
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, ScriptedTransport, unbound_listener
 
-NAME = "lines"
+NAME = "nsqd_tcp"
 BEAT_US = 1_000_000
 
 
@@ -101,7 +101,7 @@ class Room:
 
     def __init__(self, loop: ScriptedLoop, services: Services, word: bytes | None = None) -> None:
         self.loop, self.services = loop, services
-        gate = Gate(services, NAME, 10)
+        gate = Gate(services, NAME)
         new_session = partial(LineSession, word)
         self.server = TcpServer(services, NAME, gate, new_session, clock=lambda: int(loop.time() * 1e6))
         with unbound_listener() as listener:

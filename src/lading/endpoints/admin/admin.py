@@ -185,6 +185,4 @@ def endpoint(services: Services, name: str) -> Endpoint:
     )
     routes = [route for room in rooms for route in room.routes()]
     router = Router(NAME, routes, error_response, services.metrics, guard_all(services))
-    return HttpEndpoint(
-        NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH, LIVE, READY})
-    )
+    return HttpEndpoint(NAME, router, services, (settings.address.host,), frozenset({HEALTH, LIVE, READY}))

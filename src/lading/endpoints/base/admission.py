@@ -10,7 +10,7 @@ import math
 import socket
 from collections import OrderedDict, defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from ...settings import ConnectionSettings
@@ -57,8 +57,7 @@ class Places:
         """``peer_share``: so much of all places may belong to one peer address, at least one place."""
         self._budget = budget or ConnectionBudget(connections_max)
         self._budget.endpoints.append(self)
-        self._connections_max = connections_max
-        self.set_peer_share(peer_share)
+        self.set_limits(connections_max, peer_share)
         self._newcomers: defaultdict[str, OrderedDict[AdmittedConnection, None]] = defaultdict(OrderedDict)
         """Connections without a whole request, the oldest first, by peer."""
         self._peers: dict[AdmittedConnection, str] = {}
@@ -68,23 +67,17 @@ class Places:
     def __len__(self) -> int:
         return len(self._peers)
 
-    def set_peer_share(self, peer_share: float) -> None:
-        """Have another share count from the next connection on; nobody loses a place."""
-        self._peer_max = max(1, math.ceil(self._connections_max * peer_share))
+    def set_limits(self, connections_max: int, peer_share: float) -> None:
+        """Have other limits count from the next connection on; those that are open stay as long as they work."""
+        self._connections_max = connections_max
+        self._peer_max = max(1, math.ceil(connections_max * peer_share))
 
     def admit(self, connection: AdmittedConnection, peer: str) -> bool:
         """Give ``connection`` a place, that of another one if need be. Return whether it has one.
 
         A peer that has its share makes room among its own connections only.
         """
-        if self._counts[peer] >= self._peer_max:
-            has_room = self._evict_newcomer(peer) or self._evict_settled(peer)
-        elif len(self._peers) >= self._connections_max:
-            has_room = self.evict_one()
-        elif self._budget.is_spent:
-            has_room = self._budget.make_room()
-        else:
-            has_room = True
+        has_room = self._make_room(peer)
         if has_room:
             self._peers[connection] = peer
             self._counts[peer] += 1
@@ -93,6 +86,16 @@ class Places:
         elif not self._counts[peer]:
             del self._counts[peer]
         return has_room
+
+    def _make_room(self, peer: str) -> bool:
+        # more than one has to go only after a limit was lowered
+        while self._counts[peer] >= self._peer_max:
+            if not (self._evict_newcomer(peer) or self._evict_settled(peer)):
+                return False
+        while len(self._peers) >= self._connections_max:
+            if not self.evict_one():
+                return False
+        return not self._budget.is_spent or self._budget.make_room()
 
     def settle(self, connection: AdmittedConnection) -> None:
         """Note that the first request of ``connection`` is whole."""
@@ -140,12 +143,13 @@ class Places:
         return True
 
 
-def set_keepalive(peer: Any, settings: ConnectionSettings) -> None:
-    """Let the kernel find out that the peer is gone; ``peer`` is a socket, or what a transport gives for one."""
-    if not settings.keepalive_s or peer is None:
+def set_keepalive(listener: socket.socket, settings: ConnectionSettings) -> None:
+    """Let the kernel find out that peers are gone: connections have it from the socket that accepts them."""
+    if listener.type is not socket.SOCK_STREAM:
         return
     with suppress(OSError):
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, settings.keepalive_s)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(settings.keepalive_s > 0))
+        if settings.keepalive_s:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, settings.keepalive_s)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

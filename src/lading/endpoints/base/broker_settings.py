@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ...broker.core.settings import BrokerSettings
@@ -22,10 +23,14 @@ RELOADED: Final = frozenset(
         "broker.group_assignment_bytes_max", "broker.member_session_min_ms",
         "connections.first_request_timeout_ms", "connections.head_timeout_ms", "connections.request_timeout_ms",
         "connections.idle_timeout_ms", "connections.http_idle_timeout_ms", "connections.unread_timeout_ms",
-        "connections.peer_share",
+        "connections.peer_share", "connections.receive_bytes_max", "connections.keepalive_s",
+        "endpoints.*.connections_max",
     }
 )  # fmt: skip
-"""Settings that hold at once when SIGHUP has them read again; docs/reference/settings.md lists them."""
+"""Settings that hold at once when SIGHUP has them read again, ``*`` for any name, listeners too.
+
+docs/reference/settings.md lists them.
+"""
 
 
 def to_broker_settings(settings: Settings) -> BrokerSettings:
@@ -55,6 +60,11 @@ def to_broker_settings(settings: Settings) -> BrokerSettings:
     )
 
 
+def is_reloaded(key: str) -> bool:
+    """Return whether SIGHUP changes a setting while the broker runs."""
+    return any(fnmatchcase(key, pattern) for pattern in RELOADED)
+
+
 class SettingsReload:
     """Reads the settings again; what cannot change while the broker runs is logged and stays as it is."""
 
@@ -72,28 +82,31 @@ class SettingsReload:
             return
         now = _flatten(self._services.settings.model_dump())
         changed = {key for key in now.keys() | wanted.keys() if now.get(key) != wanted.get(key)}
-        applied = sorted(changed & RELOADED)
+        # a listener that is new, or gone, needs a restart with all that is set for it
+        applied = sorted(key for key in changed & now.keys() & wanted.keys() if is_reloaded(key))
         if applied:
             self._apply({key: wanted[key] for key in applied})
             log.info("SIGHUP: changed %s", ", ".join(applied))
-        if kept := sorted(changed - RELOADED):
+        if kept := sorted(changed.difference(applied)):
             log.warning("SIGHUP: restart the broker to change %s", ", ".join(kept))
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         settings = self._services.settings
         for key, value in values.items():
-            section, _, name = key.rpartition(".")
-            if section:
-                inner = getattr(settings, section).model_copy(update={name: value})
-                settings = settings.model_copy(update={section: inner})
-            else:
-                settings = settings.model_copy(update={name: value})
+            settings = _replace(settings, key.split("."), value)
         self._services.settings = settings
         self._services.broker.change_settings(to_broker_settings(settings))
-        if any(key.startswith("connections.") for key in values):
-            for callback in self._services.limits_callbacks:
-                callback(settings.connections)
+        for callback in self._services.limits_callbacks:
+            callback(settings)
         logging.getLogger().setLevel(settings.log_level.upper())
+
+
+def _replace(section: Any, names: Sequence[str], value: object) -> Any:
+    """Return a section, or listeners by name, with another value of the setting that ``names`` lead to."""
+    name, *rest = names
+    if isinstance(section, Mapping):
+        return {**section, name: _replace(section[name], rest, value)}
+    return section.model_copy(update={name: _replace(getattr(section, name), rest, value) if rest else value})
 
 
 def _flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

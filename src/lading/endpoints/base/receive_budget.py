@@ -61,14 +61,20 @@ class ReceiveBudget:
         self, bytes_max: int, peer_share: float = 1.0, *, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         """``peer_share``: so much of ``bytes_max`` one peer address may hold in large buffers."""
-        self._bytes_max = self.left_bytes = bytes_max
-        self._peer_bytes_max = int(peer_share * bytes_max)
+        self._bytes_max = self.left_bytes = 0
+        self.set_limits(bytes_max, peer_share)
         self._clock_s = clock_s
         self._holding: dict[ReceiveAccount, None] = {}
         """Accounts that hold something, by when they began to."""
         self._held_bytes: defaultdict[str, int] = defaultdict(int)
         """What each peer holds."""
         self._anonymous = ReceiveAccount(self, "", None)
+
+    def set_limits(self, bytes_max: int, peer_share: float) -> None:
+        """Have other limits count from now on; what is held stays, and nothing is granted while that is too much."""
+        self.left_bytes += bytes_max - self._bytes_max
+        self._bytes_max = bytes_max
+        self._peer_bytes_max = int(peer_share * bytes_max)
 
     def open(self, peer: str = "", give_way: Callable[[], None] | None = None) -> ReceiveAccount:
         """Return an account for a connection of ``peer``. ``give_way`` gives back all that it holds, if it can."""

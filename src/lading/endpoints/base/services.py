@@ -27,7 +27,6 @@ from .receive_budget import ReceiveBudget
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.injected_faults import InjectedFaults
-    from ...settings import ConnectionSettings
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -58,8 +57,8 @@ class Services:
     """Of a broker that tests may have fail."""
     shared: dict[type, Any] = field(default_factory=dict)
     """Parts that the endpoints of one protocol share, by type."""
-    limits_callbacks: list[Callable[[ConnectionSettings], None]] = field(default_factory=list)
-    """Called with the settings ``connections.*`` when SIGHUP has changed some of them."""
+    limits_callbacks: list[Callable[[Settings], None]] = field(default_factory=list)
+    """Called with the settings when SIGHUP has changed some of them."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,6 +70,10 @@ class Services:
         shares = share_open_files(open_files_limit(), self.settings.log.open_files_max)
         self.connection_budget = ConnectionBudget(shares.connections)
         self.receive = ReceiveBudget(connections.receive_bytes_max, connections.peer_share)
+        self.limits_callbacks.append(self._set_limits)
+
+    def _set_limits(self, settings: Settings) -> None:
+        self.receive.set_limits(settings.connections.receive_bytes_max, settings.connections.peer_share)
 
     def add_stop_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""

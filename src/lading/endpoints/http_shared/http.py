@@ -62,7 +62,6 @@ class HttpEndpoint:
         name: str,
         app: ASGIApp,
         services: Services,
-        connections_max: int,
         hosts: Iterable[str],
         reserved_paths: frozenset[str],
     ) -> None:
@@ -72,7 +71,7 @@ class HttpEndpoint:
         """
         self.app: Final = app
         self._hosts = HostNames(services.settings.http, hosts)
-        context = make_context(name, services, connections_max, reserved_paths)
+        context = make_context(name, services, reserved_paths)
         section = services.settings.endpoints.section(name)
         assert isinstance(section, TlsEndpointSection)
         tls = find_tls(services, name, section)

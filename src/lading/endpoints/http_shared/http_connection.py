@@ -22,12 +22,12 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from ..base.admission import Places, set_keepalive
+from ..base.admission import Places
 from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 
 if TYPE_CHECKING:
-    from ...settings import ConnectionSettings
+    from ...settings import ConnectionSettings, Settings
     from ..base.services import Services
 
 log = logging.getLogger(__name__)
@@ -74,15 +74,16 @@ class HttpContext:
         self.services.metrics.dropped.values[self.name, reason] += 1
 
 
-def make_context(name: str, services: Services, connections_max: int, reserved_paths: frozenset[str]) -> HttpContext:
-    """Return the context of an endpoint as the settings have it."""
-    settings = services.settings.connections
-    places = Places(connections_max, settings.peer_share, services.connection_budget)
-    watch = DeadlineWatch(_http_timeouts_of(settings))
+def make_context(name: str, services: Services, reserved_paths: frozenset[str]) -> HttpContext:
+    """Return the context of an endpoint, or of a listener, as the settings have it."""
+    settings, connections = services.settings, services.settings.connections
+    connections_max = settings.endpoints.section(name).connections_max
+    places = Places(connections_max, connections.peer_share, services.connection_budget)
+    watch = DeadlineWatch(_http_timeouts_of(connections))
 
-    def set_limits(changed: ConnectionSettings) -> None:
-        places.set_peer_share(changed.peer_share)
-        watch.set_timeouts(_http_timeouts_of(changed))
+    def set_limits(changed: Settings) -> None:
+        places.set_limits(changed.endpoints.section(name).connections_max, changed.connections.peer_share)
+        watch.set_timeouts(_http_timeouts_of(changed.connections))
 
     services.limits_callbacks.append(set_limits)
     return HttpContext(
@@ -133,7 +134,6 @@ class HttpConnection(HttpToolsProtocol):
         """Take a place; beyond them, one of the reserve."""
         super().connection_made(transport)
         context = self._context
-        set_keepalive(transport.get_extra_info("socket"), context.services.settings.connections)
         peer = self.client[0] if self.client else ""
         self._account = context.services.receive.open(peer, self._give_way)
         if context.places.admit(self, peer):

@@ -65,4 +65,4 @@ def _choose_session(services: Services, name: str, settings: IggyListener, trans
 
 def _make_gate(services: Services, name: str, settings: IggyListener) -> Gate:
     idle = (settings.idle_timeout_ms, f"{endpoint_key(name)}.idle_timeout_ms")
-    return Gate(services, name, settings.connections_max, {Stage.IDLE: idle})
+    return Gate(services, name, {Stage.IDLE: idle})

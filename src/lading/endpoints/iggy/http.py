@@ -394,6 +394,4 @@ def endpoint(services: Services, name: str) -> Endpoint:
     face = IggyHttp(services, name, settings)
     guard = IggyHttpGuard(services, name)
     router = Router(name, face.routes(), refuse, services.metrics, guard)
-    return HttpEndpoint(
-        name, router, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"})
-    )
+    return HttpEndpoint(name, router, services, (settings.address.host,), frozenset({"/ping"}))

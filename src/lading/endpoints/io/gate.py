@@ -16,7 +16,7 @@ from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.services import Services
 
 if TYPE_CHECKING:
-    from ...settings import ConnectionSettings
+    from ...settings import ConnectionSettings, Settings
 
 log = logging.getLogger(__name__)
 
@@ -53,19 +53,22 @@ class Gate:
         self,
         services: Services,
         name: str,
-        connections_max: int,
         timeouts_ms: Mapping[Stage, tuple[int, str]] | None = None,
     ) -> None:
-        """``timeouts_ms``: deadlines that are not those of ``connections.*``, each with the setting that has it."""
+        """``name``: an endpoint, or a listener, whose ``connections_max`` counts.
+
+        ``timeouts_ms``: deadlines that are not those of ``connections.*``, each with the setting that has it.
+        """
         self._metrics = services.metrics
         self._name = name
-        settings = services.settings.connections
+        settings = services.settings
         own = timeouts_ms or {}
         self._own = own
         self._keys = {stage: f"{_SECTION}{stage.value}_ms" for stage in Stage}
         self._keys |= {stage: key for stage, (_, key) in own.items()}
-        self._timeouts_s = self._merge(settings)
-        self._places = Places(connections_max, settings.peer_share, services.connection_budget)
+        self._timeouts_s = self._merge(settings.connections)
+        connections_max = settings.endpoints.section(name).connections_max
+        self._places = Places(connections_max, settings.connections.peer_share, services.connection_budget)
         self.watch = watch = DeadlineWatch(self._timeouts_s)
         services.metrics.busy_s[name] = lambda: watch.longest_busy_s
         services.limits_callbacks.append(self._set_limits)
@@ -78,9 +81,10 @@ class Gate:
             found[stage] = (timeout_ms if name == key else getattr(settings, name)) / 1_000
         return found
 
-    def _set_limits(self, settings: ConnectionSettings) -> None:
-        self._timeouts_s = self._merge(settings)
-        self._places.set_peer_share(settings.peer_share)
+    def _set_limits(self, settings: Settings) -> None:
+        connections = settings.connections
+        self._timeouts_s = self._merge(connections)
+        self._places.set_limits(settings.endpoints.section(self._name).connections_max, connections.peer_share)
         self.watch.set_timeouts(self._timeouts_s)
 
     def admit(self, connection: GuardedConnection, host: str) -> bool:

@@ -35,7 +35,7 @@ class KafkaServer(TcpServer):
         idle_timeout_ms = services.settings.connections.idle_timeout_ms
         # a consumer that is at work on what it got reads nothing more meanwhile
         timeouts_ms = {Stage.BLOCKED: (idle_timeout_ms, "connections.idle_timeout_ms")}
-        gate = Gate(services, name, settings.connections_max, timeouts_ms)
+        gate = Gate(services, name, timeouts_ms)
         shared = KafkaHandlers(context, ProduceHandler(context), Fetcher(context), rare, list_advertised_keys(rare))
         self._shared = shared
         self._keys = tuple(rare)

@@ -313,5 +313,5 @@ def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     settings = services.settings.endpoints.nsqlookupd_tcp
     handlers = LookupHandlers(lookups.of(services), node_of(services), settings.registrations_max, settings.secured)
-    gate = Gate(services, NAME, settings.connections_max)
+    gate = Gate(services, NAME)
     return TcpServer(services, NAME, gate, encrypt(services, NAME, settings, partial(LookupSession, handlers)))

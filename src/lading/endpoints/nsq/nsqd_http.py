@@ -24,7 +24,7 @@ class _Endpoint(HttpEndpoint):
         app = Router(NAME, routes, refuse, services.metrics, guard, absent)
         settings = services.settings.endpoints.nsqd_http
         names = [address.host for address in (settings.address, settings.advertised) if address is not None]
-        super().__init__(NAME, app, services, settings.connections_max, names, frozenset({"/ping"}))
+        super().__init__(NAME, app, services, names, frozenset({"/ping"}))
 
     async def start(self, listener: socket.socket) -> None:
         """Serve from now on."""

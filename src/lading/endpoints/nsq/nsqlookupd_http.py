@@ -18,4 +18,4 @@ def endpoint(services: Services, name: str) -> Endpoint:
     settings = services.settings.endpoints.nsqlookupd_http
     guard = guard_administration(services, NAME)
     app = Router(NAME, routes, refuse, services.metrics, guard, missing(own.strict))
-    return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"}))
+    return HttpEndpoint(NAME, app, services, (settings.address.host,), frozenset({"/ping"}))

@@ -49,7 +49,7 @@ class NsqdServer(TcpServer):
         new_session: SessionFactory = partial(NsqdSession, handlers)
         if tls is not None:
             new_session = partial(UpgradedTlsSession, tls, services, new_session)
-        gate = Gate(services, NAME, settings.connections_max)
+        gate = Gate(services, NAME)
         super().__init__(services, NAME, gate, new_session)
 
     async def start(self, listener: socket.socket) -> None:

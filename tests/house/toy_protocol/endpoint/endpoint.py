@@ -14,10 +14,9 @@ from ..dialect.protocol import READ
 from .session import ToyHandlers, ToySession
 
 NAME: Final = "toy"
-CONNECTIONS_MAX: Final = 256
 
 
 def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     handlers = ToyHandlers(NAME, services, Carrying(services, NAME, READ, default=True))
-    return TcpServer(services, NAME, Gate(services, NAME, CONNECTIONS_MAX), partial(ToySession, handlers))
+    return TcpServer(services, NAME, Gate(services, NAME), partial(ToySession, handlers))
