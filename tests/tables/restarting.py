@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ class RestartingBroker:
         self._addresses = {f"endpoints.{name}.address": f"127.0.0.1:{_port()}" for name in ENDPOINTS.values()}
         self.start()
 
-    def start(self) -> None:
-        self._held = testing.broker(self._data, settings=self._addresses)
+    def start(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._held = testing.broker(self._data, settings={**self._addresses, **(settings or {})})
         self.running = self._held.__enter__()
 
     def stop(self) -> None:

@@ -8,9 +8,9 @@ positions that other clients stored for the group itself are read too, and the h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.group_keeper import group_number, keeper_number
@@ -21,12 +21,13 @@ from ...dialects.iggy_classic.primitives import (
     PollingKind,
     Strategy,
 )
+from ...dialects.iggy_classic.releases import Release
 from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
 from ...model.errors import Reason, Refusal, RemoteError
 from ..interface import Position
 from .current import SyncGroup
 from .polled import Polled, parse_poll_response
-from .socket import IggySocket
+from .socket import IggySocket, Request
 
 StreamTopic = tuple[str, str]
 """Stream and topic, by their own names."""
@@ -48,8 +49,6 @@ class IggyMembership:
         self._socket = connection
         self._name = group
         self._number = group_number(group)
-        self._ident: Identifier = group if connection.release.has_names else self._number
-        self._group = ConsumerIdentifier(ConsumerKind.GROUP, self._ident)
         self._keeper = ConsumerIdentifier(ConsumerKind.CONSUMER, keeper_number(group))
         self._topics = dict(topics)
         self._left = False
@@ -67,7 +66,8 @@ class IggyMembership:
 
     def position(self, topic: str, partition: int) -> Position | None:
         """Behind the message consumed last, None where nothing was stored."""
-        stored = [self._consumed(consumer, topic, partition) for consumer in (self._keeper, self._group)]
+        keeper = self._consumed(lambda _release: self._keeper, topic, partition)
+        stored = keeper, self._consumed(self._consumer, topic, partition)
         consumed = max((offset for offset in stored if offset is not None), default=None)
         if consumed is None:
             return None
@@ -90,8 +90,12 @@ class IggyMembership:
 
         The protocol of servers up to 0.0.40 does not tell which partition that was.
         """
-        command = c.PollMessages(self._group, *self._topics[topic], 0, Strategy(PollingKind.NEXT), count, auto_commit)
-        return self._parse_polled(self._socket.request(command, again=not auto_commit))
+        place, following = self._topics[topic], Strategy(PollingKind.NEXT)
+        body = self._socket.request(
+            lambda release: c.PollMessages(self._consumer(release), *place, 0, following, count, auto_commit),
+            again=not auto_commit,
+        )
+        return self._parse_polled(body)
 
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
@@ -100,27 +104,43 @@ class IggyMembership:
             # a leave that does not arrive does no harm: the server drops the member with the connection
             with suppress(RemoteError):
                 for place in self._topics.values():
-                    self._socket.ask(c.LeaveGroup(*place, self._ident), again=False)
+                    self._ask_of_group(c.LeaveGroup, place, again=False)
             self._socket.close()
 
+    def _ident(self, release: Release) -> Identifier:
+        return self._name if release.has_names else self._number
+
+    def _consumer(self, release: Release) -> ConsumerIdentifier:
+        return ConsumerIdentifier(ConsumerKind.GROUP, self._ident(release))
+
+    def _ask_of_group(
+        self, command: Callable[[str, str, Identifier], Request], place: StreamTopic, *, again: bool = True
+    ) -> Any:
+        return self._socket.ask(lambda release: command(*place, self._ident(release)), again=again)
+
     def _join(self) -> None:
+        # first, so that a connection that breaks meanwhile is joined on again
+        self._socket.ask(c.Ping())
+        self._joined_on = self._socket.connections
         for place in self._topics.values():
             try:
-                self._socket.ask(c.JoinGroup(*place, self._ident))
+                self._ask_of_group(c.JoinGroup, place)
             except RemoteError as refusal:
                 if refusal.code not in _MISSING:
                     raise
                 self._create(place)
-                self._socket.ask(c.JoinGroup(*place, self._ident))
+                self._ask_of_group(c.JoinGroup, place)
         me: ClientDetails = self._socket.ask(c.Me())
-        self._member, self._joined_on = me.client.id, self._socket.connections
+        self._member = me.client.id
         self._assigned()
 
     def _create(self, place: StreamTopic) -> None:
-        # servers that choose numbers by themselves are not told one
-        name = self._name if self._socket.release.has_names else None
+        def command(release: Release) -> c.CreateGroup:
+            # servers that choose numbers by themselves are not told one
+            return c.CreateGroup(*place, self._number, self._name if release.has_names else None)
+
         try:
-            self._socket.ask(c.CreateGroup(*place, self._number, name), again=False)
+            self._socket.ask(command, again=False)
         except RemoteError as refusal:
             # somebody else may be faster
             if refusal.code not in _EXISTING:
@@ -138,7 +158,7 @@ class IggyMembership:
         for topic, place in self._topics.items():
             held = self._held(place)
             if held is None:
-                self._socket.ask(c.JoinGroup(*place, self._ident))
+                self._ask_of_group(c.JoinGroup, place)
                 held = self._held(place) or ()
             found += [(topic, number - 1) for number in sorted(held)]
         if found != self.partitions or not self.generation:
@@ -147,14 +167,19 @@ class IggyMembership:
 
     def _held(self, place: StreamTopic) -> Sequence[int] | None:
         """Return the partitions of this member, counted from 1; None if it is not in the group any more."""
-        if SyncGroup in self._socket.release.commands.row_by_request:
-            own: Sequence[int] | None = self._socket.ask(SyncGroup(*place, self._ident))
-            return own
-        details: GroupDetails = self._socket.ask(c.GetGroup(*place, self._ident))
-        return next((member.partitions for member in details.members if member.id == self._member), None)
+        held: GroupDetails | Sequence[int] | None = self._socket.ask(
+            lambda release: (SyncGroup if SyncGroup in release.commands.row_by_request else c.GetGroup)(
+                *place, self._ident(release)
+            )
+        )
+        if not isinstance(held, GroupDetails):
+            return held
+        return next((member.partitions for member in held.members if member.id == self._member), None)
 
-    def _consumed(self, consumer: ConsumerIdentifier, topic: str, partition: int) -> int | None:
-        stored: StoredOffset | None = self._socket.ask(c.GetOffset(consumer, *self._topics[topic], partition + 1))
+    def _consumed(self, consumer: Callable[[Release], ConsumerIdentifier], topic: str, partition: int) -> int | None:
+        stored: StoredOffset | None = self._socket.ask(
+            lambda release: c.GetOffset(consumer(release), *self._topics[topic], partition + 1)
+        )
         return None if stored is None else stored.offset
 
     def _zero_is_stored(self, topic: str, partition: int) -> bool:

@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from ...dialects.iggy_classic.command_table import RESPONSE_HEAD
 from ...dialects.iggy_classic.commands import Command
 from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.releases import UNTOLD, Release
-from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
+from ...model.errors import MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure
 from ..network import connect
@@ -57,6 +58,15 @@ class IggyRefusal(RemoteError, Refusal):
         self.code = code
 
 
+class ReleaseChanged(Exception):
+    """The server came back as one of another release; nothing of the request was sent."""
+
+
+Request = Command | SyncGroup
+Asked = Request | Callable[[Release], Request]
+"""A request, or what gives the one that a server of a release understands."""
+
+
 class IggySocket:
     """A connection that is made when first used and made again after it broke.
 
@@ -64,9 +74,9 @@ class IggySocket:
     pauses when the connection breaks; a server that never answered at all is Unreachable at once. ``connections``
     counts how often it was made: group membership ends with each.
 
-    ``release`` is that of the server, found out if it is None: 0.0.40 until the server asks for a login, or says that
-    it is Lading's and of which release its clients are. With a later one the connection logs in as ``user`` when it is
-    made. With ``tls`` it is encrypted.
+    ``release`` is that of the server. If it is None it is found out for each connection, since a server may come back
+    as another one: 0.0.40 until the server asks for a login, or says that it is Lading's and of which release its
+    clients are. To a later one the connection logs in as ``user`` when it is made. With ``tls`` it is encrypted.
     """
 
     def __init__(
@@ -92,100 +102,149 @@ class IggySocket:
         self._answered = False
         self._socket: socket.socket | None = None
         self.release = release or UNTOLD
-        self._is_told = release is not None
-        self._is_asked = False
-        """Whether a server that asks for no login was asked what it is."""
+        self._is_given = release is not None
+        """Whether the release is not to be found out."""
         self._user = user
         self._tls = tls
         self._framing = CurrentFrames() if release is CURRENT else None
         """None: frames are classic."""
 
-    def request(self, command: Command | SyncGroup, *, again: bool) -> bytearray:
-        """Send a request and return the body of the response.
+    def request(self, asked: Asked, *, again: bool) -> bytearray:
+        """Send a request and return the body of the response, which is in the form of ``release`` as it is then.
 
         Raises IggyRefusal or RemoteError for a status that is an error, else Unreachable.
         """
+        return self._request(asked, again)[1]
+
+    def _request(self, asked: Asked, again: bool) -> tuple[Request, bytearray]:
+        """Return the body of the response as well as what was asked in the end."""
+        sent: list[Request] = []
+
+        def encode(release: Release) -> bytes:
+            sent[:] = [asked(release) if callable(asked) else asked]
+            return release.commands.encode_request(sent[0])
+
+        def name() -> str:
+            return self.release.commands.row_by_request[type(sent[0])].name
+
         try:
-            if not (self._is_told or self._is_asked):
-                # a listener of Lading's may be set to a release whose bytes are other ones, and asks for no login
-                self.release = release_of_lading(self._request(c.Stats(), again=True)) or UNTOLD
-                self._is_told, self._is_asked = self.release is not UNTOLD, True
-            return self._request(command, again=again)
+            body = self._checked_body(name, encode, again)
         except IggyRefusal as refusal:
-            if refusal.code != UNAUTHENTICATED or self._is_told:
+            if refusal.code != UNAUTHENTICATED or self._is_given:
                 raise
-            # nothing of the request was done: say who asks, and ask in the words of the server
-            self.release = self._find_release()
-        except CurrentServer:
-            self.release, self._framing = CURRENT, CurrentFrames()
-        self._is_told = True
-        return self._request(command, again=again)
+            # users were set up since it was connected, and nothing was done: the next connection logs in
+            self.close()
+            body = self._checked_body(name, encode, again)
+        return sent[0], body
 
-    def _request(self, command: Command | SyncGroup, *, again: bool) -> bytearray:
-        commands = self.release.commands
-        name = commands.row_by_request[type(command)].name
-        return self.request_frame(name, commands.encode_request(command), again=again)
+    def request_frame(self, name: str, frame: bytes, release: Release, *, again: bool) -> bytearray:
+        """Send a request that is encoded as a frame for ``release`` and return the body of the response.
 
-    def request_frame(self, name: str, frame: bytes, *, again: bool) -> bytearray:
-        """Send a request that is encoded as a frame and return the body of the response; raises as ``request`` does.
-
-        ``name`` is what errors call it.
+        ``name`` is what errors call it. Raises ReleaseChanged if the server is of another release by now, else as
+        ``request`` does.
         """
-        if len(frame) > REQUEST_BYTES_MAX:
-            raise RemoteError(f"a request of {len(frame)} bytes is larger than {REQUEST_BYTES_MAX}; send less at once")
-        status, body = self._answer(frame, again)
-        if not status:
-            return body
+
+        def encode(now: Release) -> bytes:
+            if now is not release:
+                raise ReleaseChanged
+            return frame
+
+        return self._checked_body(lambda: name, encode, again)
+
+    def _checked_body(self, name: Callable[[], str], encode: Callable[[Release], bytes], again: bool) -> bytearray:
+        status, body = self._answer(encode, again)
+        if status:
+            raise self._refusal(name(), status)
+        return body
+
+    def _refusal(self, name: str, status: int) -> RemoteError:
+        """Return the error that says what a status other than 0 means."""
         if status == UNAUTHENTICATED:
-            raise IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
+            return IggyRefusal(f"the Iggy server at {self.place} asks for a login", Reason.UNAUTHENTICATED, status)
         said = describe_status(status, self.release)
         sentence = f"the Iggy server at {self.place} refused {name}: {said} ({status})"
         reason = reason_of(status, self.release)
-        raise RemoteError(sentence, code=status) if reason is None else IggyRefusal(sentence, reason, status)
+        return RemoteError(sentence, code=status) if reason is None else IggyRefusal(sentence, reason, status)
 
-    def ask(self, command: Command | SyncGroup, *, again: bool = True) -> Any:
+    def ask(self, asked: Asked, *, again: bool = True) -> Any:
         """Send a request and return its parsed response (see ``CommandTable.parse_response``).
 
         Raises as ``request`` does, and IggyRefusal for an empty response that means that there is no such thing.
         """
-        body = self.request(command, again=again)
+        command, body = self._request(asked, again)
         if not body and self.release.is_missing_empty and isinstance(command, GETTING):
             raise IggyRefusal(f"the Iggy server at {self.place} does not have it", _MISSING[type(command)], 0)
         return self.release.commands.parse_response(command, body)
 
-    def _find_release(self) -> Release:
-        """Log in, and ask the server what it is; RemoteError where it does not say."""
+    def _introduce(self) -> socket.socket:
+        """Return a new connection on which requests may follow: the release is known, and who asks is logged in."""
+        if self._is_given:
+            connection = self._open()
+            if self.release.has_names:
+                self._log_in(connection, self.release)
+            return connection
+        if self._framing is not None:
+            # it was of the current generation, which is silent when it is asked in the classic way
+            connection = self._open()
+            connection.settimeout(min(PROBE_S, self._timeout_s))
+            try:
+                self._log_in(connection, CURRENT)
+                connection.settimeout(self._timeout_s)
+                return connection
+            except (OSError, MalformedMessage):
+                self._framing, self.release = None, UNTOLD
         try:
-            connection = self._ready()
+            return self._ask_release(self._open())
+        except CurrentServer:
+            self.release, self._framing = CURRENT, CurrentFrames()
+            connection = self._open()
+            self._log_in(connection, CURRENT)
+            return connection
+
+    def _ask_release(self, connection: socket.socket) -> socket.socket:
+        """Ask the server what it is, and log in if it asks for that; RemoteError where it does not say."""
+        connection.sendall(UNTOLD.commands.encode_request(c.Stats()))
+        status, body = self._received(connection, self._probe(connection))
+        if status == UNAUTHENTICATED:
+            # nothing was done: say who asks, and ask in the words of the server
             self._log_in(connection, LOGGING_IN)
             status, body = self._exchange(connection, LOGGING_IN.commands.encode_request(c.Stats()))
-        except OSError as failure:
-            self.close()
-            raise self._unreachable(failure, False) from None
-        found = None if status else release_of_stats(body)
-        if found is None:
-            raise RemoteError(
-                f"the Iggy server at {self.place} does not say its release; "
-                "name it by the option release, such as '0.9'"
-            )
-        return found
+            found = None if status else release_of_stats(body)
+            if found is None:
+                raise RemoteError(
+                    f"the Iggy server at {self.place} does not say its release; "
+                    "name it by the option release, such as '0.9'"
+                )
+            self.release = found
+            return connection
+        self.release = UNTOLD
+        if status:
+            raise self._refusal("stats", status)
+        # a listener of Lading's may be set to a release whose bytes are other ones, and asks for no login
+        self.release = release_of_lading(body) or UNTOLD
+        return connection
 
     def _probe(self, connection: socket.socket) -> bytes:
-        """Return the first byte of a server that never answered yet, or none if that takes long.
+        """Return the first byte of the server's first answer, or none if that takes long.
 
         CurrentServer if it leaves a classic request unanswered, and speaks the current way.
         """
-        if self._is_told or self._answered:
-            return b""
         wait_s = min(PROBE_S, self._timeout_s)
         connection.settimeout(wait_s)
         try:
             # what is readable on an encrypted connection may be no answer
             first = connection.recv(1)
         except TimeoutError:
-            if speaks_current(self._connect, wait_s):
-                raise CurrentServer(f"the Iggy server at {self.place} is of the current generation") from None
             first = b""
+            if speaks_current(self._connect, wait_s):
+                # Lading speaks both, and one that was busy or just starting has answered both by now
+                connection.settimeout(wait_s / 10)
+                try:
+                    first = connection.recv(1)
+                except TimeoutError:
+                    raise CurrentServer(f"the Iggy server at {self.place} is of the current generation") from None
+                if not first:
+                    raise ConnectionResetError("the server closed the connection") from None
         else:
             if not first:
                 raise ConnectionResetError("the server closed the connection")
@@ -226,22 +285,28 @@ class IggySocket:
             self._socket.close()
             self._socket = None
 
-    def _answer(self, frame: bytes, again: bool) -> tuple[int, bytearray]:
+    def _answer(self, encode: Callable[[Release], bytes], again: bool) -> tuple[int, bytearray]:
         pause_s = FIRST_PAUSE_S
         for left in range(self._retries, -1, -1):
             sent = False
             try:
                 connection = self._ready()
+                frame = encode(self.release)
+                if len(frame) > REQUEST_BYTES_MAX:
+                    raise RemoteError(
+                        f"a request of {len(frame)} bytes is larger than {REQUEST_BYTES_MAX}; send less at once"
+                    )
                 sent = True
                 connection.sendall(frame if self._framing is None else self._framing.wrap(frame))
-                return self._received(connection, self._probe(connection))
+                return self._received(connection)
             except OSError as failure:
                 self.close()
                 if not self._answered or not left or (sent and not again):
                     raise self._unreachable(failure, again) from None
             except BaseException:
-                # half an answer may be left in the connection
-                self.close()
+                if sent:
+                    # half an answer may be left in the connection
+                    self.close()
                 raise
             time.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -251,11 +316,20 @@ class IggySocket:
         """Return the connection, made anew if the server has closed it since the last request."""
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()
-        if self._socket is None:
-            self._socket = self._connect(self._timeout_s)
-            self.connections += 1
-            if self._is_told and self.release.has_names:
-                self._log_in(self._socket, self.release)
+        if self._socket is not None:
+            return self._socket
+        try:
+            return self._introduce()
+        except BaseException:
+            # half an introduction is none
+            self.close()
+            raise
+
+    def _open(self) -> socket.socket:
+        """Make the connection anew."""
+        self.close()
+        self._socket = self._connect(self._timeout_s)
+        self.connections += 1
         return self._socket
 
     def _received(self, connection: socket.socket, first: bytes = b"") -> tuple[int, bytearray]:

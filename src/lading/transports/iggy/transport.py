@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...dialects.iggy_classic import commands as c
@@ -25,7 +26,7 @@ from .addresses import check_name, find_free_id, split_url
 from .group import IggyMembership, StreamTopic
 from .polled import Polled, parse_poll_response
 from .server_release import facts_sent_to, find_release
-from .socket import AnswerTooLarge, IggyRefusal, IggySocket
+from .socket import AnswerTooLarge, IggyRefusal, IggySocket, ReleaseChanged
 from .states import IggyStates
 from .streams import ID_TRIES, IggyStreams
 
@@ -248,21 +249,25 @@ class IggyTransport:
         from .sending import encode_send, requests
 
         place = self._place(topic)
-        ready = fit_to_target(fill_missing_columns(batch), self.capabilities, "Iggy", strict=strict)
         done = 0
         if self._unfinished is not None:
             same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)
             done = self._unfinished[3] if same else 0
         self._unfinished = None
-        for part in requests(ready.slice(done), self._socket.release):
-            try:
-                frame = encode_send(self._socket.release, place, partition, part)
-                self._socket.request_frame("message.send", frame, again=False)
-            except BaseException as error:
-                self._unfinished = (batch, topic, partition, done)
-                error.add_note(f"{done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
-                raise
-            done += part.num_rows
+        try:
+            while done < batch.num_rows:
+                release = self._socket.release
+                rest = fit_to_target(fill_missing_columns(batch.slice(done)), self.capabilities, "Iggy", strict=strict)
+                # what is left goes to the server as it is by now
+                with suppress(ReleaseChanged):
+                    for part in requests(rest, release):
+                        frame = encode_send(release, place, partition, part)
+                        self._socket.request_frame("message.send", frame, release, again=False)
+                        done += part.num_rows
+        except BaseException as error:
+            self._unfinished = (batch, topic, partition, done)
+            error.add_note(f"{done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
+            raise
         return SendResult(batch.num_rows)
 
     # states, at Lading's own server
@@ -289,9 +294,6 @@ class IggyTransport:
     def join(self, group: str, topics: Sequence[str]) -> IggyMembership:
         """Become a member of the group, see ``iggy.group``; over a connection of its own."""
         places = {self.topic(name).name: self._place(name) for name in topics}
-        if self._socket.release.has_names:
-            # found out by now
-            self._release = self._socket.release
         return IggyMembership(self._connection(), group, places)
 
     def ping(self) -> None:
@@ -359,9 +361,12 @@ class IggyTransport:
     def _poll(self, topic: str, partition: int, strategy: Strategy, count: int) -> Polled:
         place = self._place(topic)
         for _ in range(2):
-            reader = _LATER_READER if self._socket.release.has_names else _READER
-            command = c.PollMessages(reader, *place, partition + 1, strategy, count, False)
-            body = self._socket.request(command, again=True)
+            body = self._socket.request(
+                lambda release: c.PollMessages(
+                    _LATER_READER if release.has_names else _READER, *place, partition + 1, strategy, count, False
+                ),
+                again=True,
+            )
             polled = parse_poll_response(body, self._socket.release)
             if polled.damaged is None:
                 return polled
