@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lading import read_arrow
@@ -60,6 +61,27 @@ def test_list_show_and_histogram(place: Place) -> None:
         list(quarantine.rows(where="carier = 'UA'"))
     with pytest.raises(LocalError, match=r"message .* is not in"):
         quarantine.find(f"{place.topic}/0/0")
+
+
+def test_files_of_other_programs_in_the_table(place: Place) -> None:
+    """Columns may be in another order, and of other types that hold the same; a file that lacks one is refused."""
+    file = place.write()
+    Driver(file).run()
+    table = place.tables / "quarantine"
+    first = min(table.glob("*.parquet"))
+    before = list(_quarantine(file).rows())
+    held = pq.read_table(first)
+    wide = [pa.field(one.name, pa.int64() if one.name == "partition" else one.type) for one in held.schema]
+    turned = held.cast(pa.schema(wide)).select(held.column_names[::-1])
+    pq.write_table(turned, first, use_compliant_nested_type=False, use_deprecated_int96_timestamps=True)
+    assert list(_quarantine(file).rows()) == before
+    # whichever file it is, the first or the last
+    for name in ("0", "z"):
+        stranger = table / f"{name}.parquet"
+        pq.write_table(held.drop_columns(["detail"]), stranger)
+        with pytest.raises(LocalError, match=f"{table}: {stranger.name} has no column 'detail'"):
+            list(_quarantine(file).rows())
+        stranger.unlink()
 
 
 def test_what_always_fails_is_parked_and_its_headers_do_not_grow(place: Place) -> None:

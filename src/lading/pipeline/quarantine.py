@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..columns.contract import did_you_mean
@@ -79,8 +78,7 @@ class Quarantine:
                 )
         contract = self._settings.contract if self._settings.contract.headers else None
         condition = None if where is None else parse(where, contract)
-        for part in _parts(self.table):
-            batch = _shaped(part)
+        for batch in _read(self.table):
             if reasons:
                 batch = batch.filter(_has_reason(batch, reasons))
             if condition is not None:
@@ -268,19 +266,23 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield topic, batch.filter(pa.array([name == topic for name in names]))
 
 
-def _parts(table: TablePath) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table of Parquet files."""
-    if not isinstance(table, ObjectPath):
-        if any(table.glob("*.parquet")):
-            yield from ds.dataset(table, format="parquet").to_batches(batch_size=CHUNK_ROWS)
-        return
-    for path in sorted(table.glob("*.parquet")):
-        with path.open_reader() as file:
-            yield from pq.ParquetFile(file).iter_batches(batch_size=CHUNK_ROWS)
+def _read(table: TablePath) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table of Parquet files in SHAPE. Raises LocalError if a file lacks a column."""
+    paths: Iterator[TablePath] = table.glob("*.parquet")
+    for path in sorted(paths, key=str):
+        with path.open_reader() if isinstance(path, ObjectPath) else path.open("rb") as source:
+            file = pq.ParquetFile(source)
+            missing = [name for name in SHAPE.names if name not in file.schema_arrow.names]
+            if missing:
+                raise LocalError(
+                    f"quarantine {table}: {path.name} has no column {missing[0]!r}; move that file elsewhere"
+                )
+            for part in file.iter_batches(batch_size=CHUNK_ROWS):
+                yield _shaped(part)
 
 
 def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of the table in SHAPE, whichever program wrote the Parquet file."""
+    """Return a batch of a file in SHAPE, whichever program wrote it: Spark names and types some columns its own way."""
     arrays = []
     for field in SHAPE:
         column = part.column(field.name)
