@@ -103,6 +103,10 @@ class Namespace:
         """Return all topics of all streams."""
         return self._topics_by_uuid.values()
 
+    def list_topics(self) -> list[Topic]:
+        """Return all topics by the ids of their streams and their own; the list stays while topics come and go."""
+        return [topic for stream in self.streams() for topic in stream.list_topics()]
+
     def stream(self, ident: int | str) -> Stream:
         """Return a stream by id or exact name."""
         if isinstance(ident, int):

@@ -91,7 +91,7 @@ class AdminStatus:
 
     def _list_refusing(self) -> Turns[dict[str, str]]:
         refusing, turn = {}, TurnCounter(HEALTH_ROWS_AT_ONCE)
-        for topic in [topic for stream in self._services.broker.topology.streams() for topic in stream.topics.values()]:
+        for topic in self._services.broker.topology.list_topics():
             for partition in topic.partitions:
                 if partition.log.refusal is not None:
                     refusing[str(partition)] = str(partition.log.refusal)
@@ -130,8 +130,7 @@ def _gauges(services: Services) -> list[Gauge]:
     broker = services.broker
 
     def partitions(attribute: str) -> Iterable[tuple[Labels, float]]:
-        topics = [topic for stream in broker.topology.streams() for topic in stream.topics.values()]
-        for topic in topics:
+        for topic in broker.topology.list_topics():
             for partition in tuple(topic.partitions):
                 labels = (topic.stream.name, topic.name, str(partition.number))
                 yield labels, float(getattr(partition.log, attribute))

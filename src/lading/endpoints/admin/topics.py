@@ -80,7 +80,7 @@ class AdminTopics:
         return Response(status_code=204)
 
     async def _topics(self, request: Request, path: Parameters) -> Response:
-        topics = [topic for stream in self._broker.topology.streams() for topic in stream.list_topics()]
+        topics = self._broker.topology.list_topics()
         access, principal = self._broker.access, principal_of(request)
         return await answer_rows(
             _document(topic) for topic in topics

@@ -213,7 +213,7 @@ class Groups:
         """Return the topics in which each of these groups has a position."""
         wanted, turn = {PositionKey(KAFKA, name): name for name in groups}, TurnCounter()
         found: dict[str, dict[Topic, None]] = {name: {} for name in groups}
-        for topic in [topic for stream in self._context.broker.topology.streams() for topic in stream.topics.values()]:
+        for topic in self._context.broker.topology.list_topics():
             for partition in topic.partitions:
                 for key in wanted.keys() & partition.positions.keys():
                     found[wanted[key]][topic] = None

@@ -156,9 +156,7 @@ class _Handlers:
 
 def expressible(context: Context) -> list[Topic]:
     """Return all topics whose names Kafka can express."""
-    broker = context.broker
-    found = [topic for stream in broker.topology.streams() for topic in stream.list_topics()]
-    return [topic for topic in found if is_legal(topic.flat_name)]
+    return [topic for topic in context.broker.topology.list_topics() if is_legal(topic.flat_name)]
 
 
 def _row(topic: Topic) -> TopicMetadata:

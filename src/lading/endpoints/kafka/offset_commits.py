@@ -140,7 +140,7 @@ class GroupPositions:
     def _all(self, session: Session, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
-        for topic in [topic for stream in self._broker.topology.streams() for topic in stream.topics.values()]:
+        for topic in self._broker.topology.list_topics():
             rows = [
                 {"partition_index": one.number, **self._row(group, one, stable)}
                 for one in topic.partitions

@@ -128,8 +128,8 @@ class Node:
 
     def topics(self) -> Iterator[Topic]:
         """Return the topics whose names NSQ can express, by name."""
-        found = [topic for stream in self.broker.topology.streams() for topic in stream.topics.values()]
-        yield from sorted((one for one in found if limits.is_name(one.flat_name)), key=lambda one: one.flat_name)
+        found = (one for one in self.broker.topology.topics() if limits.is_name(one.flat_name))
+        yield from sorted(found, key=lambda one: one.flat_name)
 
     def find(self, name: str) -> Topic:
         """Return the topic. Raises Refusal if there is none."""
