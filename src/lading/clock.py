@@ -1,7 +1,7 @@
 """The two clocks of a broker: one that counts, for everything that lasts, and one that is set, for dates.
 
 ``now_us`` is the one clock of endpoints and broker. It starts at the date of the process' start and goes on with the
-monotonic clock: no time-out, delay or session follows when somebody sets the machine's clock. Where a date is meant (a
+monotonic clock: no time-out, delay or session changes when the machine's clock is set. Where a date is meant (a
 message's time, what is kept over a restart), ``Dates`` gives it; the broker's tick tells how far the clocks are apart.
 """
 

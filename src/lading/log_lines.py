@@ -1,7 +1,7 @@
 """Log lines of a process that serves: each with time, level, endpoint and peer, repeats counted, never waited for.
 
 Lines are put into a bounded queue that a thread writes to standard error. A pipe that is full holds up that thread
-alone; lines that find no room in the queue are counted, and the count is written when somebody reads again.
+alone; lines that find no room in the queue are counted, and the count is written when the reader catches up.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class LineWriter(logging.Handler):
             except BlockingIOError:
                 select.select((), (self._handle,), ())
             except OSError:
-                # nobody can ever read it: the pipe is closed, or the terminal is gone
+                # it can never be read: the pipe is closed, or the terminal is gone
                 break
         self._written += 1
 

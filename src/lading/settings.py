@@ -185,8 +185,8 @@ class Settings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lines below this level are not written: ``debug``, ``info``, ``warning``, ``error``."""
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
-    """Whoever sends one small request after the other is waited for without sleeping, at most so long: a sleeping core
-    wakes up late. Clients that ask less often cost nothing; 0 always sleeps."""
+    """A client that sends one small request after the other is waited for without sleeping, at most so long: a
+    sleeping core wakes up late. Clients that ask less often cost nothing; 0 always sleeps."""
     endpoints: EndpointSettings = EndpointSettings()
     connections: ConnectionSettings = ConnectionSettings()
     http: HttpSettings = HttpSettings()

@@ -100,7 +100,7 @@ class Producer:
         watch(self, self._linger)
 
     def _make_locks(self) -> None:
-        # _wire: who talks to the server. _lock: who gathers; nobody waits for _wire while holding it, so that
+        # _wire: who talks to the server. _lock: who gathers; no thread waits for _wire while holding it, so that
         # gathering goes on while a batch is on its way
         self._wire = threading.RLock()
         self._lock = threading.RLock()
@@ -271,7 +271,7 @@ class Producer:
         try:
             return self.transport.create_topic(topic, partitions)
         except Refusal as error:
-            # somebody else was faster
+            # another thread was faster
             if error.reason is not Reason.TOPIC_NAME_EXISTS:
                 raise
             return self.transport.topic(topic)

@@ -217,7 +217,7 @@ class PartitionReader:
     def _loss(self, fetched: FetchResult | Queried) -> str:
         """Return what is lost at the position, in words, or ""; after a truncation the position moves back as well."""
         where = (self.meta.name, self.partition)
-        # before the first read a position that nobody named is wherever the log begins
+        # before the first read a position that was not given is wherever the log begins
         position = ReaderPosition(self._topic_id, self.epoch or None, self.position if self._sure else None)
         lost = find_log_loss(position, LogState(fetched.topic_id, fetched.epochs, fetched.first_offset))
         before = self.position

@@ -67,7 +67,7 @@ class SeenHeaders:
 def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quote: bool = False) -> str:
     """Return the sentence on a header that no message had, with the nearest of ``names`` and the names themselves.
 
-    None means that nobody looked at names. With ``quote`` the advice is to write the key as a text instead.
+    None means that names were not looked at. With ``quote`` the advice is to write the key as a text instead.
     """
     if quote:
         text = key.replace("'", "''")

@@ -20,7 +20,7 @@ class PageLeft(Exception):
 def run_with_progress(work: Callable[[Advance], Document]) -> Iterator[Document]:
     """Run ``work`` in a thread; yield what it did so far, and at the end what it returns. Raises what it raises.
 
-    The work calls its argument with how many it has done since; that is where it ends if nobody wants it any more.
+    The work calls its argument with how many it has done since; that is where it ends if it is no longer wanted.
     """
     done: dict[str, Any] = {"count": 0}
     left = threading.Event()

@@ -28,7 +28,7 @@ PROGRESS_S: Final = 0.2
 """So often a search tells how far it is."""
 TAIL_WAIT_S: Final = 0.5
 TAIL_A_SECOND_MAX: Final = 200
-"""A tail shows at most so many messages a second, and counts the others: nobody reads faster."""
+"""A tail shows at most so many messages a second, and counts the others: no person reads faster."""
 COUNT_BYTES: Final = 8 << 20
 """What one request of a search for a count reads."""
 

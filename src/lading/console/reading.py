@@ -148,7 +148,7 @@ def _find_place(
     transport: Transport, meta: TopicMeta, part: PartitionMeta, bound: str | int | datetime, *, newest_first: bool
 ) -> int:
     if newest_first and isinstance(bound, int):
-        # an offset that somebody typed is on the page, whichever way that reads; the last N begin at the end
+        # an offset that was typed is on the page, whichever way it reads; the last N begin at the end
         return bound + 1 if bound >= 0 else part.end_offset
     return resolve_offset(transport, meta, part, bound)
 

@@ -86,7 +86,7 @@ class ConsoleSource:
         transport.close()
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the connections that are not in use."""
         with self._lock:
             idle, self._idle = self._idle, []
         for transport in idle:

@@ -35,7 +35,7 @@ class RelocatableLocator:
         inside = path.is_relative_to(PACKAGE)
         name = ".".join(path.relative_to(PACKAGE.parent).parent.parts) if inside else _hash(str(path.parent).encode())
         found = cls(path, function.__code__.co_firstlineno, base / name)
-        # what is complete is only read, also where nobody may write
+        # a complete cache is only read, also where the directory is not writable
         if not (base / COMPLETE).exists():
             try:
                 found.ensure_cache_path()

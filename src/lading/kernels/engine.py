@@ -7,7 +7,7 @@ of the same names and signatures.
 
 Two ways of working, a policy of the process:
 * readers (the default): small work runs on the fallback, bulk work waits for the kernels once;
-* a broker (after ``load_in_background``): nobody ever waits, the fallback serves until the kernels are here. A thread
+* a broker (after ``load_in_background``): nothing waits, the fallback serves until the kernels are loaded. A thread
   loads those of a home when they are first asked for: a start would spend a quarter of its CPU time on protocols and
   releases that no client of it speaks.
 """
@@ -172,7 +172,7 @@ def _cache_dir(xdg_cache_home: str) -> Path:
     except (OSError, RuntimeError) as error:
         problem = str(error.strerror if isinstance(error, OSError) else error)
         remedy = "make it writable"
-    # a directory of our own with a name nobody can guess
+    # a directory of our own with a name that cannot be guessed
     own = Path(tempfile.mkdtemp(prefix="lading-kernels-"))
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     log.warning(

@@ -62,7 +62,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     """Compile for one signature when the module is imported, or take it from the cache; it runs without the GIL."""
 
     def compile_for_signature(function: Function) -> Function:
-        # a wrapper for C callers is one that nobody calls
+        # nothing calls the wrapper for C callers
         dispatcher = _njit(nogil=True, no_cfunc_wrapper=True)(function)
         dispatcher._cache = _MachineCodeCache(function)
         dispatcher.compile(signature)

@@ -1,7 +1,7 @@
 """``access.json``: users, tokens and rules of a data directory, as one document that is replaced as a whole.
 
 It holds salted hashes, no passwords and no tokens; only its owner may read it. What cannot be read is an error, never
-an empty table: without users a broker asks nobody for a password.
+an empty table: without users a broker asks for no passwords.
 """
 
 from __future__ import annotations

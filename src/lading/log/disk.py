@@ -192,7 +192,7 @@ class UnsyncedFile(RealFile):
 
 
 class UnsyncedDisk(RealDisk):
-    """``durability = "none"``: nobody waits for the disk, which half the time of a new topic is spent on."""
+    """``durability = "none"``: nothing waits for the disk, which takes half the time of creating a topic."""
 
     is_durable = False
 

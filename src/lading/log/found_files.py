@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 
 class LogFiles(NamedTuple):
-    """The files in the directory of a log; with what was read of them, if somebody has read them already."""
+    """The files in the directory of a log; with what was read of them so far."""
 
     names: Sequence[str]
     watermark: bytes | None = None
-    """The content of its watermark file; None if there is none, or nobody has read it."""
+    """The content of its watermark file; None if there is none, or it was not read yet."""
     sizes_bytes: Mapping[str, int] | None = None
-    """Sizes of its segments by file name, unused space included; None if nobody has looked."""
+    """Sizes of its segments by file name, unused space included; None if they were not looked up yet."""
 
     def size_bytes(self, name: str) -> int | None:
-        """Return the size of a segment, or None if nobody has looked."""
+        """Return the size of a segment, or None if it was not looked up yet."""
         return None if self.sizes_bytes is None else self.sizes_bytes.get(name)
 
 

@@ -195,7 +195,7 @@ class GroupCommit:
     def _finish(self, job: _Job) -> None:
         log = job.log
         if job.failed is None:
-            # the next sync is under way before anybody is told of this one: answers take their time
+            # start the next sync before the callbacks of this one: they take time, and the disk would be idle
             tell, log.on_synced = log.on_synced, None
             try:
                 log.complete_sync()

@@ -292,7 +292,7 @@ class DiskPartitionLog(LogSidecars):
         self._mark.close()
         self._overlay.close()
         self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed")
-        # they refer to the owner of this log: with them both would stay until somebody looks for cycles
+        # they refer to the owner of this log: with them both would stay until the garbage collector runs
         self._unwatch()
 
     # ------------------------------------------------------------------------------------------ read

@@ -358,7 +358,7 @@ def open_tail(disk: Disk, directory: Path, found: RecoveredLog) -> ActiveSegment
         active = ActiveSegment(disk, directory, found.next_offset)
         sync_directory(disk, directory)
         return active
-    # as its owner closed it: opened when somebody writes, a start opens thousands
+    # closed in order: it is opened at the first write, since a start would open thousands
     resting_bytes = found.tail.end.position if found.report.clean else None
     active = ActiveSegment(disk, directory, found.tail.base_offset, resting_bytes=resting_bytes)
     active.resume(found.tail.index, found.tail.end, found.tail.max_timestamp_us)

@@ -64,7 +64,7 @@ class LogSidecars:
         self._mark = WatermarkFile(disk, path, now_us)
         self._update_last_stable_offset()
         self._mark.stale = False
-        # what is lost of the states is found again by whoever reads the log, before ``hold_stable``; until then the
+        # what is lost of the states is found by the next reader of the log, before ``hold_stable``; until then the
         # watermark goes on to say that something is missing, so that a crash in between is noticed too
         if not self._overlay.lost and (not found.report.clean or self._overlay.needs_rewrite):
             with contextlib.suppress(Refusal):

@@ -39,7 +39,7 @@ for argument; do
     set -- "$@" "$argument"
 done
 if [ -n "$note" ]; then
-    # where the note cannot be written nobody waits any more
+    # the note cannot be written only if its reader no longer waits
     {{ echo $$ > "$note"; }} 2>/dev/null || exit 1
 fi
 exec {java} "$@"

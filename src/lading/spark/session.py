@@ -133,7 +133,7 @@ def _register_source(spark: SparkSession) -> None:
 
     from .source import LadingSource
 
-    # what Spark says of a name that is replaced by itself is of no use to anybody
+    # Spark warns of a source that is replaced by itself, which helps no user
     with quiet("py4j"):
         try:
             spark.dataSource.register(LadingSource)

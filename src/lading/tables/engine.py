@@ -207,7 +207,7 @@ def _follow(
         except LadingError as error:
             failed = True
             for planner in run.planners:
-                # a new connection that nobody answers fails at once, an old one after all its retries
+                # a new connection that is not answered fails at once, an old one after all its retries
                 planner.disconnect()
             patience.wait(error)
 

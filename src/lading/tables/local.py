@@ -45,7 +45,7 @@ class LocalExecutor:
             task.cancel()
         for task in done:
             if not task.cancelled() and (error := task.exception()) is not None:
-                # nobody stages files any more when those of this batch are deleted
+                # no process stages files any more when those of this batch are deleted
                 wait(waiting)
                 raise error
         return [task.result() for task in tasks]

@@ -66,7 +66,7 @@ class Planner:
         end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
         parts = {part.number: part for part in meta.partitions}
         start = self._skip_losses(meta, start)
-        # an end beyond what is there would wait for messages that nobody has sent yet
+        # an end beyond what is there would wait for messages that are not sent yet
         bounded = {
             number: replace(mark, offset=min(mark.offset, parts[number].end_offset)) for number, mark in end.items()
         }

@@ -1,6 +1,6 @@
 """The Arrow schema of a table: what Spark would show for the same columns, found without PySpark.
 
-A Spark test holds it equal to what Spark's own types give, so that tables are the same whoever writes them.
+A Spark test holds it equal to what Spark's own types give, so that tables are the same whichever engine writes them.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class PipelineStateDirectory:
         known = read_document(path)
         if known is None:
             make_directory("the state directory", directory)
-            # a name nobody else has: a table tells by it who may write to it
+            # a unique name: a table tells by it who may write to it
             name = lost or f"{name_prefix(owner) or what}-{secrets.token_hex(4)}"
             known = {"version": 1, "pipeline": name, "of": what, "owner": owner}
             (directory / OWN / "manifests").mkdir(parents=True, exist_ok=True)

@@ -23,8 +23,8 @@ class FetchResult:
     """Whole chunks of one partition, with what a reader needs to decide what to show.
 
     ``end_offset`` is the position to go on from; ``last_stable_offset`` where readable messages end now; ``hidden`` is
-    (first, end, state) of messages that are not available, ``aborted`` (first, end) of those nobody may see, and
-    ``damaged`` (first, end) of those that can no longer be read.
+    (first, end, state) of messages that are not available, ``aborted`` (first, end) of those that never become visible,
+    and ``damaged`` (first, end) of those that can no longer be read.
     """
 
     topic: str

@@ -36,7 +36,7 @@ class ChannelOwner(Protocol):
 class Channel:
     """One channel of a topic. Messages are named by partition number and offset.
 
-    Made by ``Channels.open``. Whoever subscribes gets messages by ``Subscriber.take`` when ``Channels.pump`` runs.
+    Made by ``Channels.open``. A subscriber gets messages by ``Subscriber.take`` when ``Channels.pump`` runs.
     """
 
     def __init__(self, owner: ChannelOwner, topic: Topic, name: str, *, ephemeral: bool) -> None:

@@ -26,7 +26,7 @@ TEXT_KINDS: Final = (int(Kind.RAW), int(Kind.STRING))
 class Page:
     """Messages of ``run`` with ``first`` <= offset < ``end``; their ``offsets`` rise.
 
-    ``index`` belongs to whoever makes bytes for clients from the page: what they need to find its messages quickly.
+    ``index`` belongs to the endpoint that makes bytes for clients from the page, and finds its messages by it.
     """
 
     __slots__ = ("_message_bytes", "_tags", "columns", "end", "first", "index", "offsets", "run")

@@ -2,7 +2,7 @@
 
 How a session uses it (``endpoints/base/authenticator.py`` has the half that waits):
 
-1. When somebody connects: ``access.admit(is_open=...)``. It gives the principal who the client is without a login, or
+1. When a client connects: ``access.admit(is_open=...)``. It gives the principal who the client is without a login, or
    None if it has to log in first. While no users are set up everybody is ``OPEN`` and may do everything, as ever.
 2. At a login: ``await services.authenticator.log_in(name, password, peer)``, or ``log_in_with_token``. SCRAM asks for
    ``scram_verifier`` and ends with ``accept``.
@@ -74,7 +74,7 @@ class AccessControl(Component):
         """By user, with the quota that they count for."""
         self._ends_us: int | None = None
 
-    # -- who somebody is
+    # -- who a client is
 
     @property
     def is_enabled(self) -> bool:

@@ -3,7 +3,7 @@
 What arrives within one pass of the event loop shares a chunk, a checksum and a write; one sync covers all that
 arrived meanwhile (design.md Log). An ``Append`` is done when its messages are synced, or failed as a whole.
 
-Where nobody waits for the disk (``durability = "os"``), a source that is alone does not wait for the end of the pass
+Where no append waits for the disk (``durability = "os"``), a source that is alone does not wait for the end of the pass
 either: what it appends is written at once. A second source in the same pass ends that until the next flush. What is
 large enough to be a chunk by itself is written at once too, from where it lies.
 """

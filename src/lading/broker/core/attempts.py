@@ -30,6 +30,6 @@ class Attempts:
             self._counters.failed_maintenance += 1
             if str(error) != self._last_failure:
                 self._last_failure = str(error)
-                # of what the disk refuses nobody needs the stack
+                # a refusal of the disk is logged without its stack, which tells nothing
                 fault = None if isinstance(error, (Refusal, OSError)) else error
                 LOG.warning("%s; trying again", error, exc_info=fault)

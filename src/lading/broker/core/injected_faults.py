@@ -40,7 +40,7 @@ class InjectedFaults:
                 raise Refusal(Reason.DISK_FULL, f"a test has this refused; {self.appends_to_refuse} more will be")
             return append(*arguments)
 
-        # whoever appends asks the appender for its method each time, and gets this one
+        # callers look the method up at each append, and so get this one
         appender.append = append_unless_refused  # type: ignore[method-assign,assignment]
 
 

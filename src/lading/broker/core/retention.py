@@ -1,7 +1,7 @@
 """Retention: old segments go, by age and by size, as the topic or the broker says (and never because of damage).
 
 What is about to go is marked first, ``marked_for_deletion``, so that everybody can see it; a later look deletes what is
-marked and due. Nobody's marks are taken away: a message that is made available again is marked again when it is due.
+marked and due. Marks are never taken away: a message that is made available again is marked again when it is due.
 """
 
 from __future__ import annotations

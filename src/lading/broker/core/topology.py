@@ -140,7 +140,7 @@ class Partition:
                 try:
                     callback()
                 except Exception:
-                    # the others have been taken off the list: nobody else would wake them
+                    # the others have been taken off the list: nothing else would wake them
                     LOG.exception("partition %s: a reader that waits failed", self)
 
     def __str__(self) -> str:

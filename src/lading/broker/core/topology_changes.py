@@ -1,4 +1,4 @@
-"""Creating, changing and deleting streams and topics: in steps, so that nobody else waits for the disk.
+"""Creating, changing and deleting streams and topics: in steps, so that no other client waits for the disk.
 
 A ``Change`` runs on the event loop, where everybody sees what it does, and yields what waits for the disk, which any
 thread may do meanwhile. Who makes a change runs what it yields, in a worker or at once (``complete``), and goes on when
@@ -242,7 +242,7 @@ class TopologyChanges:
         for number in numbers:
             log = self._make_log(self._directory.partition(topic.uuid, number), topic.uuid, topic.next_epoch)
             logs.append(log)
-            # thousands would use up the open files of the process before anybody counts them
+            # thousands would use up the open files of the process before they are counted
             log.rest()
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> Change[None]:
@@ -262,11 +262,11 @@ class TopologyChanges:
         self._namespace.require_current(topic)
         with refuse_disk_errors(f"topic {topic.name!r}"):
             self._directory.mark_deleted(topic.uuid)
-            # from here on nobody finds it, and its name is free
+            # from here on lookups do not find it, and its name is free
             self._namespace.unlink_topic(topic)
             yield from self._let_go(topic.partitions)
             self._callbacks.on_topic_deleted(topic)
-            # they refer to it: so they are freed as soon as nobody reads them any more
+            # they refer to it: so they are freed as soon as their last reader is done
             topic.partitions = []
             is_removed = self._remove_row(topic)
             yield partial(self._directory.empty, topic.uuid)

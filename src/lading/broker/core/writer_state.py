@@ -140,7 +140,7 @@ class WriterStateManager(Component):
         # of a partition that is being deleted the snapshot goes with the rest
         if writers.snapshot_end > offset and partition in self._written:
             # it was taken while these blocks were under way. A start that trusts it would take who sends them again for
-            # somebody who repeats, and would not read what is written where they would have been
+            # a writer that repeats them, and would not read what is written where they would have been
             self._attempts.attempt(self._forget_snapshot, partition)
         self.on_cut(partition)
 
@@ -173,7 +173,7 @@ def update_last_stable_offset(partition: Partition) -> None:
 def _counts_lost_blocks(log: PartitionLog, snapshot: Snapshot) -> bool:
     """Return whether a snapshot that was taken under load has blocks that a power cut did not spare.
 
-    Whoever sent them was not answered, and sends them again: they must not pass for repetitions.
+    Their writer was not answered, and sends them again: they must not pass for repetitions.
     """
     report = log.recovery
     return any(one.end > report.settled_end and one.first < snapshot.end_offset for one in report.damage)

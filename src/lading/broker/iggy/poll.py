@@ -144,7 +144,7 @@ class IggyPoller:
                 Reason.INVALID_OFFSET, f"the last offset of partition {partition} is {last}; {offset} cannot be stored"
             )
         if partition.log.high_watermark == 0:
-            # offset 0 of an empty partition was consumed by nobody; keeping it would skip the first message
+            # offset 0 of an empty partition was consumed by no client; keeping it would skip the first message
             return
         self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
 

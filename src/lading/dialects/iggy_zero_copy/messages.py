@@ -2,7 +2,7 @@
 
 One form is stored, that of crates 0.9 and 0.10, which holds what the earlier ones have: their messages gain eight
 reserved bytes and the kind of text for their header keys when they arrive, in the copy that stamps them anyway, and
-lose both when their own clients poll them. So a topic is read in one way whoever wrote it.
+lose both when their own clients poll them. So a topic is read in one way, whichever client wrote it.
 """
 
 from __future__ import annotations

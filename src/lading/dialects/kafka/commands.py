@@ -166,7 +166,7 @@ def encode_watch(
 class FetchResponse:
     """Response of a broker for one partition; the batches are ``answer[start:end]``.
 
-    ``aborted`` is (producer id, first offset) of transactions whose messages nobody may see.
+    ``aborted`` is (producer id, first offset) of transactions whose messages are not visible.
     """
 
     error: int

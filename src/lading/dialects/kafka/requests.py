@@ -44,7 +44,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
         raise MalformedMessage(f"the request claims a client id of {size} bytes", at=HEAD.size)
     client_id = None if size < 0 else str(frame[HEAD.size : at], "utf-8", "replace")
     served = SERVED.get(key)
-    # of a version from the future nobody knows what its head is
+    # the form of the head of a future version is unknown
     if served is not None and served.flexible <= version <= served.high:
         at = skip_tags(frame, at)
     return RequestHeader(key, version, correlation, client_id, at)

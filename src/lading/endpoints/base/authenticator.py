@@ -92,7 +92,7 @@ class Authenticator:
             return self._broker.access.accept_token(token, now_us())
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_TOKEN:
-                # nobody guesses a token: only wrong ones wait, and nobody else at their address
+                # a token cannot be guessed: only wrong ones wait, and no other login from their address
                 await self._wait(TOKEN_LOGIN, host)
                 self.note_failure(TOKEN_LOGIN, host)
             raise

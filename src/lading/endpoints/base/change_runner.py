@@ -49,7 +49,7 @@ class ChangeRunner:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            # whoever waited has it; where nobody does any more it is nobody's fault
+            # the caller has the error; if it waits no longer, asyncio must not warn of an error that was not retrieved
             task.exception()
 
     async def _wait_and_make(self, changed: list[object], change: Change[R]) -> R:

@@ -1,8 +1,8 @@
 """Memory for requests that are still arriving, shared by all connections, with a share for each peer address.
 
 Where it is used up, the half request that waits longest for its rest gives way, of the peer that holds the most; small
-buffers have a reserve that large ones cannot use up. So whoever sends many halves of large requests keeps nobody from
-sending whole ones, from the same address either. Threads: event loop only.
+buffers have a reserve that large ones cannot use up. So a client that sends many halves of large requests does
+not keep others from sending whole ones, not even at its address. Threads: event loop only.
 """
 
 from __future__ import annotations

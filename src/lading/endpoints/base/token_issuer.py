@@ -104,7 +104,7 @@ class TokenIssuer:
             self._keys = parse_keys(await self._run(self._load))
             self._read_s = now_s
         except (OSError, ValueError) as error:
-            # those that are known count on: an issuer that is away for a while locks nobody out
+            # keys that are known stay valid: an issuer that is away for a while locks no user out
             where = self._settings.jwks_file or self._settings.jwks_url
             LOG.warning("the keys of oauth.issuer cannot be read from %s: %s", where, error)
 

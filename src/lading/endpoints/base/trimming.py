@@ -5,7 +5,7 @@ is. So a broker that is quiet, and has grown since it was last trimmed, trims it
 what is free is used again, nothing is trimmed unless the broker has grown by a lot.
 
 Cycles of objects are collected in small pieces (``garbage``). If a broker has grown although its heaps were trimmed,
-they are looked for everywhere; where somebody may be waiting, only if it has grown by a lot.
+they are looked for everywhere; where a client may be waiting, only if it has grown by a lot.
 """
 
 from __future__ import annotations

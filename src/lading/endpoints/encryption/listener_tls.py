@@ -61,7 +61,7 @@ def make_context(tls: TlsSettings, key: str, data: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # a password that is asked for is none: the broker must not wait for somebody to type it
+        # a key with a password is refused: the broker must not wait until it is typed
         context.load_cert_chain(files.certificate, files.key, password="")
     except (OSError, ValueError) as error:
         where = f"{files.certificate}" + (f" and {files.key}" if files.key is not None else "")

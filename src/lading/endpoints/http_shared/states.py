@@ -173,7 +173,7 @@ class StateRequests:
             kept = [(max(one, partition.log.first_offset), other) for one, other in found.ranges]
             for portion in portions([(one, other) for one, other in kept if one < other]):
                 if not search.holds(reading, partition, portion[0][0], portion[-1][1]):
-                    # somebody set states meanwhile: what is left here is looked at again
+                    # states were set meanwhile: what is left here is looked at again
                     go_on_at = portion[0][0]
                     tries -= 1
                     break

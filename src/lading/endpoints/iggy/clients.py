@@ -73,7 +73,7 @@ class Clients:
 
         A peer may use one port for connections to several endpoints, or again before its last connection has ended.
         """
-        # nobody is client 0: requests may not name it
+        # there is no client 0: requests may not name it
         while client.id in self._clients or not client.id:
             client.id = (client.id + 1) & 0xFFFF_FFFF
         self._clients[client.id] = client

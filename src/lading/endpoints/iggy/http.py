@@ -266,7 +266,7 @@ class IggyHttp:
             return parse_query(kind, dict(request.query_params), caller.release.queries, **fields)
         command = kind(**fields)
         if kind is not c.GetClient:
-            # a client id of 0 is not refused here but found by nobody (iggy.md M6)
+            # a client id of 0 is not refused here, but no client has it (iggy.md M6)
             validate(command)
         return command
 

@@ -92,7 +92,7 @@ class HttpCallers:
         has_token = claims.pat is None
         if claims.pat is not None and (shown := self._access.table.tokens.get((claims.name, claims.pat))) is not None:
             has_token = shown.ends_us is None or shown.ends_us > date_us()
-        # 0 is a login of before: whoever it was said any name
+        # 0 is a login from before there were users: it gave any name
         if user is None or user.id != claims.user_id or not has_token:
             raise refuse_token()
         return self._access.accept(claims.name)
@@ -125,7 +125,7 @@ class HttpCallers:
         client = self._client(request, release)
         await self._logins.log_in_with_token(client, token)
         if client.principal is not None and client.principal.ends_us is not None and client.principal.token is None:
-            # a token for it would outlast it, and its user may be nobody here
+            # a token for it would outlast it, and its user need not exist here
             raise Refusal(Reason.INVALID_TOKEN, "show a token of another issuer with each request, as Bearer")
         return self._answer(client, release)
 

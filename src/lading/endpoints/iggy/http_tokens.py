@@ -66,7 +66,7 @@ class HttpTokens:
         password: str | None = None,
     ) -> IssuedToken:
         """Return a new token of a user whose client is of ``release``; ``password`` is kept for ``password_of``."""
-        # with its cryptography a tenth of a start, which no broker needs before somebody logs in over HTTP
+        # with its cryptography a tenth of a start, which no broker needs before the first login over HTTP
         import jwt
 
         ends_s = now_s + (ACCESS_S if use == ACCESS else REFRESH_S)

@@ -111,7 +111,7 @@ class SessionConnection(Guarded):
     def _cut_loose(self) -> None:
         """Refer to nothing that refers to this connection, which is lost.
 
-        What refers to each other would stay until somebody looks for cycles, and there may be thousands a minute.
+        What refers to each other would stay until the garbage collector runs, and there may be thousands a minute.
         """
         self.session = _LOST
         self.inbox.close()
@@ -159,7 +159,7 @@ class SessionConnection(Guarded):
     def throttle(self, delay_us: int) -> None:
         """Begin no more requests for so long: the user of the connection has used up a quota.
 
-        What the client sends meanwhile fills its own buffers. A broker that stops waits for nobody's quota.
+        What the client sends meanwhile fills its own buffers. A broker that stops does not wait for quotas.
         """
         if self.session.is_lost or self._services.stopping:
             return
@@ -199,7 +199,7 @@ class SessionConnection(Guarded):
     def run_to_end(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
         """Call back when ``work`` is done, also if the client is gone before."""
         future = asyncio.ensure_future(work)
-        # a task that nobody refers to may be collected before it is done
+        # a task without a reference may be collected before it is done
         works = cast("set[asyncio.Future[R]]", self._server.works)
         works.add(future)
         future.add_done_callback(works.discard)

@@ -92,7 +92,7 @@ class QuicClientConnection(SessionConnection):
         self._whole: deque[tuple[int, ArrivingRequest]] = deque()
         """Requests that wait for the session, by stream."""
         self._refused: set[int] = set()
-        """Streams on which more may come that nobody takes."""
+        """Streams on which more may come, which is thrown away."""
         self._held_bytes = 0
         """In arriving and whole requests."""
         self._whole_bytes = 0
@@ -131,7 +131,7 @@ class QuicClientConnection(SessionConnection):
             self._hold_memory()
             self.proceed()
         except Exception:
-            # asyncio would go on with a connection of which nobody knows where it stands
+            # asyncio would go on with a connection whose state is unknown
             log.exception("closing the connection: its datagrams cannot be handled", extra=self.origin())
             self._vanish()
             return

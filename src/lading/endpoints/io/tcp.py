@@ -126,7 +126,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             try:
                 self._result = session.receive(self._clock())
             except BaseException:
-                # whoever has called logs it; a callback of the loop would leave the client waiting for its answers
+                # the caller logs it; a callback of the loop would leave the client waiting for its answers
                 self.abort()
                 raise
             finally:

@@ -202,7 +202,7 @@ class Groups:
                     yield partial(attempt, name, self._groups.delete_positions, some)
                 yield partial(attempt, name, self._groups.delete, ())
 
-        # the deletions share one sync of the catalog, for which nobody else waits
+        # the deletions share one sync of the catalog, for which no other client waits
         try:
             await services.changes.make(broker.changes.write_all_to_catalog(writes()))
         except Refusal as refusal:

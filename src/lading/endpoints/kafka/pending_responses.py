@@ -42,7 +42,7 @@ def complete_with(
         try:
             future.set_result(made(done))
         except Exception as error:
-            # whoever waits logs it and closes; a callback that raises would leave the client waiting for ever
+            # the caller logs it and closes; a callback that raises would leave the client waiting for ever
             future.set_exception(error)
 
     answer.add_done_callback(finish)

@@ -89,7 +89,7 @@ def _name_of(entity: Sequence[Any]) -> str:
         raise Refusal(Reason.INVALID_QUOTA, f"quotas are of users here, not of {kinds}; use --entity-type users")
     (user,) = entity
     if user.entity_name == EVERYBODY:
-        raise Refusal(Reason.INVALID_QUOTA, "user '*' is nobody's name; use --entity-default for all others")
+        raise Refusal(Reason.INVALID_QUOTA, "user '*' does not exist; use --entity-default for all others")
     return EVERYBODY if user.entity_name is None else str(user.entity_name)
 
 

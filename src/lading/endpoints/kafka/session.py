@@ -180,7 +180,7 @@ class KafkaSession(ProtocolSession):
             callbacks, self._client.on_lost = self._client.on_lost, []
             for callback in callbacks:
                 callback()
-            # a login that ends later is nobody's; and both would wait for a collection, as they refer to each other
+            # a login that ends later changes nothing; and both would wait for a collection, as they refer to each other
             self._client.log_in, self._client.end = lambda principal: None, lambda: None
         self._cancel_revoked = ignore
 

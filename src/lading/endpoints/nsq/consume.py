@@ -155,7 +155,7 @@ class NsqConsumer:
             there = picked < len(records.offsets)
             there[there] = records.offsets[picked[there]] == given.offsets[there]
             if not there.all():
-                # what cannot be read is done for this channel: nobody could ever take it
+                # what cannot be read is finished for this channel: no subscriber could ever take it
                 self.channel.finish(self.subscriber, given.partition.number, given.offsets[~there])
                 picked, attempts = picked[there], attempts[there]
         if len(picked):

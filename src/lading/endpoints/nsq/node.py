@@ -257,7 +257,7 @@ class Node:
 
     def _drop(self, topic: Topic) -> None:
         drop = asyncio.ensure_future(self._drop_in_turn(topic))
-        # a task that nobody refers to may be collected before it is done
+        # a task without a reference may be collected before it is done
         self._drops.add(drop)
         drop.add_done_callback(self._drops.discard)
 

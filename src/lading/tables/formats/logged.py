@@ -93,7 +93,7 @@ class LoggedTable(ParquetTable, Generic[T]):
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest says.
 
-        A file that the log does not list any more is none: somebody has compacted the table, or deleted rows.
+        A file that the log does not list any more is none: the table was compacted, or rows were deleted.
         """
         pipeline, number = key
         with self._translate_errors():

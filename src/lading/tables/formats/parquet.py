@@ -63,7 +63,7 @@ def _options(layout: FileLayout) -> dict[str, Any]:
         # promoted headers repeat, payloads and keys do not
         "use_dictionary": repeating,
         "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        # nobody skips a row group because of the least bytes in it
+        # readers do not skip row groups by the least bytes in them
         "write_statistics": [
             name for name, type_ in types.items() if not (pa.types.is_nested(type_) or pa.types.is_binary(type_))
         ],

@@ -142,7 +142,7 @@ class IggyMembership:
         try:
             self._socket.ask(command, again=False)
         except RemoteError as refusal:
-            # somebody else may be faster
+            # another member may be faster
             if refusal.code not in _EXISTING:
                 raise
 

@@ -3,7 +3,7 @@
 Kafka ties a transaction to one producer. So every task of a piece of work has one of its own, under the transactional
 id and the task's number, and leaves it open. To decide, the work's name and all open transactions are stored as the
 position of a group (one append of the cluster: whole or not at all); then each is committed, then the decision is
-marked as done. Whoever comes later finishes what was decided before anything else, so a crash at any point neither
+marked as done. The next process finishes what was decided before anything else, so a crash at any point neither
 shows a piece of work twice nor half of it for good. A later task of the same number ends what an earlier one left open.
 """
 
@@ -166,7 +166,7 @@ class KafkaDecision(TransactionDecision):
             except LadingError as error:
                 now = self._read()
                 if now != stored:
-                    # somebody else finished it meanwhile
+                    # another process has finished it meanwhile
                     return
                 if getattr(error, "code", None) not in errors.SHUT_OUT:
                     raise

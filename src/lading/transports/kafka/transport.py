@@ -98,7 +98,7 @@ class KafkaTransport:
             raise SettingError("a password was given without a username")
         token: Callable[[], str] | None = None
         if oauth_token_command is not None or read_secret("oauth_token", oauth_token, oauth_token_file) is not None:
-            # a file is read for each connection: whoever writes it puts a new token there before the old one ends
+            # the file is read for each connection: its writer puts a new token there before the old one ends
             token = partial(_read_token, oauth_token, oauth_token_file, oauth_token_command)
         mechanism = parse_mechanism(sasl_mechanism, has_user=username is not None, has_token=token is not None)
         access = KafkaSecurity(

@@ -33,7 +33,7 @@ Compression = Literal["lz4"] | None
 class _Sending:
     """A batch on its way: the slices of each request not yet acknowledged, and the body made of the first one.
 
-    ``unsure``: the body may have arrived, nobody knows.
+    ``unsure``: the body may or may not have arrived.
     """
 
     batch: pa.RecordBatch

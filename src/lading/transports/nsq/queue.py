@@ -1,7 +1,7 @@
 """A subscription to an NSQ channel over all nodes that have the topic, seen as one partition of a log.
 
 A queue has no offsets: messages are numbered as they arrive, from 0, for as long as the subscription lives. Storing a
-position finishes (FIN) everything before it; what was not finished comes again, to anybody, when the connection ends.
+position finishes (FIN) everything before it; what was not finished goes to any client when the connection ends.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class NsqQueue:
                 raise
             return
         if not found.nodes:
-            # nobody has it yet: ask again soon
+            # no node has it yet: ask again soon
             self._look_at = now + PAUSE_S
         for node in found.nodes:
             self._nodes.setdefault(node, _Subscribed(node))

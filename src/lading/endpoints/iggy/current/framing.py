@@ -2,7 +2,7 @@
 
 What a client may count on: an intact frame that cannot be understood or is refused gets its status and the connection
 stays; a login that is refused, and requests before one, end with the header that says why (an eviction), after which
-the connection is closed. So does a frame whose length cannot be: where the next begins nobody knows.
+the connection is closed. So does a frame whose length cannot be: where the next begins is unknown.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CurrentFraming:
         self._connection = session.connection
         self._first = handlers
         self._handlers = handlers
-        """Those of the user, who is nobody before the login."""
+        """Those of the user; before the login, those of a client without one."""
         self._caller = CurrentCaller(client)
         self._is_pending = False
         """A request is answered later; what comes behind it waits."""
