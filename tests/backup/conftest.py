@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
+from lading.backup.store import BackupStore, DirectoryStore, ObjectStore
 from tests.broker.room import fill, opened, topic_of
 
 KEPT = Path(__file__).parents[1] / "formats"
@@ -31,3 +33,12 @@ def segmented(tmp_path: Path) -> Path:
     shutil.copytree(tmp_path / "segmented", tmp_path / "killed")
     broker.stop()
     return tmp_path / "killed"
+
+
+@pytest.fixture(params=["directory", "object store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BackupStore:
+    """A place for backups: the directory ``backups``, which an object store takes for its bucket."""
+    if request.param == "directory":
+        return DirectoryStore(tmp_path / "backups")
+    (tmp_path / "backups").mkdir()
+    return ObjectStore("local://", LocalFileSystem(), str(tmp_path / "backups"))

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 import lading
 from lading.backup.back_up import back_up
 from lading.backup.point import list_points
 from lading.backup.restore import check_backup, restore
-from lading.backup.store import BackupStore, DirectoryStore, ObjectStore
+from lading.backup.store import BackupStore, DirectoryStore
 from lading.model.errors import CorruptLog, LocalError, NewerFormat
 from lading.model.state import State
 from tests.broker.kafka_batches import committed
@@ -39,14 +38,6 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def payloads(data: Path) -> list[bytes]:
     return [one.as_py() for one in lading.read_arrow(str(data), "s.t", columns="payload").column("payload")]
-
-
-@pytest.fixture(params=["directory", "object store"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> BackupStore:
-    if request.param == "directory":
-        return DirectoryStore(tmp_path / "backups")
-    (tmp_path / "backups").mkdir()
-    return ObjectStore("local://", LocalFileSystem(), str(tmp_path / "backups"))
 
 
 def test_everything_that_a_directory_keeps_is_restored(kept: Path, store: BackupStore, tmp_path: Path) -> None:
@@ -121,6 +112,7 @@ class _FullDisk:
         self._store, self._left_bytes = store, left_bytes
         self.url, self.lock, self.open = store.url, store.lock, store.open
         self.size_bytes, self.names, self.remove = store.size_bytes, store.names, store.remove
+        self.mtime_us = store.mtime_us
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:

@@ -38,6 +38,32 @@ def test_a_backup_and_a_restore(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["damage"] != []
 
 
+def test_old_backups_go_when_that_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, place = tmp_path / "data", tmp_path / "backups"
+    broker = opened(data)
+    fill(broker, topic_of(broker).partition(0), 5)
+    broker.stop()
+    names = []
+    for words in (["backup"], ["backup", "create"], ["backup", "--output", "json"]):
+        assert run(*words, data, place, *(["-o", "json"] if len(words) < 3 else [])) == 0
+        names.append(json.loads(capsys.readouterr().out)["point"])
+    assert run("backup", "prune", place) == 2
+    assert "nothing says what stays; give --keep N" in capsys.readouterr().err
+    assert run("backup", "prune", place, "--keep", "1", "--dry-run", "-o", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["removed"], plan["kept"], plan["dry_run"]) == (names[:2], names[2:], True)
+    assert run("backup", "prune", place, "--keep", "1") == 2
+    said = capsys.readouterr().err
+    assert f"backup {names[0]} would be deleted" in said and "Not a terminal, cannot ask; pass --yes." in said
+    assert len(list(place.glob("points/*"))) == 6
+    assert run("backup", "prune", f"file://{place}", "--newer-than", "30d", "--yes", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == []
+    assert run("backup", "prune", place, "--newer-than", "0s", "--keep", "2", "--yes") == 0
+    assert "1 backup and 0 segments deleted" in capsys.readouterr().err
+    assert sorted(path.stem for path in place.glob("points/*.json")) == names[1:]
+    assert run("restore", place, tmp_path / "restored", "--point", names[1]) == 0
+
+
 def test_what_cannot_be_backed_up_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("backup", "lading://127.0.0.1:7070", tmp_path) == 2
     assert "is a broker; name its data directory" in " ".join(capsys.readouterr().err.split()).replace("│ ", "")

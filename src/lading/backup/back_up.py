@@ -21,6 +21,7 @@ from ..model.version import __version__
 from .capture import CapturedData, CapturedLog, CapturedSegment, capture
 from .point import (
     ARCHIVE_SUFFIX,
+    POINT_NAME,
     POINTS,
     SEGMENTS,
     BackupPoint,
@@ -132,7 +133,7 @@ class _Backup:
         self._copied_bytes = self._kept_bytes = self._done_bytes = 0
         self._total_bytes = sum(one.size_bytes for log in captured.logs for one in log.segments)
         self._on_progress = on_progress
-        self._name = datetime.fromtimestamp(captured.at_us / 1e6, UTC).strftime("%Y%m%dT%H%M%S%fZ")
+        self._name = datetime.fromtimestamp(captured.at_us / 1e6, UTC).strftime(POINT_NAME)
 
     def run(self) -> BackupReport:
         self._remove_unfinished()

@@ -20,6 +20,8 @@ from .store import BackupStore
 
 POINTS: Final = "points"
 SEGMENTS: Final = "segments"
+POINT_NAME: Final = "%Y%m%dT%H%M%S%fZ"
+"""The name of a backup: when it was taken, in UTC."""
 DOCUMENT_SUFFIX: Final = ".json"
 ARCHIVE_SUFFIX: Final = ".tar"
 

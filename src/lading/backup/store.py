@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -36,11 +37,14 @@ class BackupStore(Protocol):
     def size_bytes(self, name: str) -> int | None:
         """Return the size of a file, or None if it does not exist."""
 
+    def mtime_us(self, name: str) -> int:
+        """Return when a file was written, in microseconds since 1970. Raises FileNotFoundError."""
+
     def names(self, directory: str) -> list[str]:
         """Return the names of the files in a directory, sorted; empty if it does not exist."""
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it exists."""
+        """Delete a file, durably, if it exists."""
 
 
 class DirectoryStore:
@@ -100,6 +104,10 @@ class DirectoryStore:
         except FileNotFoundError:
             return None
 
+    def mtime_us(self, name: str) -> int:
+        """See BackupStore."""
+        return (self._root / name).stat().st_mtime_ns // 1_000
+
     def names(self, directory: str) -> list[str]:
         """See BackupStore."""
         try:
@@ -109,7 +117,10 @@ class DirectoryStore:
 
     def remove(self, name: str) -> None:
         """See BackupStore."""
-        (self._root / name).unlink(missing_ok=True)
+        path = self._root / name
+        with suppress(FileNotFoundError):
+            path.unlink()
+            sync_directory(RealDisk(), path.parent)
 
 
 class ObjectStore:
@@ -144,6 +155,13 @@ class ObjectStore:
         """See BackupStore."""
         size: int | None = self._system.get_file_info(self._path(name)).size
         return size
+
+    def mtime_us(self, name: str) -> int:
+        """See BackupStore."""
+        written_ns: int | None = self._system.get_file_info(self._path(name)).mtime_ns
+        if written_ns is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
+        return written_ns // 1_000
 
     def names(self, directory: str) -> list[str]:
         """See BackupStore."""

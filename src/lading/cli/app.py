@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from ..model.version import __version__
-from .nearest import NearestGroup
+from .nearest import CreatingGroup, NearestGroup
 
 
 class CommandRow(NamedTuple):
@@ -19,6 +19,8 @@ class CommandRow(NamedTuple):
     heading: str
     attribute: str = "app"
     """A ``Typer`` called ``app`` is a group of commands; anything else is the function of one command."""
+    group: type[NearestGroup] = NearestGroup
+    """What reads the command line of a group."""
 
 
 COMMANDS: Final = (
@@ -32,7 +34,7 @@ COMMANDS: Final = (
     CommandRow("sql", "sql", "Messages", "sql"),
     CommandRow("ingest", "ingest", "Spark", "ingest"),
     CommandRow("spool", "spool", "Spark", "spool"),
-    CommandRow("backup", "backup", "Broker", "backup"),
+    CommandRow("backup", "backup", "Broker", group=CreatingGroup),
     CommandRow("restore", "backup", "Broker", "restore"),
     CommandRow("cert", "cert", "Broker", "cert"),
     CommandRow("stream", "stream", "Broker"),
@@ -74,7 +76,7 @@ def build_app(only: str | None = None) -> typer.Typer:
         if only in (None, row.name):
             found = getattr(import_module(f"{__package__}.{row.module}"), row.attribute)
             if isinstance(found, typer.Typer):
-                app.add_typer(found, cls=NearestGroup, name=row.name, rich_help_panel=row.heading)
+                app.add_typer(found, cls=row.group, name=row.name, rich_help_panel=row.heading)
             else:
                 app.command(row.name, rich_help_panel=row.heading)(found)
     return app

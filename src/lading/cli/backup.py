@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote, urlsplit
 
 import typer
 
 from .options import AsOutput, local_path
-from .output import Meter, Output, format_date, format_size, json_line, meter, print_note, print_table
+from .output import Meter, Output, format_count, format_date, format_size, json_line, meter, print_note, print_table
+
+if TYPE_CHECKING:
+    from ..backup.prune import PrunePlan
 
 KILOBYTE = 1_000
 
@@ -33,11 +36,15 @@ Store = Annotated[
 ]
 
 
-def backup(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
+app = typer.Typer(help="Back up a data directory, and delete old backups.")
+
+
+@app.command()
+def create(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
     """Back up a data directory while its broker runs, or after it ended.
 
     Everything that was acknowledged before is in the backup. Segments that an earlier backup in DEST has are not
-    copied again. An interrupted backup is no backup; the next run continues it.
+    copied again. An interrupted backup is no backup; the next run continues it. The word `create` may be left out.
 
     Examples:
 
@@ -78,6 +85,72 @@ def backup(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
         print_note(f"[yellow]{line}[/]")
     for line in point.damage:
         print_note(f"[red]damaged in the data directory[/] {line}")
+
+
+@app.command()
+def prune(
+    to: Store,
+    keep: Annotated[int | None, typer.Option("--keep", min=1, metavar="N", help="Keep the newest N backups.")] = None,
+    newer_than: Annotated[
+        str | None, typer.Option("--newer-than", metavar="DURATION", help="Keep backups newer than this, e.g. 30d.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Delete old backups, and segments that no other backup needs; shows what would go, then asks.
+
+    With both --keep and --newer-than a backup stays if one of them keeps it. The newest backup always stays.
+
+    Examples:
+
+        lading backup prune /backups/lading --keep 7 --dry-run
+
+        lading backup prune s3://backups/lading --newer-than 30d --yes --output json
+    """
+    from ..backup.prune import plan_prune
+    from ..backup.prune import prune as prune_backups
+    from ..backup.store import open_store
+    from ..clock import now_us
+    from ..model.errors import LocalError
+    from .connection import confirm
+    from .units import duration_us
+
+    if keep is None and newer_than is None:
+        raise LocalError("backup prune: nothing says what stays; give --keep N, --newer-than DURATION, or both")
+    age_us = None if newer_than is None else duration_us(newer_than)
+    store = open_store(to)
+
+    def agree(plan: PrunePlan) -> None:
+        if plan.files and not yes:
+            _print_plan(plan, "would be deleted")
+            confirm(f"Delete {format_count(len(plan.files), 'file')} of {to}?", yes)
+
+    if dry_run:
+        plan = plan_prune(store, keep=keep, newer_than_us=age_us, now_us=now_us())
+    else:
+        plan = prune_backups(store, keep=keep, newer_than_us=age_us, now_us=now_us(), agree=agree)
+    if output is Output.JSON:
+        json_line(
+            {
+                "removed": plan.removed,
+                "kept": plan.kept,
+                "segments": plan.segments,
+                "freed_bytes": plan.freed_bytes,
+                "dry_run": dry_run,
+            }
+        )
+    else:
+        _print_plan(plan, "would be deleted" if dry_run else "deleted")
+
+
+def _print_plan(plan: PrunePlan, done: str) -> None:
+    for name in plan.removed:
+        print_note(f"backup [bold]{name}[/] {done}")
+    print_note(
+        f"{format_count(len(plan.removed), 'backup')} and {format_count(plan.segments, 'segment')} {done}, "
+        f"{format_size(plan.freed_bytes)}; {format_count(len(plan.kept), 'backup')} kept"
+    )
 
 
 def restore(

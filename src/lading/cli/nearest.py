@@ -49,6 +49,16 @@ class NearestGroup(TyperGroup):
             raise
 
 
+class CreatingGroup(NearestGroup):
+    """A group whose command ``create`` is meant where none of its commands is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the command line, with ``create`` in front if need be."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
 def _elsewhere(ctx: Any, word: str) -> Iterator[str]:
     """Yield the commands whose last word is ``word`` or a synonym, those of the group in question first."""
     own = ctx.command_path.split()
