@@ -11,14 +11,21 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 from prometheus_client.parser import text_string_to_metric_families
 
-from lading import testing
+from lading import Producer, testing
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "packaging" / "prometheus" / "lading.rules.yml"
+ALERTS = Path(__file__).parent / "alerts.promtool.yml"
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 DASHBOARD = ROOT / "packaging" / "grafana" / "lading.json"
+GROUP = 'a"b\\c\nd é'
+"""A name that needs escapes in a label."""
+LAG = "lading_group_lag"
+PARTITION = TopicPartition("t", 0)
 OF_PROMETHEUS = {"up"}
 ADDED_LABELS = {"job", "instance", "le"}
 _SELECTOR = re.compile(r"\b((?:lading|process)_\w+)(?:\{([^}]*)\})?")
@@ -26,8 +33,14 @@ _SELECTOR = re.compile(r"\b((?:lading|process)_\w+)(?:\{([^}]*)\})?")
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    """What a broker shows."""
+    """What a broker shows that has a message, and a group that has not read it."""
     with testing.broker() as broker:
+        with Producer(f"lading://{broker.endpoints['admin']}") as producer:
+            producer.send("t", b"x")
+        consumer = KafkaConsumer(bootstrap_servers=broker.endpoints["kafka"], group_id=GROUP, enable_auto_commit=False)
+        consumer.assign([PARTITION])
+        consumer.commit({PARTITION: OffsetAndMetadata(0, "", -1)})
+        consumer.close()
         return httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
 
 
@@ -88,12 +101,30 @@ def test_rules_tell_labels_that_their_metrics_have(metrics: dict[str, set[str]])
         assert {"summary:", "description:", "severity:"} <= set(re.findall(r"\w+:", rule))
 
 
-def test_prometheus_takes_the_rules() -> None:
+def run_promtool(*arguments: str | Path, text: str = "") -> str:
+    """Return what Prometheus' own tool says on standard error, where it does not refuse."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (apt-get install prometheus)")
-    done = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [promtool, *arguments], input=text, capture_output=True, text=True, timeout=60, cwd=ALERTS.parent, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
+
+
+def test_prometheus_takes_the_rules() -> None:
+    run_promtool("check", "rules", RULES)
+
+
+def test_alerts_fire_when_they_should_and_say_what_people_can_read() -> None:
+    run_promtool("test", "rules", ALERTS)
+
+
+def test_prometheus_takes_the_metrics(text: str) -> None:
+    lags = [one for family in text_string_to_metric_families(text) for one in family.samples if one.name == LAG]
+    assert [(one.labels["group"], one.value) for one in lags] == [(GROUP, 1)]
+    assert run_promtool("check", "metrics", text=text) == ""
 
 
 def test_panels_of_the_dashboard_lie_side_by_side() -> None:
