@@ -28,7 +28,7 @@ from lading.kernels.signature import (
 )
 from lading.model.state import State
 
-from ..iggy_messages.drawing import draw_uuid4
+from ..iggy_messages.drawing import read_id
 from ..iggy_messages.header_checks import check_header
 from ..iggy_messages.header_writing import write_headers
 from ..iggy_messages.layout import FITS, HEADER_BYTES_MIN, NO_PAYLOAD, UNTYPED
@@ -140,10 +140,7 @@ def _stamp(
 ) -> int:
     """Write a message that was found good as it is stored; the bytes behind its id. One without id is given one."""
     # in bounds: the caller has seen to room for STORED_EXTRA_BYTES more than each message has
-    low = load64(data, at)
-    high = load64(data, at + 8)
-    if low == _ZERO and high == _ZERO:
-        low, high = draw_uuid4(draw)
+    low, high = read_id(data, at, draw)
     store64(out, to + OFFSET, offset)
     store8(out, to + STATE, _AVAILABLE)
     store64(out, to + TIMESTAMP, now_us)

@@ -7,6 +7,7 @@ from lading.kernels.signature import Data, inline, step, uint64
 
 _KEEP_LOW, _VERSION = uint64(0xFF0FFFFFFFFFFFFF), uint64(0x0040000000000000)
 _KEEP_HIGH, _VARIANT = uint64(0xFFFFFFFFFFFFFF3F), uint64(0x80)
+_NO_ID = uint64(0)
 
 
 @inline
@@ -35,4 +36,14 @@ def draw_uuid4(state: Data) -> tuple[int, int]:
     low = (_next(state) & _KEEP_LOW) | _VERSION
     high = (_next(state) & _KEEP_HIGH) | _VARIANT
     store64(state, 32, load64(state, 32) + uint64(1))
+    return low, high
+
+
+@step
+def read_id(data: Data, at: int, state: Data) -> tuple[int, int]:
+    """The 16 bytes of a sent message's id as two words, or the next random UUID if they are zero."""
+    # in bounds: callers hold the whole head of the message
+    low, high = load64(data, at), load64(data, at + 8)
+    if low == _NO_ID and high == _NO_ID:
+        low, high = draw_uuid4(state)
     return low, high

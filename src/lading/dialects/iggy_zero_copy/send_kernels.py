@@ -27,7 +27,7 @@ from lading.kernels.signature import (
 from lading.kernels.xxh3 import xxh3_64
 
 from ..iggy_messages import limits as header_limits
-from ..iggy_messages.drawing import draw_uuid4
+from ..iggy_messages.drawing import read_id
 from ..iggy_messages.header_block import headers_add_up
 from ..iggy_messages.header_checks import check_header
 from ..iggy_messages.header_writing import write_headers
@@ -207,10 +207,7 @@ def restamp(
             return status, count, 0
         # write the message with what the server gives it
         # in bounds: the message ends before ``end``, and ``target`` has room for the stored form of all messages
-        low = load64(data, at + ID)
-        high = load64(data, at + ID + 8)
-        if low == _ZERO and high == _ZERO:
-            low, high = draw_uuid4(draw)
+        low, high = read_id(data, at + ID, draw)
         store64(out, write + ID, low)
         store64(out, write + ID + 8, high)
         store64(out, write + OFFSET, base_offset + count)
