@@ -17,7 +17,7 @@ from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.model.errors import Reason, Refusal
 from tests.broker.channel_room import Reader
-from tests.broker.room import NOW, SECOND, batch, opened, payloads, read, topic_of
+from tests.broker.room import NOW, SECOND, append, batch, opened, payloads, read, topic_of
 from tests.faults.faulty import FaultyDisk, failing
 
 
@@ -131,4 +131,26 @@ def test_a_disk_that_refuses_their_log_refuses_the_request_alone(tmp_path: Path)
     assert told.value.reason is Reason.DISK_FULL
     postpone(broker, partition, 10, b"m")
     assert later(broker, 10) == [b"m"]
+    broker.stop()
+
+
+def test_what_is_under_way_when_others_are_let_go_is_acknowledged_only_if_it_is_there(tmp_path: Path) -> None:
+    """Shortening the log wrote its open chunk: what a full disk refused was acknowledged as the next message."""
+    disk = FaultyDisk()
+    broker = opened(tmp_path, disk=disk)
+    topic = topic_of(broker)
+    partition = topic.partition(0)
+    for text in (b"a", b"b"):
+        postpone(broker, partition, 10, text)
+    assert later(broker, 10) == [b"a", b"b"]
+    own = broker.postponed.logs()[0]
+    open_append = append(broker, own, b"under way")
+    disk.fault = failing("write", 0, at=".log", error=errno.ENOSPC)
+    broker.tick(NOW + 11 * SECOND)
+    following = append(broker, own, b"next")
+    broker.appender.flush()
+    assert own.log.first_offset == 2, "what has entered was let go of"
+    there = payloads(read(broker, own, 2))
+    told = [one for one, text in ((open_append, b"under way"), (following, b"next")) if text not in there]
+    assert all(one.error is not None for one in told) and told
     broker.stop()

@@ -224,6 +224,19 @@ def test_truncate_before_deletes_whole_segments_and_hides_the_rest(tmp_path: Pat
     assert set(read_all(opened(tmp_path / "p"))) == {120, 121}
 
 
+def test_shortening_a_log_leaves_the_open_chunk_to_those_who_append(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = opened(tmp_path / "p", disk)
+    append(log, 3)
+    add(log, 2)
+    disk.fault = failing("write", 0, at=".log", error=28)
+    log.truncate_before(2)
+    assert (log.first_offset, log.next_offset) == (2, 5)
+    with pytest.raises(Refusal):
+        log.flush()
+    assert (log.first_offset, log.next_offset) == (2, 3)
+
+
 def test_a_refused_flush_takes_its_messages_back(tmp_path: Path) -> None:
     """Appends at or above the next offset have not happened; those below it stand."""
     disk = FaultyDisk()

@@ -35,6 +35,7 @@ FOUND = {
     1_021_177: "a chunk that was open when a log turned read-only was written later, and what was refused was there",
     2_000_273: "a disk that refused the log of delayed messages cut off the client that had sent one",
     2_000_011: "a delayed message that a full disk had refused brought another one early, and twice",
+    2_006_092: "shortening a log wrote its open chunk: what a full disk refused of it was acknowledged all the same",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

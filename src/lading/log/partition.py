@@ -354,7 +354,7 @@ class DiskPartitionLog(LogSidecars):
         return self._segments.infos()
 
     def truncate_before(self, offset: int) -> None:
-        self.flush()
+        # the open chunk stays open: who appended to it must hear of a write that fails, and this caller would not say
         offset = min(offset, self.high_watermark)
         if offset <= self.first_offset:
             return
