@@ -14,15 +14,20 @@ from lading.cli.output import Output, print_table
 
 HERE = Path(__file__).parent
 NOT_BENCHES = ("house", "measure")
-LONG = ("soak",)
-"""They run only when they are named, and take --minutes."""
+LONG = ("reliability", "soak")
+"""They run only when they are named."""
+TIMED = ("soak",)
+"""They take --minutes."""
 NAMES = sorted(path.stem for path in HERE.glob("[!_]*.py") if path.stem not in NOT_BENCHES)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(NAMES)}; all but soak unless given"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which to run: {', '.join(NAMES)}; all but {' and '.join(LONG)} unless given",
     )
     parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer rounds: does it run, not how fast")
     parser.add_argument("--minutes", type=float, help="how long `soak` runs; 30 unless given")
@@ -33,7 +38,7 @@ def main() -> int:
     for name in arguments.names or [name for name in NAMES if name not in LONG]:
         module = importlib.import_module(f"bench.{name}")
         begun = time.monotonic()
-        limits = {"minutes": arguments.minutes} if name in LONG else {}
+        limits = {"minutes": arguments.minutes} if name in TIMED else {}
         rows = module.run(arguments.quick, **limits)
         print_table(
             rows,

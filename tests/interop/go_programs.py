@@ -111,7 +111,7 @@ def running(directory: Path) -> Iterator[RunningNsq]:
         with (directory / "servers.log").open("wb") as log:
             for command, address in zip(commands, (ports[3], ports[1]), strict=True):
                 children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-                _wait_until_open(children[-1], address)
+                wait_until_open(children[-1], address)
         yield RunningNsq(ports[0], ports[1], ports[2], ports[3], children[-1].pid)
     finally:
         for child in reversed(children):
@@ -132,7 +132,8 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _wait_until_open(child: subprocess.Popen[bytes], address: str) -> None:
+def wait_until_open(child: subprocess.Popen[bytes], address: str) -> None:
+    """Return when a server answers at ``host:port``. Raises Unavailable if it ends instead, or takes too long."""
     host, port = address.split(":")
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:

@@ -125,7 +125,9 @@ def wait_until_ready(child: subprocess.Popen[bytes], directory: Path, port: int)
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            raise Unavailable(f"Kafka ended while it started: {log.read_text().splitlines()[-3:]}")
+            words = log.read_text().splitlines()
+            causes = [line for line in words if "Exception" in line]
+            raise Unavailable(f"Kafka ended while it started: {causes[-1:] or words[-3:]}")
         if "Kafka Server started" in log.read_text():
             with socket.create_connection(("127.0.0.1", port), 5):
                 return
