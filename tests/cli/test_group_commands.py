@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,7 +22,7 @@ from .conftest import Run, documents
 
 @pytest.fixture
 def topic(lading: Run, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = request.node.name.removeprefix("test_")
+    name: str = request.node.originalname.removeprefix("test_")
     lading("topic", "create", name, "--partitions", "2")
     lading("message", "send", name, "--lines", "--partition", "0", stdin="a\nb\nc\nd\n")
     lading("message", "send", name, "--lines", "--partition", "1", stdin="e\nf\n")
@@ -48,10 +49,13 @@ def positions(said: str) -> list[tuple[Any, ...]]:
     return [(row["partition"], row["position"], row["new_position"]) for row in map(json.loads, said.splitlines())]
 
 
-def test_a_kafka_group(lading: Run, broker: testing.BrokerProcess, topic: str) -> None:
+@pytest.mark.parametrize("scheme", ["lading", "kafka"])
+def test_a_kafka_group(lading: Run, broker: testing.BrokerProcess, topic: str, scheme: str) -> None:
+    """Asked for at the admin endpoint, and as from any Kafka cluster."""
+    server = ("--server", broker.url if scheme == "lading" else f"kafka://{broker.endpoints['kafka']}")
     client = kafka(broker, "shop")
     client.commit(offsets=[TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 2)], asynchronous=False)
-    again = ("group", "reset", "shop", "-o", "json")
+    again = ("group", "reset", "shop", *server, "-o", "json")
     assert positions(lading(*again, "--to", "earliest", "--dry-run").stdout) == [(0, 3, 0), (1, 2, 0)]
     assert committed(client, topic) == [3, 2]
     assert positions(lading(*again, "--shift", "-1", "--partition", "0").stdout) == [(0, 3, 2)]
@@ -71,13 +75,20 @@ def test_a_kafka_group(lading: Run, broker: testing.BrokerProcess, topic: str) -
     reader.poll(10)
     try:
         for refused in (("reset", "shop", "--to", "latest"), ("delete", "shop", "--yes")):
-            said = lading("group", *refused, code=2).stderr
-            assert "kafka group 'shop' has 1 member, which would go on where they are; stop them first" in said
+            said = lading("group", *refused, *server, code=2).stderr
+            assert re.search(
+                "kafka group 'shop' has (1 member|members), which would go on where they are; stop them", said
+            )
+        (group,) = [row for row in documents(lading("group", "list", *server, "-o", "json")) if row["group"] == "shop"]
+        assert (group["state"], group["members"]) == ("Stable", 1)
+        assert "kafka group: Stable" in lading("group", "show", "shop", *server).stderr
     finally:
         reader.close()
-    lading("group", "delete", "shop", "--yes")
-    assert [row for row in documents(lading("group", "list", "-o", "json")) if row["group"] == "shop"] == []
+    lading("group", "delete", "shop", "--yes", *server)
+    assert [row for row in documents(lading("group", "list", *server, "-o", "json")) if row["group"] == "shop"] == []
     assert committed(kafka(broker, "shop"), topic) == [-1001, -1001]
+    for gone in (("show", "shop"), ("delete", "shop", "--yes"), ("reset", "shop", "--to", "latest")):
+        assert "kafka group 'shop' does not exist" in lading("group", *gone, *server, code=2).stderr
 
 
 def test_an_iggy_group(lading: Run, broker: testing.BrokerProcess, topic: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..pipeline.settings import PipelineSettings
     from ..settings_loading import Loaded
     from ..transports.fetched import States
+    from ..transports.group_administration import GroupAdministration
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
     from ..transports.lading.transport import LadingTransport
 
@@ -69,6 +70,17 @@ def admin(url: str) -> Iterator[LadingTransport]:
     with open_source(url) as transport:
         if not isinstance(transport, LadingTransport):
             raise LocalError(f"this command talks to Lading's admin endpoint (lading://host:port), not to {url}")
+        yield transport
+
+
+@contextmanager
+def group_administration(url: str) -> Iterator[GroupAdministration]:
+    """Open what tells of consumer groups at ``url``. Raises LocalError if the server there does not."""
+    from ..transports.group_administration import GroupAdministration
+
+    with open_source(url) as transport:
+        if not isinstance(transport, GroupAdministration):
+            raise LocalError(f"groups are listed and changed over lading:// and kafka://, not at {url}")
         yield transport
 
 

@@ -10,7 +10,7 @@ from .options import DEFAULT_SERVER, AsOutput, Server
 from .output import Output, format_count, json_line, print_note, print_table
 
 if TYPE_CHECKING:
-    from ..transports.lading.transport import LadingTransport
+    from ..transports.group_administration import GroupAdministration
 
 app = typer.Typer(help="Consumer groups of all protocols, and NSQ channels.", no_args_is_help=True)
 COLUMNS = {"protocol": "protocol", "group": "group", "state": "state", "members": "members", "lag": "lag"}
@@ -30,13 +30,15 @@ ProtocolName = Annotated[
 def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
     """List consumer groups of all protocols, and NSQ channels, with their lag.
 
-    Example:
+    Examples:
 
         lading group list
-    """
-    from .connection import admin
 
-    with admin(server) as transport:
+        lading group list --server kafka://localhost:9092
+    """
+    from .connection import group_administration
+
+    with group_administration(server) as transport:
         print_table(transport.groups(), COLUMNS, output=output)
 
 
@@ -53,15 +55,17 @@ def show(
 
         lading group show ops
     """
-    from .connection import admin
+    from .connection import group_administration
 
-    with admin(server) as transport:
+    with group_administration(server) as transport:
         group = _find(transport, name, protocol)
     if output is Output.JSON:
         json_line(group)
         return
     print_table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
-    print_note(f"{group['protocol']} group: {group['state']}, generation {group['generation']}, lag {group['lag']}")
+    # Kafka's clusters tell none
+    generation = f", generation {group['generation']}" if "generation" in group else ""
+    print_note(f"{group['protocol']} group: {group['state']}{generation}, lag {group['lag']}")
     for member in group["members"]:
         print_note(f"member {member}")
 
@@ -102,13 +106,13 @@ def reset(
     """
     from ..client.group_reset import plan_group_reset
     from ..model.errors import LocalError
-    from .connection import admin
+    from .connection import group_administration
     from .units import parse_bound
 
     if (to is None) == (shift == 0):
         raise LocalError("say where the group goes on: either --to earliest, latest, OFFSET or TIME, or --shift N")
     bound = None if to is None else parse_bound("--to", to)
-    with admin(server) as transport:
+    with group_administration(server) as transport:
         group = _find(transport, name, protocol, must_be_one=True)
         planned = plan_group_reset(transport, group, bound, shift=shift, topics=topic or (), partitions=partition or ())
         if not dry_run:
@@ -134,16 +138,18 @@ def delete(
 
         lading group delete shop
     """
-    from .connection import admin, confirm
+    from .connection import confirm, group_administration
 
-    with admin(server) as transport:
+    with group_administration(server) as transport:
         group = _find(transport, name, protocol, must_be_one=True)
         confirm(f"Delete {group['protocol']} group {name} with its positions?", yes)
         transport.delete_group(group["protocol"], name)
     print_note(f"deleted {group['protocol']} group {name}")
 
 
-def _find(transport: LadingTransport, name: str, protocol: str | None, *, must_be_one: bool = False) -> dict[str, Any]:
+def _find(
+    transport: GroupAdministration, name: str, protocol: str | None, *, must_be_one: bool = False
+) -> dict[str, Any]:
     """Return a group by name; if several protocols have one, that of the first, or LocalError if it ``must_be_one``."""
     from ..model.errors import LocalError
 

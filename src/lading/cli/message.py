@@ -151,13 +151,13 @@ def poll(
         found += 1
         if found >= count:
             break
-    if output is Output.TEXT and form is None:
-        print_note(format_count(found, "message") + ("" if found else f"; nothing in {topic} from {offset} on matches"))
     if where is not None:
         from .connection import absent_headers
 
         for sentence in absent_headers(from_, topic, where, states, found=found > 0):
             print_note(sentence)
+    if output is Output.TEXT and form is None:
+        print_note(format_count(found, "message") + ("" if found else f"; nothing in {topic} from {offset} on matches"))
 
 
 @app.command()

@@ -10,7 +10,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..model.errors import LocalError, RemoteError
-from ..transports.interface import GroupListing, Marking, Transport
+from ..transports.group_administration import GroupAdministration
+from ..transports.interface import Marking, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue, open_transport, option_names
 from ..transports.secrets import PREFIX, SECRETS
@@ -38,7 +39,7 @@ class ConsoleSource:
         with self.lend() as transport:
             self.can_mark: Final = isinstance(transport, Marking)
             """Whether message states can be listed and set."""
-            self.has_groups: Final = isinstance(transport, GroupListing)
+            self.has_groups: Final = isinstance(transport, GroupAdministration)
             """Whether it tells of the groups that read its topics, and of their lag."""
             self.is_broker: Final = isinstance(transport, LadingTransport)
             """Whether it is the admin endpoint of a broker, which also tells of damage."""

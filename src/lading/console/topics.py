@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..model.errors import LadingError, Refusal
-from ..transports.interface import GroupListing, Marking, TopicMeta, Transport
+from ..transports.group_administration import GroupAdministration
+from ..transports.interface import Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
 from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
@@ -80,7 +81,7 @@ class TopicPages:
 
     def _groups_of(self, transport: Transport) -> list[Document]:
         """Return groups with their positions; none of a directory or of Iggy's server, which do not tell them."""
-        if not isinstance(transport, GroupListing):
+        if not isinstance(transport, GroupAdministration):
             return []
         with self._lock:
             if time.monotonic() - self._groups_at_s > GROUPS_FRESH_S:

@@ -243,18 +243,6 @@ class LongPollTransport(Protocol):
 
 
 @runtime_checkable
-class GroupListing(Protocol):
-    """A transport whose server tells of its consumer groups."""
-
-    def describe_groups(self, limit: int) -> list[dict[str, Any]]:
-        """Return at most so many groups: ``protocol``, ``group``, ``state``, ``members``, ``lag``, ``partitions``.
-
-        A partition has ``topic``, ``partition``, ``position``, ``end`` and ``lag``.
-        """
-        ...
-
-
-@runtime_checkable
 class Marking(Protocol):
     """A transport whose server sets and lists message states (docs/reference/http-states)."""
 

@@ -53,6 +53,7 @@ APIS: Final[dict[str, Api]] = {
     "AddPartitionsToTxn": Api(24, "producer", 0, 3),
     "EndTxn": Api(26, "producer", 0, 4),
     "SaslAuthenticate": Api(36, "sasl", 0, 2),
+    "DeleteGroups": Api(42, "admin", 0, 2),
 }
 """By name, as ``kafka.protocol`` calls them."""
 

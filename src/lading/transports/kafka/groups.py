@@ -1,33 +1,126 @@
-"""Consumer groups of a Kafka cluster, looked at from outside: who is in them, and how far they are."""
+"""Consumer groups of a Kafka cluster, from outside: who is in them, how far they are, other positions, deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
+from ...dialects.kafka import errors
+from ...dialects.kafka.protocol import PROTOCOL
+from ...model.errors import Reason, Refusal
 from .cluster import GROUP, KafkaCluster, raise_for_code
 from .offsets import Place
 from .socket import KafkaSocket
 
 CONSUMERS: Final = ("", "consumer")
 """Protocol types of groups that have positions in topics; others coordinate something else (Connect: workers)."""
+DEAD: Final = "Dead"
+"""What brokers say of a group that they do not have (KafkaApis.handleDescribeGroupsRequest)."""
+_HAS_MEMBERS: Final = (
+    errors.UNKNOWN_MEMBER, errors.ILLEGAL_GENERATION, errors.REBALANCE_IN_PROGRESS, errors.GROUP_NOT_EMPTY
+)  # fmt: skip
+"""How brokers refuse to have a group changed that has members: by an unknown member, or by the group."""
 
 
-def describe_groups(cluster: KafkaCluster, ends: Mapping[Place, int], limit: int) -> list[dict[str, Any]]:
-    """Return the first ``limit`` groups by name, with ``members`` and ``partitions``, as an admin endpoint does.
+def list_groups(cluster: KafkaCluster, ends: Mapping[Place, int]) -> list[dict[str, Any]]:
+    """Return a row of each group: what ``describe_groups`` tells of it, with ``members`` counted."""
+    described = describe_groups(cluster, ends, None)
+    return [
+        {name: value for name, value in group.items() if name != "partitions"} | {"members": len(group["members"])}
+        for group in described
+    ]
+
+
+def describe_groups(cluster: KafkaCluster, ends: Mapping[Place, int], limit: int | None) -> list[dict[str, Any]]:
+    """Return the first ``limit`` groups by name (None: all), with ``members`` and ``partitions``.
 
     ``ends`` are the ends of partitions; those that have none there are left out. KafkaError for a group that the user
     may not see, or that cannot be looked at.
     """
-    found: dict[str, str] = {}
+    states = _list_states(cluster)
+    return [_describe(cluster, name, ends, states[name]) for name in sorted(states)[:limit]]
+
+
+def describe_group(cluster: KafkaCluster, name: str, ends: Mapping[Place, int]) -> dict[str, Any]:
+    """Return one group as ``describe_groups`` does. Raises Refusal GROUP_NOT_FOUND."""
+    states = _list_states(cluster)
+    if name not in states:
+        raise _not_found(name)
+    return _describe(cluster, name, ends, states[name])
+
+
+def reset_group(cluster: KafkaCluster, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
+    """Store (topic, partition, next offset) as the positions of a group that has no members.
+
+    They go in one request; KafkaError names the first that the broker refused, others may be stored then. Refusal
+    GROUP_NOT_EMPTY while the group has members.
+    """
+    topics = [
+        {
+            "name": topic,
+            "partitions": [
+                {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
+                for _, number, offset in rows
+            ],
+        }
+        for topic, rows in groupby(sorted(positions), key=lambda position: position[0])
+    ]
+
+    def ask(broker: KafkaSocket) -> None:
+        # -1 and no member: who commits is none of the group's (KIP-496 and kafka-consumer-groups do the same)
+        answer = broker.ask(
+            "OffsetCommit", group_id=name, generation_id_or_member_epoch=-1, member_id="", topics=topics
+        )
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.error_code in _HAS_MEMBERS:
+                    raise _not_empty(name)
+                what = f"the position of group {name!r} in {topic.name!r}, partition {part.partition_index}"
+                raise_for_code(what, part.error_code)
+
+    cluster.at_coordinator(GROUP, name, ask)
+
+
+def delete_group(cluster: KafkaCluster, name: str) -> None:
+    """Delete a group with its positions. Raises Refusal GROUP_NOT_FOUND, and GROUP_NOT_EMPTY while it has members."""
+
+    def ask(broker: KafkaSocket) -> None:
+        (result,) = broker.ask("DeleteGroups", groups_names=[name]).results
+        if result.error_code == errors.GROUP_NOT_FOUND:
+            raise _not_found(name)
+        if result.error_code in _HAS_MEMBERS:
+            raise _not_empty(name)
+        raise_for_code(f"group {name!r} cannot be deleted", result.error_code)
+
+    cluster.at_coordinator(GROUP, name, ask)
+
+
+def _not_found(name: str) -> Refusal:
+    return Refusal(
+        Reason.GROUP_NOT_FOUND, f"{PROTOCOL.name} group {name!r} does not exist; lading group list shows all"
+    )
+
+
+def _not_empty(name: str) -> Refusal:
+    return Refusal(
+        Reason.GROUP_NOT_EMPTY,
+        f"{PROTOCOL.name} group {name!r} has members, which would go on where they are; stop them first",
+    )
+
+
+def _list_states(cluster: KafkaCluster) -> dict[str, str]:
+    """Return the states of all groups of consumers by name; empty where brokers older than 2.6 do not list them."""
+    found = {}
     for answer in cluster.ask_each("ListGroups"):
         raise_for_code("groups cannot be listed", answer.error_code)
-        found |= {row.group_id: row.protocol_type for row in answer.groups}
-    names = sorted(name for name, kind in found.items() if kind in CONSUMERS)
-    return [_describe(cluster, name, ends) for name in names[:limit]]
+        for row in answer.groups:
+            if row.protocol_type in CONSUMERS:
+                found[row.group_id] = getattr(row, "group_state", None) or ""
+    return found
 
 
-def _describe(cluster: KafkaCluster, name: str, ends: Mapping[Place, int]) -> dict[str, Any]:
+def _describe(cluster: KafkaCluster, name: str, ends: Mapping[Place, int], listed_state: str) -> dict[str, Any]:
     def ask(broker: KafkaSocket) -> tuple[Any, Any]:
         (group,) = broker.ask("DescribeGroups", groups=[name], include_authorized_operations=False).groups
         raise_for_code(f"group {name!r} cannot be described", group.error_code)
@@ -36,6 +129,8 @@ def _describe(cluster: KafkaCluster, name: str, ends: Mapping[Place, int]) -> di
         return group, answer
 
     group, answer = cluster.at_coordinator(GROUP, name, ask)
+    # groups of the next protocol (KIP-848) are listed with their state, but described as if they were not there
+    state = listed_state if group.group_state == DEAD and listed_state else group.group_state
     partitions = []
     for topic in answer.topics:
         for part in topic.partitions:
@@ -45,7 +140,7 @@ def _describe(cluster: KafkaCluster, name: str, ends: Mapping[Place, int]) -> di
                 partitions.append(row | {"end": end, "lag": max(0, end - part.committed_offset)})
     partitions.sort(key=lambda row: (row["topic"], row["partition"]))
     return {
-        "protocol": "kafka", "group": name, "state": group.group_state,
+        "protocol": PROTOCOL.name, "group": name, "state": state,
         "members": [member.member_id for member in group.members], "partitions": partitions,
         "lag": sum(row["lag"] for row in partitions),
     }  # fmt: skip

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.commands import EARLIEST, LATEST
-from ...dialects.kafka.protocol import RECORDS
+from ...dialects.kafka.protocol import PROTOCOL, RECORDS
 from ...dialects.kafka.scram import HASHES
 from ...dialects.protocols import SCHEMES
-from ...model.errors import SettingError
+from ...model.errors import LocalError, SettingError
 from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..interface import Membership, SendResult, TopicMeta
 from ..secrets import read_secret, run_secret_command
 from ..transactions import TransactionDecision
+from . import groups
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
-from .groups import describe_groups
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
 from .socket import OAUTHBEARER, PLAIN, KafkaSecurity, KafkaSocket
@@ -124,10 +124,35 @@ class KafkaTransport:
         """Return the topic as it is now. Raises LocalError with near names if there is none."""
         return self._topics.look_up(name)
 
+    def groups(self) -> list[dict[str, Any]]:
+        """Return a row of each consumer group, with the number of its ``members`` and its ``lag``."""
+        return groups.list_groups(self._cluster, self._ends())
+
+    def group(self, protocol: str, name: str) -> dict[str, Any]:
+        """Return one group with ``members`` and ``partitions``. Raises Refusal GROUP_NOT_FOUND."""
+        self._require_own(protocol)
+        return groups.describe_group(self._cluster, name, self._ends())
+
     def describe_groups(self, limit: int) -> list[dict[str, Any]]:
         """Return the first ``limit`` consumer groups by name, with ``members``, and ``partitions`` with lag."""
-        ends = {(meta.name, part.number): part.end_offset for meta in self.topics() for part in meta.partitions}
-        return describe_groups(self._cluster, ends, limit)
+        return groups.describe_groups(self._cluster, self._ends(), limit)
+
+    def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:
+        """Have a group without members go on at (topic, partition, next offset)."""
+        self._require_own(protocol)
+        groups.reset_group(self._cluster, name, positions)
+
+    def delete_group(self, protocol: str, name: str) -> None:
+        """Delete a group without members, with its positions."""
+        self._require_own(protocol)
+        groups.delete_group(self._cluster, name)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        return {(meta.name, part.number): part.end_offset for meta in self.topics() for part in meta.partitions}
+
+    def _require_own(self, protocol: str) -> None:
+        if protocol != PROTOCOL.name:
+            raise LocalError(f"{self.url} has groups of {PROTOCOL.name} alone, none of {protocol}")
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS where it is."""
