@@ -117,20 +117,19 @@ def count(outcome: Outcome, acknowledged: set[int], clients: ProtocolClients) ->
 
 def kill_9(server: FailingServer, directory: Path, rounds: int) -> Outcome:
     """Killed under load, started again."""
-    with _scene(server, rounds) as scene:
-        for _ in range(rounds):
-            scene.load()
-            server.kill()
-            scene.start_again()
-    return scene.outcome
+    return _end_and_start(server, rounds, server.kill)
 
 
 def restart(server: FailingServer, directory: Path, rounds: int) -> Outcome:
     """Stopped in order under load, started again."""
+    return _end_and_start(server, rounds, server.stop)
+
+
+def _end_and_start(server: FailingServer, rounds: int, end: Callable[[], object]) -> Outcome:
     with _scene(server, rounds) as scene:
         for _ in range(rounds):
             scene.load()
-            server.stop()
+            end()
             scene.start_again()
     return scene.outcome
 

@@ -105,13 +105,21 @@ def test_an_ingest_goes_on_when_the_broker_is_back(
     ]
 
 
+def _follow_until_away(
+    executor: InterruptedExecutor, broker: RestartingBroker, table: Path, caplog: pytest.LogCaptureFixture
+) -> _Following:
+    """Begin a run whose broker stops within the first batch, and return when it is logged as away."""
+    executor.happens = broker.stop
+    following = _Following(executor, broker.url("lading"), table, transport={"retries": 1})
+    following.wait_until(lambda: len(patience_lines(caplog)) == 1)
+    return following
+
+
 def test_the_batch_that_the_broker_left_alone_is_begun_again(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(b"a", b"b")
-    executor.happens = broker.stop
-    following = _Following(executor, broker.url("lading"), tmp_path / "t", transport={"retries": 1})
-    following.wait_until(lambda: len(patience_lines(caplog)) == 1)
+    following = _follow_until_away(executor, broker, tmp_path / "t", caplog)
     assert list((tmp_path / "t").glob("*.parquet")) == []
     broker.start()
     following.wait_until(lambda: following.rows == 2)
@@ -124,9 +132,7 @@ def test_who_ends_behind_the_first_batch_is_told_that_the_broker_is_back(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(b"a")
-    executor.happens = broker.stop
-    following = _Following(executor, broker.url("lading"), tmp_path / "t", transport={"retries": 1})
-    following.wait_until(lambda: len(patience_lines(caplog)) == 1)
+    following = _follow_until_away(executor, broker, tmp_path / "t", caplog)
     # the batch is published, and the run learns that it is to end before it learns that
     executor.happens_behind = lambda: following.ended.wait(ENDS_WITHIN_S)
     broker.start()
@@ -140,9 +146,7 @@ def test_who_waits_for_a_broker_ends_when_told(
     executor: InterruptedExecutor, broker: RestartingBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(b"a")
-    executor.happens = broker.stop
-    following = _Following(executor, broker.url("lading"), tmp_path / "t", transport={"retries": 1})
-    following.wait_until(lambda: len(patience_lines(caplog)) == 1)
+    following = _follow_until_away(executor, broker, tmp_path / "t", caplog)
     following.end()
     assert following.error is None
     assert following.report is not None and following.report.rows == 0
