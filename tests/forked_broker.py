@@ -118,18 +118,19 @@ class _WarmProcess:
 
 def _import_all() -> None:
     """Import what a broker imports, as it does, and load its kernels."""
-    from lading import serve
     from lading.dialects.kafka import requests, versions
     from lading.dialects.protocols import ENDPOINTS
     from lading.kernels import engine
+    from lading.lean_imports import LeanImports, load_late_modules
 
     importlib.import_module("lading.cli.main")
-    sys.meta_path.insert(0, serve._LeanImports())
+    sys.meta_path.insert(0, LeanImports())
     importlib.import_module("lading.broker.broker")
     for spec in ENDPOINTS.values():
         resolve_name(spec.factory)
     for name in IMPORTED_LATER:
         importlib.import_module(name)
+    load_late_modules()
     requests.load_codecs(versions.SERVED)
     # compiling them takes minutes, in which no test would have a broker: each compiles beside its service then
     if (engine.cache_dir() / "complete").exists():

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import ByteSize, Field
 
 from .endpoint_sections import (
+    DEFAULTS,
     CertificateSettings,
     EndpointSection,
     Listen,
@@ -63,7 +64,7 @@ class IggyTcpSettings(IggyTcpListener, WithListeners):
 class IggyQuicListener(IggyListener):
     """An address for Iggy over QUIC, always encrypted."""
 
-    tls: CertificateSettings = CertificateSettings()
+    tls: CertificateSettings = DEFAULTS
     request_bytes_max: ByteSize = Field(default=ByteSize(10 << 20), ge=1 << 16, le=1 << 26)
     """A longer request is refused on its stream."""
 
@@ -189,7 +190,7 @@ class NsqdTcpSettings(NsqEndpointSettings):
 
     checks_users: ClassVar[bool] = True
     address: Listen = Address("127.0.0.1", 4150)
-    tls: NsqTlsSettings = NsqTlsSettings()
+    tls: NsqTlsSettings = DEFAULTS
     advertised: Listen | None = None
     """Where lookups send clients; unset: where it listens."""
     carrier: bool = True
@@ -223,16 +224,16 @@ class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
 class EndpointSettings(Section):
     """One table an endpoint; an endpoint that is not built is an unknown key."""
 
-    iggy_tcp: IggyTcpSettings = IggyTcpSettings()
-    iggy_quic: IggyQuicSettings = IggyQuicSettings()
-    iggy_websocket: IggyWebSocketSettings = IggyWebSocketSettings()
-    iggy_http: IggyHttpSettings = IggyHttpSettings()
-    kafka: KafkaSettings = KafkaSettings()
-    nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()
-    nsqd_http: NsqdHttpSettings = NsqdHttpSettings()
-    nsqlookupd_tcp: NsqlookupdTcpSettings = NsqlookupdTcpSettings()
-    nsqlookupd_http: NsqlookupdHttpSettings = NsqlookupdHttpSettings()
-    admin: AdminSettings = AdminSettings()
+    iggy_tcp: IggyTcpSettings = DEFAULTS
+    iggy_quic: IggyQuicSettings = DEFAULTS
+    iggy_websocket: IggyWebSocketSettings = DEFAULTS
+    iggy_http: IggyHttpSettings = DEFAULTS
+    kafka: KafkaSettings = DEFAULTS
+    nsqd_tcp: NsqdTcpSettings = DEFAULTS
+    nsqd_http: NsqdHttpSettings = DEFAULTS
+    nsqlookupd_tcp: NsqlookupdTcpSettings = DEFAULTS
+    nsqlookupd_http: NsqlookupdHttpSettings = DEFAULTS
+    admin: AdminSettings = DEFAULTS
 
     def sections(self) -> Iterator[tuple[str, EndpointSection]]:
         """Yield every endpoint, and behind it its listeners: ``iggy_tcp``, ``iggy_tcp.old``."""

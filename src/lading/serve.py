@@ -14,15 +14,13 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from pkgutil import resolve_name
-from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from .clock import now_us
@@ -33,6 +31,7 @@ from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watch_loop
 from .endpoints.encryption.renewal import CertificateRenewal
 from .kernels import engine
+from .lean_imports import LeanImports, load_late_modules
 from .log_lines import logging_to_stderr
 from .metrics import Histogram, Metrics
 from .model.protocol import EndpointSpec
@@ -87,7 +86,7 @@ def run(
     # SQLite and libraries make files too: nothing of this process is for other users
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
-    sys.meta_path.insert(0, _LeanImports())
+    sys.meta_path.insert(0, LeanImports())
     with logging_to_stderr(settings.log_format), lock_data_directory(settings.data), _runner() as runner:
         for key in exposed_secrets:
             log.warning(
@@ -98,26 +97,6 @@ def run(
         logging.getLogger().setLevel(settings.log_level.upper())
         runner.run(serve(settings, output=output, load=load, beside=beside, test_faults=test_faults))
     return 0
-
-
-class _LeanImports(MetaPathFinder):
-    """Imports that this process does without, which would cost memory and time in which no client is answered.
-
-    pandas, which pyarrow looks for at the first array (250 ms), and the clients of ``kafka``, of which only the
-    messages in ``kafka.protocol`` are used (150 ms of each start).
-    """
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """See importlib.abc.MetaPathFinder."""
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not used by the broker", name=name)
-        found = PathFinder.find_spec(name) if name == "kafka" else None
-        if found is None or found.submodule_search_locations is None:
-            return None
-        # a package without an __init__ imports nothing by itself
-        spec = ModuleSpec(name, None, is_package=True)
-        spec.submodule_search_locations = list(found.submodule_search_locations)
-        return spec
 
 
 async def serve(
@@ -313,6 +292,7 @@ def _print(line: str) -> None:
 def _warm_up() -> None:
     """Load the first kernels beside the service, and freeze what starting left: neither delays the ready line."""
     engine.load_in_background()
+    threading.Thread(target=load_late_modules, name="late imports", daemon=True).start()
     gc.collect()
     gc.freeze()
 

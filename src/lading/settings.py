@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
+from .endpoint_sections import DEFAULTS
 from .endpoint_sections import Section as Section
 from .endpoint_settings import EndpointSettings as EndpointSettings
 from .log_lines import LogFormat
@@ -187,11 +188,11 @@ class Settings(Section):
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
     """A client that sends one small request after the other is waited for without sleeping, at most so long: a
     sleeping core wakes up late. Clients that ask less often cost nothing; 0 always sleeps."""
-    endpoints: EndpointSettings = EndpointSettings()
-    connections: ConnectionSettings = ConnectionSettings()
-    http: HttpSettings = HttpSettings()
-    log: LogSettings = LogSettings()
-    retention: RetentionSettings = RetentionSettings()
-    nsq: NsqSettings = NsqSettings()
-    oauth: OAuthSettings = OAuthSettings()
-    broker: BrokerLimits = BrokerLimits()
+    endpoints: EndpointSettings = DEFAULTS
+    connections: ConnectionSettings = DEFAULTS
+    http: HttpSettings = DEFAULTS
+    log: LogSettings = DEFAULTS
+    retention: RetentionSettings = DEFAULTS
+    nsq: NsqSettings = DEFAULTS
+    oauth: OAuthSettings = DEFAULTS
+    broker: BrokerLimits = DEFAULTS
