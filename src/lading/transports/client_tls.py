@@ -87,7 +87,7 @@ def explain_failure(failure: BaseException) -> str:
         why = failure.verify_message.rstrip(".") or "it cannot be checked"
         if failure.verify_code in _UNKNOWN_SIGNERS:
             why += "; give the certificate that signed it as ca_file"
-        return f"the server's certificate is refused: {why[:1].lower()}{why[1:]}"
+        return f"the server's certificate is refused: {_decapitalise(why)}"
     if isinstance(failure, ssl.SSLError) and failure.reason:
         advice = _ADVICE.get(failure.reason)
         return failure.reason.replace("_", " ").lower() + (f"; {advice}" if advice else "")
@@ -95,4 +95,9 @@ def explain_failure(failure: BaseException) -> str:
         # a plain server hangs up on a hello; whether OpenSSL has a reason for it depends on what it was about to do
         return f"the server closed the connection in the handshake; perhaps {_PLAIN_SERVER}"
     text = (failure.strerror if isinstance(failure, OSError) else "") or str(failure) or type(failure).__name__
-    return text[:1].lower() + text[1:]
+    return _decapitalise(text)
+
+
+def _decapitalise(sentence: str) -> str:
+    """Return the sentence as part of another; one that begins with an acronym, such as "IP", as it is."""
+    return sentence if sentence[:2].isupper() else sentence[:1].lower() + sentence[1:]

@@ -353,12 +353,17 @@ class IggySocket:
         if not self._answered:
             return Unreachable(
                 f"no Iggy server answers at {self.place} ({cause}); see that one listens there for TCP "
-                "(Lading prints its address as iggy_tcp when it starts)"
+                f"(Lading prints its address as iggy_tcp when it starts){self._tls_advice(failure)}"
             )
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s")
         tried = f"and {self._retries} retries did not bring it back" if again else "before the answer"
         return ConnectionBroken(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
+
+    def _tls_advice(self, failure: OSError) -> str:
+        """Return what to do about a server that takes a connection, and closes it on the first request."""
+        is_closed = self._tls is None and isinstance(failure, ConnectionResetError | BrokenPipeError)
+        return "; if it is one for TLS, set tls or ca_file" if is_closed else ""
 
 
 def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
