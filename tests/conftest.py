@@ -15,6 +15,7 @@ import pytest
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 from lading import testing
+from lading.held_ports import PortHolder
 from tests import forked_broker
 from tests.interop import kafka_broker, shared_kafka
 
@@ -49,6 +50,19 @@ def kafka_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_br
     quick = {"broker.member_session_min_ms": 1000}
     with testing.broker(data_dir=tmp_path_factory.mktemp("lading") / "data", settings=quick) as ours:
         yield kafka_broker.RunningKafka(ours.endpoints["kafka"], ours.pid)
+
+
+@pytest.fixture
+def ports() -> Iterator[PortHolder]:
+    """Addresses for brokers that a test starts again: nobody else gets them meanwhile."""
+    with PortHolder() as holder:
+        yield holder
+
+
+@pytest.fixture
+def same_endpoints(ports: PortHolder) -> dict[str, str]:
+    """Settings of a broker that is found where it was when it is started again."""
+    return testing.hold_endpoints(ports)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from .held_ports import PortHolder
 from .model.errors import LocalError
 from .model.values import HeaderValue
 from .network_faults import FaultyProxy
-from .testing import FREE_PORT, HANG_S, READY_TIMEOUT_S, BrokerProcess, start
+from .testing import HANG_S, READY_TIMEOUT_S, BrokerProcess, hold_endpoints, start
 
 if TYPE_CHECKING:
     from .model.headers import Headers
@@ -73,8 +74,9 @@ class LadingBroker:
         from .settings import EndpointSettings
 
         self._settings: dict[str, Any] = {"durability": "none", "broker.stall_timeout_ms": int(HANG_S * 1_000)}
+        self._ports = PortHolder()
+        self._settings |= hold_endpoints(self._ports)
         for name in EndpointSettings.model_fields:
-            self._settings[f"endpoints.{name}.address"] = FREE_PORT
             if tls and name not in UNENCRYPTED:
                 self._settings[f"endpoints.{name}.tls.enabled"] = True
         self._settings |= settings or {}
@@ -135,6 +137,7 @@ class LadingBroker:
         finally:
             for proxy in self._proxies.values():
                 proxy.close()
+            self._ports.close()
             self._scratch.cleanup()
 
     @contextmanager

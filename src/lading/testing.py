@@ -23,8 +23,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socket import SOCK_DGRAM
 from typing import Any
 
+from .held_ports import PortHolder, choose_datagram_address
 from .model.errors import LocalError
 
 FREE_PORT = "127.0.0.1:0"
@@ -170,6 +172,16 @@ def broker(
                 running.stop()
             running._close_pipes()
             running._require_not_stalled()
+
+
+def hold_endpoints(ports: PortHolder) -> dict[str, str]:
+    """Return settings that give each endpoint an address of its own, for a broker that is started more than once."""
+    from .dialects.protocols import ENDPOINTS
+
+    return {
+        f"endpoints.{name}.address": choose_datagram_address() if spec.socket_kind is SOCK_DGRAM else ports.hold()
+        for name, spec in ENDPOINTS.items()
+    }
 
 
 def start(

@@ -39,10 +39,13 @@ def test_pauses_double_and_two_lines_are_logged(caplog: pytest.LogCaptureFixture
     [(scheme, group) for scheme in ("lading", "iggy", "kafka") for group in (None, "g")] + [("nsq", "g")],
 )
 def test_reading_goes_on_when_the_broker_is_back(
-    tmp_path: Path, scheme: str, group: str | None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    scheme: str,
+    group: str | None,
+    same_endpoints: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with testing.broker(tmp_path / "data") as first:
-        addresses = {f"endpoints.{name}.address": address for name, address in first.endpoints.items()}
+    with testing.broker(tmp_path / "data", settings=same_endpoints) as first:
         with Producer(first.url) as producer:
             producer.send("t", b"before")
         urls = {"lading": first.url, "iggy": f"iggy://{first.endpoints['iggy_tcp']}",
@@ -68,7 +71,7 @@ def test_reading_goes_on_when_the_broker_is_back(
         # long enough for the retries of the transport to run out
         reading.join(2.0)
         assert not found, "nobody stops waiting"
-        with testing.broker(tmp_path / "data", settings=addresses) as second:
+        with testing.broker(tmp_path / "data", settings=same_endpoints) as second:
             with Producer(second.url) as producer:
                 producer.send("t", b"after")
             reading.join(ENDS_WITHIN_S)

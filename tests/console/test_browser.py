@@ -250,16 +250,17 @@ def test_pages_fit_a_telephone(open_page: Callable[..., Page]) -> None:
         assert page.locator(".error").count() == 0
 
 
-def test_a_broker_goes_away_and_comes_back_under_an_open_page(browser: Any, tmp_path: Path) -> None:
-    with testing.broker(data_dir=tmp_path / "data") as first:
-        address = first.endpoints["admin"]
+def test_a_broker_goes_away_and_comes_back_under_an_open_page(
+    browser: Any, tmp_path: Path, same_endpoints: dict[str, str]
+) -> None:
+    with testing.broker(data_dir=tmp_path / "data", settings=same_endpoints) as first:
         process, url = start_console("--from", first.url)
         page = browser.new_page()
         page.set_default_timeout(WAIT_MS)
         page.goto(f"{url}/")
         page.get_by_text("There are no topics yet").wait_for()
     page.get_by_role("alert").get_by_text("No answer").wait_for()
-    with testing.broker(data_dir=tmp_path / "data", settings={"endpoints.admin.address": address}) as again:
+    with testing.broker(data_dir=tmp_path / "data", settings=same_endpoints) as again:
         with Producer(again.url) as producer:
             producer.send("back", b"again")
         page.get_by_role("link", name="back", exact=True).wait_for()

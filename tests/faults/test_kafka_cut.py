@@ -17,7 +17,6 @@ from lading.model.errors import DataLoss
 from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
 from lading.tables.options import SourceOptions
-from tests.interop import kafka_broker
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -52,11 +51,11 @@ def micro_batch(reader: LimitedStreamReader, at: dict[str, object]) -> tuple[dic
     return end, [row["payload"].decode() for batch in batches for row in batch.to_pylist()]
 
 
-def test_readers_notice_that_a_log_was_cut_back(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (port,) = kafka_broker.free_ports(1)
-    settings = {"endpoints.kafka.address": f"127.0.0.1:{port}"}
-    url = f"kafka://127.0.0.1:{port}"
-    with testing.broker(home, settings=settings) as broker:
+def test_readers_notice_that_a_log_was_cut_back(
+    home: Path, same_endpoints: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"kafka://{same_endpoints['endpoints.kafka.address']}"
+    with testing.broker(home, settings=same_endpoints) as broker:
         write(url, 0, KEPT, "old")
         (log,) = [path for path in home.rglob("*.log") if path.name.startswith("0000")]
         time.sleep(LAG_S)
@@ -78,7 +77,7 @@ def test_readers_notice_that_a_log_was_cut_back(home: Path, caplog: pytest.LogCa
         shutil.rmtree(log.parent)
         shutil.copytree(before, log.parent)
         log.write_bytes(torn)
-    with testing.broker(home, settings=settings):
+    with testing.broker(home, settings=same_endpoints):
         write(url, KEPT, AGAIN, "new")
         new = [f"new {number}".encode() for number in range(KEPT, AGAIN)]
         with Consumer(url, "cut", group="ops") as member, pytest.raises(DataLoss, match="offsets 10 to 15 were lost"):

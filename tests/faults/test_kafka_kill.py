@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from lading import testing
+from lading.held_ports import PortHolder
 from lading.testing import FREE_PORT, BrokerProcess
 from tests.listeners import listen_only
 
@@ -28,10 +28,8 @@ QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms":
 class Killed:
     """A broker at one address that is killed and started again on the same directory."""
 
-    def __init__(self, home: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+    def __init__(self, home: Path, ports: PortHolder) -> None:
+        self.address = ports.hold()
         self._home = home
         self.recovery_s: list[float] = []
         self._running = self._start()
@@ -146,10 +144,10 @@ def read(address: str, topic: str) -> list[list[int]]:
 
 @pytest.mark.timeout(1200)
 def test_kill_9_of_the_broker_in_the_middle_of_sends(
-    tmp_path: Path, full: bool, record_figures: Callable[..., None]
+    tmp_path: Path, ports: PortHolder, full: bool, record_figures: Callable[..., None]
 ) -> None:
     random = Random(5)
-    broker = Killed(tmp_path)
+    broker = Killed(tmp_path, ports)
     try:
         admin = admin_of.AdminClient({"bootstrap.servers": broker.address, **QUIET})
         for future in admin.create_topics(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lading.held_ports import PortHolder
 from tests.interop import kafka_broker
 
 HEAP = "256m"
@@ -62,10 +63,11 @@ class Nodes:
 @contextmanager
 def running(directory: Path) -> Iterator[Nodes]:
     """Three nodes with their data under ``directory``; they are ended with the block."""
-    controller, *ports = kafka_broker.free_ports(2 * NODES + 1)
     directory.mkdir(parents=True, exist_ok=True)
     cluster = Nodes(kafka_broker.certificate(directory))
+    holder = PortHolder()
     try:
+        controller, *ports = (int(holder.hold().rpartition(":")[2]) for _ in range(2 * NODES + 1))
         for number, (port, secure) in enumerate(zip(ports[::2], ports[1::2], strict=True), 1):
             home = directory / str(number)
             home.mkdir()
@@ -82,6 +84,7 @@ def running(directory: Path) -> Iterator[Nodes]:
             if node.child is not None and node.child.poll() is None:
                 node.child.kill()
                 node.child.wait()
+        holder.close()
 
 
 def _settings(directory: Path, number: int, ports: tuple[int, int], controller: int) -> dict[str, str]:

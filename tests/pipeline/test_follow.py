@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lading.held_ports import PortHolder
 from lading.pipeline.run import RunReport, run
 from lading.pipeline.settings import PipelineSettings
 from lading.transports.lading.transport import LadingTransport
@@ -22,9 +23,9 @@ ENDS_WITHIN_S = 120
 
 
 def test_copies_are_sent_when_their_broker_is_back(
-    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: Place, tmp_path: Path, ports: PortHolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    quarantine = RestartingBroker(tmp_path / "data")
+    quarantine = RestartingBroker(tmp_path / "data", ports)
     elsewhere = f'[quarantine]\nserver = "{quarantine.url("lading")}"'
     file = place.write(lambda text: text.replace("[quarantine]", elsewhere), max_rows=PARTITIONS * ROWS)
     ended = threading.Event()

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lading.columns.contract import parse_columns
+from lading.held_ports import PortHolder
 from lading.model.errors import Unreachable
 from lading.spark.source import LadingSource
 from lading.spark.stream_limits import LimitedStreamReader
@@ -26,8 +27,8 @@ SCHEMA = schema_of(parse_columns("offset, payload"))
 
 
 @pytest.fixture
-def restarting(tmp_path: Path) -> Iterator[RestartingBroker]:
-    made = RestartingBroker(tmp_path / "data")
+def restarting(tmp_path: Path, ports: PortHolder) -> Iterator[RestartingBroker]:
+    made = RestartingBroker(tmp_path / "data", ports)
     made.send(b"0", b"1")
     yield made
     made.stop()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lading import Producer, testing
+from lading.held_ports import PortHolder
 from lading.tables.executor import Stage
 from lading.tables.local import LocalExecutor
 from lading.tables.ranges import OffsetRange
@@ -23,9 +21,9 @@ ENDPOINTS = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka"}
 class RestartingBroker:
     """A broker that can be stopped, and started again on the same ports."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, ports: PortHolder) -> None:
         self._data = data
-        self._addresses = {f"endpoints.{name}.address": f"127.0.0.1:{_port()}" for name in ENDPOINTS.values()}
+        self._addresses = testing.hold_endpoints(ports)
         self.start()
 
     def start(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -42,15 +40,6 @@ class RestartingBroker:
 
     def url(self, scheme: str) -> str:
         return f"{scheme}://{self.running.endpoints[ENDPOINTS[scheme]]}"
-
-
-def _port() -> int:
-    """Return a free port of those that no outgoing connection takes while the broker is away."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as tried, suppress(OSError):
-            tried.bind(("127.0.0.1", port))
-            return port
 
 
 class InterruptedExecutor(LocalExecutor):

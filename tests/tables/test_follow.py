@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from lading.held_ports import PortHolder
 from lading.model.errors import LadingError, LocalError, Unreachable
 from lading.tables.ingest import IngestProgress, IngestReport, ingest
 from lading.tables.local import LocalExecutor
@@ -66,8 +67,8 @@ def executor() -> Iterator[InterruptedExecutor]:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RestartingBroker]:
-    restarting = RestartingBroker(tmp_path / "data")
+def broker(tmp_path: Path, ports: PortHolder) -> Iterator[RestartingBroker]:
+    restarting = RestartingBroker(tmp_path / "data", ports)
     yield restarting
     restarting.stop()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lading
+from lading.held_ports import PortHolder
 from lading.transports.iggy.transport import IggyTransport
 from tests.tables.restarting import RestartingBroker
 
@@ -16,8 +17,8 @@ RELEASES = ("0.9", "0.6", "0.0.40")
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RestartingBroker]:
-    restarting = RestartingBroker(tmp_path / "data")
+def broker(tmp_path: Path, ports: PortHolder) -> Iterator[RestartingBroker]:
+    restarting = RestartingBroker(tmp_path / "data", ports)
     yield restarting
     restarting.stop()
 

@@ -227,18 +227,18 @@ def test_a_broker_that_went_away_is_named(topic: str) -> None:
         transport.topics()
 
 
-def test_a_restarted_broker_is_found_again(topic: str, tmp_path: object) -> None:
+def test_a_restarted_broker_is_found_again(topic: str, tmp_path: object, same_endpoints: dict[str, str]) -> None:
     from pathlib import Path
 
     from lading import testing
 
     directory = Path(str(tmp_path))
-    with testing.broker(directory) as first:
+    with testing.broker(directory, settings=same_endpoints) as first:
         producer = Producer(first.url)
         producer.send(topic, b"before")
         producer.flush()
         address = first.endpoints["admin"]
-    with testing.broker(directory, settings={"endpoints.admin.address": address}):
+    with testing.broker(directory, settings=same_endpoints):
         producer.send(topic, b"after")
         producer.close()
         assert read_arrow(f"lading://{address}", topic, "payload").column("payload").to_pylist() == [
