@@ -242,15 +242,19 @@ class LongPollTransport(Protocol):
         ...
 
 
-@runtime_checkable
-class Marking(Protocol):
-    """A transport whose server sets and lists message states (docs/reference/http-states)."""
+class StateListing(Protocol):
+    """A transport whose server lists message states."""
 
     def states(
         self, topic: str, partition: int, *, first: int = 0, end: int | None = None
     ) -> list[tuple[int, int, State]]:
         """Ranges (first, end, state) of messages that are not available."""
         ...
+
+
+@runtime_checkable
+class Marking(StateListing, Protocol):
+    """A transport whose server sets and lists message states (docs/reference/http-states)."""
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
         """Set states in one partition, or in all, as ``document`` says, and return the server's response."""
@@ -306,7 +310,7 @@ class Queried:
 
 
 @runtime_checkable
-class Filtering(Protocol):
+class Filtering(StateListing, Protocol):
     """A transport whose server can set and list states, and can filter and project before it answers."""
 
     def query(
@@ -324,12 +328,6 @@ class Filtering(Protocol):
     ) -> Queried:
         """Batches of what matches from ``offset`` on, and the position to go on from."""
         ...  # fmt: skip
-
-    def states(
-        self, topic: str, partition: int, *, first: int = 0, end: int | None = None
-    ) -> list[tuple[int, int, State]]:
-        """Ranges (first, end, state) of messages that are not available."""
-        ...
 
     def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:
         """Set the state of offsets from ``first`` up to, not including, ``end``."""
