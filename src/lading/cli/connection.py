@@ -63,13 +63,21 @@ def open_source(url: str) -> Iterator[Transport]:
 
 
 @contextmanager
+def _open_as(kind: type[Any], url: str, problem: str) -> Iterator[Any]:
+    """Open a transport of a kind. Raises LocalError, ``problem`` with the URL behind it, if it is of another."""
+    with open_source(url) as transport:
+        if not isinstance(transport, kind):
+            raise LocalError(f"{problem} {url}")
+        yield transport
+
+
+@contextmanager
 def admin(url: str) -> Iterator[LadingTransport]:
     """Open the admin endpoint at ``url``. Raises LocalError if the URL is of another protocol."""
     from ..transports.lading.transport import LadingTransport
 
-    with open_source(url) as transport:
-        if not isinstance(transport, LadingTransport):
-            raise LocalError(f"this command talks to Lading's admin endpoint (lading://host:port), not to {url}")
+    problem = "this command talks to Lading's admin endpoint (lading://host:port), not to"
+    with _open_as(LadingTransport, url, problem) as transport:
         yield transport
 
 
@@ -78,9 +86,8 @@ def group_administration(url: str) -> Iterator[GroupAdministration]:
     """Open what tells of consumer groups at ``url``. Raises LocalError if the server there does not."""
     from ..transports.group_administration import GroupAdministration
 
-    with open_source(url) as transport:
-        if not isinstance(transport, GroupAdministration):
-            raise LocalError(f"groups are listed and changed over lading:// and kafka://, not at {url}")
+    problem = "groups are listed and changed over lading:// and kafka://, not at"
+    with _open_as(GroupAdministration, url, problem) as transport:
         yield transport
 
 

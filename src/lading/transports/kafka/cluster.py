@@ -227,7 +227,8 @@ class KafkaCluster:
     def _guarded(self, broker: KafkaSocket, ask: Callable[[KafkaSocket], T]) -> T:
         try:
             answer = ask(broker)
-        except (RemoteError, Retriable):
+        except (RemoteError, Refusal, Retriable):
+            # the response was whole
             raise
         except BaseException:
             # half an answer may be left in the connection

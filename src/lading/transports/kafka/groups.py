@@ -84,10 +84,21 @@ def reset_group(cluster: KafkaCluster, name: str, positions: Sequence[tuple[str,
 
 def delete_group(cluster: KafkaCluster, name: str) -> None:
     """Delete a group with its positions. Raises Refusal GROUP_NOT_FOUND, and GROUP_NOT_EMPTY while it has members."""
+    is_response_lost = False
 
     def ask(broker: KafkaSocket) -> None:
-        (result,) = broker.ask("DeleteGroups", groups_names=[name]).results
+        nonlocal is_response_lost
+        # connect first: a connection that fails here has not carried the request
+        broker.speaks("DeleteGroups")
+        try:
+            (result,) = broker.ask("DeleteGroups", groups_names=[name]).results
+        except OSError:
+            is_response_lost = True
+            raise
         if result.error_code == errors.GROUP_NOT_FOUND:
+            if is_response_lost:
+                # the request before this one may have deleted it
+                return
             raise _not_found(name)
         if result.error_code in _HAS_MEMBERS:
             raise _not_empty(name)
