@@ -7,7 +7,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -110,6 +110,8 @@ def lock_data_directory(data: Path) -> Iterator[None]:
         except OSError as error:
             raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
         os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
+        with suppress(OSError):
+            # a full disk stops no start: then only the pid is missing
+            os.write(handle, f"{os.getpid()}\n".encode())
         yield
         os.ftruncate(handle, 0)

@@ -1,8 +1,11 @@
-"""Figures of the fault tests, printed at the end of the run."""
+"""Figures of the fault tests, printed at the end of the run, and a disk that can be filled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,3 +33,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("figures of the fault tests")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("a file system of 8 MiB can only be mounted by root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], check=False, capture_output=True, timeout=20
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True, timeout=20)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,22 +168,6 @@ def test_promise_2_a_failed_write_turns_the_partition_read_only(tmp_path: Path) 
 
 
 # ---------------------------------------------------------------------------------------------------- promise 3
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("a file system of 8 MiB can only be mounted by root")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], check=False, capture_output=True, timeout=20
-    )
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True, timeout=20)
 
 
 def test_promise_3_a_full_disk_refuses_and_resumes_by_itself(small_disk: Path) -> None:

@@ -17,13 +17,15 @@ from .catalog_schema import SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level
 from .catalog_state import CatalogOpening
 from .catalog_wal import CatalogWal
 from .disk import Disk, RealDisk, touch
-from .formats import CATALOG
+from .formats import CATALOG, GATE
 
 LOG: Final = logging.getLogger("lading.log")
 CHECKPOINT_COMMITS: Final = 500
 """SQLite's write-ahead log is checkpointed after so many writes."""
 REPAIR_US: Final = 1_000_000
 """The interval of retries while the catalog cannot be written."""
+_NO_SPACE: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_CANTOPEN})
+"""What SQLite says where its log, or the index of it that connections share, finds no space for its file."""
 
 
 class CatalogDatabase:
@@ -53,13 +55,18 @@ class CatalogDatabase:
         self._is_broken = False
         """Whether the connection, or what SQLite assumes to be on disk, is unreliable."""
         self._repair_due_us = 0
+        self._level: Level | None = None
+        self._is_exclusive = False
+        """Whether the connection keeps its index of SQLite's log in memory, and all others out: see ``_connect``."""
         self._opening = CatalogOpening(path, self._disk)
         try:
             # files of a later Lading, SQLite's log included, keep every byte
-            require_known_catalog(path)
+            with contextlib.suppress(sqlite3.OperationalError):
+                # on a full disk it cannot be looked at from here, but once it is open
+                require_known_catalog(path)
             # SQLite gives its log the mode that this file has
             touch(path)
-            self._db = sqlite3.connect(path, isolation_level=None)
+            self._connect()
             try:
                 self._open()
             except BaseException:
@@ -71,18 +78,47 @@ class CatalogDatabase:
             raise self._damaged(str(error)) from None
 
     def _open(self) -> None:
-        self._set_up()
+        # one that could not be looked at before, on a full disk, may be of a later Lading after all
+        GATE.require_known(CATALOG, self._db.execute("PRAGMA user_version").fetchone()[0], self.path)
         found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise self._damaged(" ".join(found.split()))
         self._migrate()
         self._opening.begin(self._db)
 
+    def _connect(self) -> None:
+        """Connect; on a full disk for readers, until there is space.
+
+        Connections share an index of SQLite's log, in a file of its own. Without space for it a connection that shares
+        with none keeps the index in its memory.
+        """
+        was_exclusive, self._is_exclusive = self._is_exclusive, False
+        try:
+            self._set_up()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in _NO_SPACE:
+                raise
+            self._is_exclusive = True
+            self._set_up()
+            # each write first tries to share again
+            self._is_broken = True
+            if not was_exclusive:
+                self._set_problem(f"the catalog {self.path.name} cannot be written: {error}; is the disk full?")
+
     def _set_up(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        self._level: Level | None = None
+        db = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            if self._is_exclusive:
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+            # the first that opens SQLite's log and its index
+            db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._level = db, None
 
     def _damaged(self, problem: str) -> CorruptLog:
         return CorruptLog(
@@ -100,10 +136,15 @@ class CatalogDatabase:
         if self._checkpoint is not None:
             self._checkpoint.join()
         self.wal.reopen()
-        former, self._db = self._db, sqlite3.connect(self.path, isolation_level=None)
+        former = self._db
+        if self._is_exclusive:
+            # nobody else can connect while it has the file
+            former.close()
+        self._connect()
         with contextlib.suppress(sqlite3.Error):
             former.close()
-        self._set_up()
+        if self._is_exclusive:
+            return
         # where it cannot all be moved this connection serves too, after the next attempt
         busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self._is_broken = bool(busy)
@@ -151,7 +192,9 @@ class CatalogDatabase:
             yield self._db
             self._db.execute("COMMIT")
             self._commits += 1
-            self.problem = None
+            if not self._is_exclusive:
+                # one that changed nothing, as those of a start, says nothing of a full disk
+                self.problem = None
         except BaseException as error:
             self._roll_back()
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
