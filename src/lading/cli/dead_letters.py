@@ -71,12 +71,16 @@ def redrive(
 ) -> None:
     """Restore dead letters and send them to their origin. Each is sent once, even if this is interrupted and rerun.
 
+    To iggy:// and nsq:// it is at least once: what an interrupted redrive had in hand may be sent twice.
+
     Examples:
 
         lading dead-letters redrive kafka://127.0.0.1:9092 orders-dlq --where "exception LIKE '%Timeout%'" --dry-run
 
         lading dead-letters redrive kafka://127.0.0.1:9092 orders-dlq --limit 1000
     """
+    from ..pipeline.dead_letter_redrive import AT_LEAST_ONCE
+
     with meter("redrive", limit) as progress:
         done = _dead_letters(source, topic, state).redrive(
             where, limit=limit, max_replays=max_replays, to=to, server=server, dry_run=dry_run,
@@ -91,6 +95,7 @@ def redrive(
     facts += [f"{done.strangers:,} are not dead letters of a known system"] if done.strangers else []
     facts += [f"{done.gone:,} have no payload, and their original is deleted"] if done.gone else []
     facts += [f"{done.resumed:,} of an interrupted redrive were finished first"] if done.resumed else []
+    facts += [f"delivery is {done.delivery}"] if done.delivery == AT_LEAST_ONCE else []
     print_note(", ".join(facts))
 
 

@@ -23,11 +23,14 @@ from .dead_letters import parse_filter, recognize, restore_keys, select, strip
 from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .quarantine import MAX_REPLAYS
 from .rows import COPY_SCHEMA, replay, replays_of
-from .side_effects import NoHeadersThere, send_copies
+from .side_effects import NoHeadersThere, send_copies, sends_once
 
 READ: Final = ", ".join(("partition", *FIELDS))
 WITHOUT_PAYLOAD: Final = "share group"
 """Its dead letters have no payload unless their broker is configured to copy it."""
+
+AT_LEAST_ONCE: Final = "at least once: what an interrupted redrive had in hand may be sent twice"
+"""Delivery to servers that have neither transactions nor keys: Iggy's and NSQ's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class RedrivenLetters:
     gone: int
     resumed: int
     dry_run: bool
+    delivery: str
+    """``once``, or AT_LEAST_ONCE."""
 
 
 class ForeignDeadLetters:
@@ -122,7 +127,8 @@ class ForeignDeadLetters:
                     gone = self._send(ledger, target, to, batch.take(rows), columns.take(rows), max_replays, on_sent)
                     counts["sent"] -= gone
                     counts["gone"] += gone
-        return RedrivenLetters(**counts, resumed=resumed, dry_run=dry_run)
+        delivery = "once" if sends_once(target, self._access(target)) else AT_LEAST_ONCE
+        return RedrivenLetters(**counts, resumed=resumed, dry_run=dry_run, delivery=delivery)
 
     def _send(
         self, ledger: Ledger, server: str, to: str | None, batch: pa.RecordBatch, columns: pa.RecordBatch,
@@ -145,13 +151,16 @@ class ForeignDeadLetters:
         return gone
 
     def _deliver(self, ledger: Ledger, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
-        access = self._transport if entry.server == self._url else {}
         try:
-            send_copies(entry.server, entry.topic, entry.key, parts, access, entry.sending)
+            send_copies(entry.server, entry.topic, entry.key, parts, self._access(entry.server), entry.sending)
         except (UnknownTopic, NoHeadersThere):
             ledger.withdraw(entry)
             raise
         ledger.mark_done(entry)
+
+    def _access(self, server: str) -> Mapping[str, Any]:
+        """Return the transport options of a server: those given are of the source."""
+        return self._transport if server == self._url else {}
 
     def _finish(self, ledger: Ledger, max_replays: int, on_sent: Callable[[int], None]) -> int:
         """Send what an interrupted redrive had recorded, under the same key."""

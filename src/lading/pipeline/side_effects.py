@@ -107,6 +107,12 @@ def send_copies(
         return send_once(transport, target, key, parts)
 
 
+def sends_once(server: str, access: Mapping[str, Any]) -> bool:
+    """Return whether ``send_copies`` repeated after a crash sends nothing twice to this server, whoever else writes."""
+    with open_server(server, access) as transport:
+        return isinstance(transport, LadingTransport | TransactionalTransport)
+
+
 def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
     """Raise NoHeadersThere if the topic cannot hold copies, or the transport's error if its server is unreachable."""
     with open_server(server, access) as transport, suppress(UnknownTopic):

@@ -1,0 +1,106 @@
+"""``lading dead-letters redrive`` killed at each step and run again: nothing lost, and nothing twice where promised."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from lading import Consumer, Producer, testing
+from lading.pipeline.dead_letter_redrive import AT_LEAST_ONCE
+from lading.transports.open import is_queue, open_transport
+from tests.interop import kafka_broker, shared_kafka
+
+LETTERS = 40
+PARTITIONS = 2
+SAMPLE = 2
+_numbers = count()
+
+
+class RedrivenTopic:
+    """Dead letters, and the topic that they came from at a server."""
+
+    def __init__(self, source: str, server: str, directory: Path) -> None:
+        number = next(_numbers)
+        prefix = "s." if server.startswith("iggy") else ""
+        self.origin = f"{prefix}origin{shared_kafka.PROCESS}{number}"
+        self.letters = f"letters{shared_kafka.PROCESS}{number}"
+        self._source, self._server = source, server
+        self._directory = directory / str(number)
+        self._directory.mkdir()
+        for url, topic, partitions in ((source, self.letters, 1), (server, self.origin, PARTITIONS)):
+            transport = open_transport(url)
+            transport.create_topic(topic, 1 if is_queue(url) else partitions)
+            transport.close()
+        with Producer(source) as producer:
+            for at in range(LETTERS):
+                names = {"topic": self.origin, "partition": at % PARTITIONS, "offset": at}
+                told: list[tuple[str, Any]] = [
+                    (f"__connect.errors.{name}", str(value).encode()) for name, value in names.items()
+                ]
+                producer.send(self.letters, b"%d" % at, partition=0, headers=told)
+
+    def redrive(self, last: int = 0) -> tuple[int, dict[str, Any]]:
+        """Run the command; return how many steps there were, and its report: empty if step ``last`` killed it.
+
+        Responses arrive in more pieces at one time than at another: it may end before ``last``.
+        """
+        file = self._directory / "steps"
+        command = [sys.executable, "-m", "tests.pipeline.killed_redrive", str(file), str(last), "dead-letters"]
+        command += ["redrive", self._source, self.letters, "--server", self._server, "--output", "json"]
+        command += ["--state", str(self._directory / "state")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if last and done.returncode == -signal.SIGKILL:
+            return last, {}
+        assert done.returncode == 0, done.stderr
+        return int(file.read_text()), json.loads(done.stdout)
+
+    def count_found(self) -> Counter[bytes]:
+        """Return how often each message is in the topic."""
+        group: dict[str, Any] = {"group": "reader", "timeout_s": 2} if is_queue(self._server) else {"timeout_s": 0}
+        with Consumer(self._server, self.origin, start="earliest", **group) as consumer:
+            return Counter(message.payload or b"" for message in consumer)
+
+
+@pytest.fixture(params=["apache", "kafka", "lading", "iggy", "nsq"])
+def servers(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Where dead letters are, and where they are sent to."""
+    if request.param == "apache":
+        kafka: kafka_broker.RunningKafka = request.getfixturevalue("kafka")
+        return kafka.url, kafka.url
+    ours: testing.BrokerProcess = request.getfixturevalue("served")
+    urls = {"kafka": "kafka", "iggy": "iggy_tcp", "nsq": "nsqd_tcp"}
+    if request.param == "lading":
+        return ours.url, ours.url
+    target = f"{request.param}://{ours.endpoints[urls[request.param]]}"
+    return (target if request.param == "kafka" else ours.url), target
+
+
+@pytest.mark.timeout(1800)
+def test_kill_at_each_step(servers: tuple[str, str], tmp_path: Path, full: bool) -> None:
+    source, server = servers
+    steps, report = RedrivenTopic(source, server, tmp_path).redrive()
+    once = not server.startswith(("iggy", "nsq"))
+    assert (report["sent"], report["delivery"]) == (LETTERS, "once" if once else AT_LEAST_ONCE)
+    points = range(1, steps + 1) if full else sorted(Random(17).sample(range(1, steps + 1), SAMPLE))
+    kills = lost = doubled = 0
+    for point in points:
+        topic = RedrivenTopic(source, server, tmp_path)
+        kills += not topic.redrive(point)[1]
+        _, report = topic.redrive()
+        assert report["sent"] + report["already"] == LETTERS, (point, report)
+        found = topic.count_found()
+        assert found.keys() <= {b"%d" % at for at in range(LETTERS)}
+        lost += LETTERS - len(found)
+        doubled += sum(found.values()) - len(found)
+    print(f"redrive to {server.partition(':')[0]}: steps {steps}, kills {kills}, lost {lost}, doubled {doubled}")
+    assert kills >= len(points) * 3 // 4 and lost == 0
+    assert doubled == 0 or not once
