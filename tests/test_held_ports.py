@@ -94,3 +94,11 @@ def test_a_broker_comes_back_though_others_look_for_ports(server: tuple[str, int
                     with pytest.raises(OSError):
                         taken.enter_context(take(port_of(address), place))
         assert broker.process.endpoints == before
+
+
+def test_a_broker_with_more_listeners_comes_back() -> None:
+    with LadingBroker(settings={"endpoints.iggy_tcp.listeners.old.address": "127.0.0.1:0"}) as broker:
+        before = dict(broker.process.endpoints)
+        assert "iggy_tcp.old" in before
+        broker.restart()
+        assert broker.process.endpoints == before

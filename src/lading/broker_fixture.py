@@ -115,9 +115,11 @@ class LadingBroker:
         try:
             self._add_users()
             self._start()
+            from .endpoint_settings import endpoint_key
+
             # a restarted broker is found where it was
             for name, address in self.process.endpoints.items():
-                self._settings[f"endpoints.{name}.address"] = address
+                self._settings[f"{endpoint_key(name)}.address"] = address
             for name, proxy in self._proxies.items():
                 proxy.start(self._settings[f"endpoints.{name}.address"])
         except BaseException:
