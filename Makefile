@@ -23,6 +23,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m lading.kernels.compile
+	@# containers often ask Python not to keep bytecode: each start of a broker would then compile it, most of a second
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 demo: install ## the flights of 2013, from messages with typed headers to tables, good and bad ones apart
