@@ -121,7 +121,7 @@ def _import_all() -> None:
     from lading.dialects.kafka import requests, versions
     from lading.dialects.protocols import ENDPOINTS
     from lading.kernels import engine
-    from lading.lean_imports import LeanImports, load_late_modules
+    from lading.lean_imports import LeanImports
 
     importlib.import_module("lading.cli.main")
     sys.meta_path.insert(0, LeanImports())
@@ -130,7 +130,6 @@ def _import_all() -> None:
         resolve_name(spec.factory)
     for name in IMPORTED_LATER:
         importlib.import_module(name)
-    load_late_modules()
     requests.load_codecs(versions.SERVED)
     # compiling them takes minutes, in which no test would have a broker: each compiles beside its service then
     if (engine.cache_dir() / "complete").exists():

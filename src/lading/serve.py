@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watch_loop
 from .endpoints.encryption.renewal import CertificateRenewal
 from .kernels import engine
-from .lean_imports import LeanImports, load_late_modules
+from .lean_imports import LeanImports
 from .log_lines import logging_to_stderr
 from .metrics import Histogram, Metrics
 from .model.protocol import EndpointSpec
@@ -292,7 +291,6 @@ def _print(line: str) -> None:
 def _warm_up() -> None:
     """Load the first kernels beside the service, and freeze what starting left: neither delays the ready line."""
     engine.load_in_background()
-    threading.Thread(target=load_late_modules, name="late imports", daemon=True).start()
     gc.collect()
     gc.freeze()
 
