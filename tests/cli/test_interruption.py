@@ -112,7 +112,9 @@ def test_a_start_that_is_given_up_leaves_nothing(endless: Callable[[], subproces
 def test_a_start_that_fails_leaves_nothing(endless: Callable[[], subprocess.Popen[bytes]]) -> None:
     with pytest.raises(ZeroDivisionError), jvm.starting():
         process = endless()
-        while not Path(os.environ[java.NOTED]).exists():
+        noted = Path(os.environ[java.NOTED])
+        # it is there an instant before the number is in it
+        while not (noted.exists() and noted.read_text().strip()):
             time.sleep(0.01)
         _ = 1 // 0
     assert process.wait(10) == -signal.SIGKILL
