@@ -131,7 +131,7 @@ class FailingFile(RealFile):
         super().write(data, at)
 
     def _meet(self, what: str) -> None:
-        if what in self.disk.failing and self.path.name.endswith(self.disk.suffix):
+        if what in self.disk.failing and Path(self.path).name.endswith(self.disk.suffix):
             raise OSError(self.disk.errno, "injected", str(self.path))
 
 
@@ -144,8 +144,8 @@ class FailingDisk(RealDisk):
         self.failing: set[str] = set()
         self.errno = errno.EIO
 
-    def open(self, path: Path, *, write: bool = False) -> File:
-        return FailingFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
+    def open(self, path: Path | str, *, write: bool = False) -> File:
+        return FailingFile(Path(path), os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
 
 
 def test_a_sync_that_fails_acknowledges_nothing_and_ends_writing(tmp_path: Path) -> None:

@@ -578,7 +578,7 @@ def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
     pump(broker)
     reader.finish_all()
     row = store.row_of("c", channel.lanes[0], 0, NOW)
-    broker.catalog.put_positions([replace(row, offset=9)])
+    broker.catalog.put_positions([row._replace(offset=9)])
     broker.catalog.close()
     broker = opened(tmp_path)
     again = Reader().subscribe(broker.channels.open(broker.topology.topic("s", "t"), "c"), 10)

@@ -24,11 +24,12 @@ class CountingDisk(RealDisk):
         self.written_to: list[Path] = []
         self.listed: list[Path] = []
 
-    def names(self, directory: Path) -> list[str]:
-        self.listed.append(directory)
+    def names(self, directory: Path | str) -> list[str]:
+        self.listed.append(Path(directory))
         return super().names(directory)
 
-    def open(self, path: Path, *, write: bool = False) -> File:
+    def open(self, path: Path | str, *, write: bool = False) -> File:
+        path = Path(path)
         if "topics" in path.parts:
             (self.written_to if write else self.looked_at).append(path)
         return super().open(path, write=write)

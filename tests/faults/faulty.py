@@ -22,12 +22,12 @@ class FaultyFile(RealFile):
         self._fault = fault
 
     def write(self, data: Any, at: int) -> None:
-        data = self._fault("write", self.path, data)
+        data = self._fault("write", Path(self.path), data)
         if data is not None:
             super().write(data, at)
 
     def sync(self) -> None:
-        self._fault("sync", self.path, None)
+        self._fault("sync", Path(self.path), None)
         super().sync()
 
 
@@ -37,9 +37,9 @@ class FaultyDisk(RealDisk):
     def __init__(self) -> None:
         self.fault: Fault = lambda operation, path, data: data
 
-    def open(self, path: Path, *, write: bool = False) -> FaultyFile:
+    def open(self, path: Path | str, *, write: bool = False) -> FaultyFile:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
-        return FaultyFile(path, flags, lambda operation, at, data: self.fault(operation, at, data))
+        return FaultyFile(Path(path), flags, lambda operation, at, data: self.fault(operation, at, data))
 
 
 def failing(operation: str, number: int, *, at: str = "", error: int = errno.EIO) -> Fault:

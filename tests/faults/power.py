@@ -63,7 +63,7 @@ class Op:
 class MemoryFile:
     """An open file or, for syncing, a directory."""
 
-    def __init__(self, disk: MemoryDisk, path: Path, inode: int) -> None:
+    def __init__(self, disk: MemoryDisk, path: Path | str, inode: int) -> None:
         self.disk, self.path, self.inode = disk, path, inode
 
     def size(self) -> int:
@@ -119,7 +119,7 @@ class MemoryDisk:
             self.log.append(op)
         apply(op, self.contents, self.names_)
 
-    def open(self, path: Path, *, write: bool = False) -> MemoryFile:
+    def open(self, path: Path | str, *, write: bool = False) -> MemoryFile:
         name = str(path)
         if name in self.names_:
             return MemoryFile(self, path, self.names_[name])
@@ -131,11 +131,11 @@ class MemoryDisk:
         self.change(Op("create", inode, path=name))
         return MemoryFile(self, path, inode)
 
-    def is_directory(self, path: Path) -> bool:
+    def is_directory(self, path: Path | str) -> bool:
         """Return whether ``path`` is the one directory that a partition's tests have."""
-        return path.name == "p"
+        return Path(path).name == "p"
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: Path | str) -> list[str]:
         prefix = f"{directory}/"
         return [name[len(prefix) :] for name in self.names_ if name.startswith(prefix)]
 

@@ -64,8 +64,8 @@ def test_kill_9_in_every_phase_of_marking(tmp_path: Path, full: bool, record_fig
 class Disk(MemoryDisk):
     """A memory disk whose partition directories are named by numbers."""
 
-    def open(self, path: Path, *, write: bool = False) -> MemoryFile:
-        return MemoryFile(self, path, 0) if path.name.isdigit() else super().open(path, write=write)
+    def open(self, path: Path | str, *, write: bool = False) -> MemoryFile:
+        return MemoryFile(self, path, 0) if Path(path).name.isdigit() else super().open(path, write=write)
 
 
 @dataclass(frozen=True)

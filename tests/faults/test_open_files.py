@@ -30,7 +30,7 @@ class ShortDisk(RealDisk):
     def __init__(self) -> None:
         self.error: int | None = None
 
-    def open(self, path: Path, *, write: bool = False) -> File:
+    def open(self, path: Path | str, *, write: bool = False) -> File:
         if self.error is not None:
             raise OSError(self.error, os.strerror(self.error))
         return super().open(path, write=write)

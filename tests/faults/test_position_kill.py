@@ -79,12 +79,12 @@ def test_many_groups_share_a_sync(tmp_path: Path) -> None:
     class Counted(RealDisk):
         syncs = 0
 
-        def open(self, path: Path, *, write: bool = False) -> Any:
+        def open(self, path: Path | str, *, write: bool = False) -> Any:
             disk, file = self, super().open(path, write=write)
 
             class Syncing:
                 def sync(self) -> None:
-                    disk.syncs += path.name.endswith("-wal")
+                    disk.syncs += Path(path).name.endswith("-wal")
                     file.sync()
 
                 def __getattr__(self, name: str) -> Any:

@@ -129,9 +129,9 @@ def test_a_log_closed_during_a_sync_keeps_its_file_until_then(tmp_path: Path) ->
 
         numbers: ClassVar[list[int]] = []
 
-        def open(self, path: Path, *, write: bool = False) -> File:
+        def open(self, path: Path | str, *, write: bool = False) -> File:
             file = super().open(path, write=write)
-            if write and path.suffix == ".log":
+            if write and Path(path).suffix == ".log":
                 self.numbers.append(file.fileno())
             return file
 

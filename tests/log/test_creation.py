@@ -39,8 +39,8 @@ class MeetingDisk(RealDisk):
         self.lock = threading.Lock()
         self.count = 0
 
-    def open(self, path: Path, *, write: bool = False) -> File:
-        return MeetingFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
+    def open(self, path: Path | str, *, write: bool = False) -> File:
+        return MeetingFile(Path(path), os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
 
 
 def test_new_logs_are_synced_together_and_twice_each(tmp_path: Path) -> None:

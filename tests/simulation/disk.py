@@ -64,16 +64,16 @@ class SimulatedDisk(MemoryDisk):
         part: int = self._random.choice((1, *range(512, len(op.data), 512)))
         return part
 
-    def open(self, path: Path, *, write: bool = False) -> Any:
+    def open(self, path: Path | str, *, write: bool = False) -> Any:
         name = str(path)
-        if not name.startswith(self._root) or path.name == "topic.json":
+        if not name.startswith(self._root) or Path(path).name == "topic.json":
             return RealDisk().open(path, write=write)
         return super().open(path, write=write)
 
-    def is_directory(self, path: Path) -> bool:
-        return path.is_dir()
+    def is_directory(self, path: Path | str) -> bool:
+        return Path(path).is_dir()
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: Path | str) -> list[str]:
         return [*RealDisk().names(directory), *(name for name in super().names(directory) if "/" not in name)]
 
     def make_directory(self, directory: Path) -> None:

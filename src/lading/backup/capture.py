@@ -182,11 +182,11 @@ class _UnchangedDisk(RealDisk):
         self._path = pinned
         self.pinned = read_all(RealDisk(), pinned)
 
-    def open(self, path: Path, *, write: bool = False) -> File:
+    def open(self, path: Path | str, *, write: bool = False) -> File:
         if write:
             raise OSError(errno.EROFS, "a backup changes nothing", str(path))
-        if path == self._path and self.pinned is not None:
-            return _PinnedFile(path, self.pinned)  # type: ignore[return-value]
+        if Path(path) == self._path and self.pinned is not None:
+            return _PinnedFile(self._path, self.pinned)  # type: ignore[return-value]
         return super().open(path)
 
     def make_directory(self, directory: Path) -> None:

@@ -105,7 +105,7 @@ class Catalog(CatalogDatabase):
 
     def groups(self) -> list[GroupRow]:
         """Return all groups of all protocols."""
-        return [GroupRow(*row) for row in self._db.execute("SELECT protocol, scope, name, generation FROM groups")]
+        return list(map(GroupRow._make, self._db.execute("SELECT protocol, scope, name, generation FROM groups")))
 
     def put_group(self, row: GroupRow, kind: CatalogRecordKind = CatalogRecordKind.GROUP) -> None:
         """Add a group, or a new generation of it."""
@@ -125,18 +125,13 @@ class Catalog(CatalogDatabase):
         rows = self._db.execute(
             "SELECT protocol, topic, partition, consumer, offset, epoch, extra, updated_us FROM positions"
         )
-        return [PositionRow(*row) for row in rows]
+        return list(map(PositionRow._make, rows))
 
     def put_positions(self, rows: Iterable[PositionRow]) -> None:
         """Store many positions in one transaction, each replacing the previous one."""
         with self.write(CatalogRecordKind.POSITION) as db:
-            db.executemany(
-                PUT_POSITION,
-                [
-                    (r.protocol, r.topic, r.partition, r.consumer, r.offset, r.epoch, r.extra, r.updated_us)
-                    for r in rows
-                ],
-            )
+            # the fields of a row are the columns, in their order
+            db.executemany(PUT_POSITION, rows)
 
     def remove_positions(self, protocol: str, topic: bytes, consumer: str, partition: int | None = None) -> None:
         """Remove the positions of one consumer or group in one topic, or only that of ``partition`` if given."""

@@ -72,7 +72,7 @@ def read_description(directory: Path) -> TopicDescription | None:
     return parse_description(data, path)
 
 
-def parse_description(data: bytes, path: Path) -> TopicDescription:
+def parse_description(data: bytes, path: Path | str) -> TopicDescription:
     """Return the description in the content of ``topic.json``, of a known version. Raises CorruptLog if invalid."""
     try:
         document = json.loads(data)
@@ -119,13 +119,20 @@ class DataDirectory:
         self._own_disk: Disk = RealDisk() if self._disk.is_durable else UnsyncedDisk()
         """For directories and descriptions."""
         self.root = data / TOPICS
+        self._paths: dict[bytes, Path] = {}
+        """Directories of topics, as long as what was found is kept: a start asks several times for each."""
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self._own_disk, data)
 
     def path(self, uuid: bytes) -> Path:
         """Return a topic's directory."""
-        return self.root / uuid.hex()
+        path = self._paths.get(uuid)
+        if path is None:
+            path = self.root / uuid.hex()
+            if self._found is not None:
+                self._paths[uuid] = path
+        return path
 
     def partition(self, uuid: bytes, number: int) -> Path:
         """Return a partition's directory."""
@@ -133,7 +140,7 @@ class DataDirectory:
 
     def list_topic_ids(self) -> set[bytes]:
         """Return the ids of the topics that have a directory."""
-        return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}
+        return {bytes.fromhex(name) for name in RealDisk().names(self.root) if _is_topic_id(name)}
 
     def create(self, uuid: bytes, partitions_count: int) -> None:
         """Create the directory of a new topic with empty logs; on disk on return.
@@ -166,7 +173,7 @@ class DataDirectory:
 
     def list_deleted(self) -> list[bytes]:
         """Return the ids of topics whose deletion began."""
-        names = (entry.name.removesuffix(DELETED) for entry in self.root.iterdir() if entry.name.endswith(DELETED))
+        names = (name.removesuffix(DELETED) for name in RealDisk().names(self.root) if name.endswith(DELETED))
         return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
 
     def empty(self, uuid: bytes) -> None:
@@ -227,7 +234,7 @@ class DataDirectory:
         """Return the description of a topic, or None if there is none. Raises CorruptLog if it is invalid."""
         data = None if self._found is None else self._found.descriptions.pop(uuid.hex(), None)
         path = self.path(uuid)
-        return read_description(path) if data is None else parse_description(data, path / DESCRIPTION)
+        return read_description(path) if data is None else parse_description(data, f"{path}/{DESCRIPTION}")
 
     def _take_names(self, uuid: bytes) -> Sequence[str]:
         names = None if self._found is None else self._found.names.pop(uuid.hex(), None)
@@ -236,6 +243,7 @@ class DataDirectory:
     def forget_found(self) -> None:
         """Forget what was found: the start is complete, and everything changes from now on."""
         self._found = None
+        self._paths.clear()
 
     def exists(self, uuid: bytes) -> bool:
         """Return whether a topic has a directory."""

@@ -32,7 +32,7 @@ PLACE_PARTS: Final = 3
 class File(Protocol):
     """An open file. Methods raise OSError with the errno of the system."""
 
-    path: Path
+    path: Path | str
 
     def size(self) -> int:
         """Return the size in bytes, holes included."""
@@ -63,15 +63,18 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """The operations on files and directories that a log needs."""
+    """The operations on files and directories that a log needs.
+
+    What a start asks of thousands of directories takes text too: to join paths would cost it more than to read them.
+    """
 
     is_durable: bool
     """Whether what was synced survives a power cut, so that others with files beside a log sync theirs."""
 
-    def open(self, path: Path, *, write: bool = False) -> File:
+    def open(self, path: Path | str, *, write: bool = False) -> File:
         """Open an existing file, or with ``write`` also a new one. A directory may be opened to sync its entries."""
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: Path | str) -> list[str]:
         """Return the entries of a directory, in no order. Raises FileNotFoundError if it does not exist."""
 
     def mtime_us(self, path: Path) -> int:
@@ -92,7 +95,7 @@ class RealFile:
 
     __slots__ = ("_fd", "path")
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path | str, flags: int) -> None:
         self.path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
 
@@ -159,10 +162,10 @@ class RealDisk:
 
     is_durable = True
 
-    def open(self, path: Path, *, write: bool = False) -> File:
+    def open(self, path: Path | str, *, write: bool = False) -> File:
         return RealFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: Path | str) -> list[str]:
         # a start looks through thousands of directories: Path.iterdir makes an object of each name
         return os.listdir(directory)  # noqa: PTH208
 
@@ -196,7 +199,7 @@ class UnsyncedDisk(RealDisk):
 
     is_durable = False
 
-    def open(self, path: Path, *, write: bool = False) -> File:
+    def open(self, path: Path | str, *, write: bool = False) -> File:
         return UnsyncedFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
 
 

@@ -79,11 +79,11 @@ class FormatGate:
         if error is not None:
             raise error
 
-    def require_known_description(self, data: bytes, path: Path) -> None:
+    def require_known_description(self, data: bytes, path: Path | str) -> None:
         """Check a ``topic.json``; refusing invalid JSON is left to the reader."""
         self.require_known_document(DESCRIPTION, data, path)
 
-    def require_known_document(self, format_: Format, data: bytes, path: Path) -> None:
+    def require_known_document(self, format_: Format, data: bytes, path: Path | str) -> None:
         """Check a JSON document that has its version beside the rest; refusing invalid JSON is left to the reader."""
         try:
             version = json.loads(data).get("version")
@@ -94,26 +94,26 @@ class FormatGate:
             covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in format_.reads)
             self.require_known(format_, version, path, covered=covered or version > 9)
 
-    def require_known_watermark(self, data: bytes, path: Path) -> None:
+    def require_known_watermark(self, data: bytes, path: Path | str) -> None:
         """Check a watermark file; later versions may cover their version by the CRC of the head."""
         if len(data) < _HEAD_BYTES or data[:4] != b"LDWM" or _u16(data, 4) in WATERMARK.reads:
             return
         covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES : _u32(data, 8)]) == _u32(data, 12)
         self.require_known(WATERMARK, _u16(data, 4), path, covered=covered)
 
-    def require_known_snapshot(self, data: bytes, path: Path) -> None:
+    def require_known_snapshot(self, data: bytes, path: Path | str) -> None:
         """Check a snapshot whose CRC matches."""
         if len(data) >= 12 and data[:4] == b"LDSN" and google_crc32c.value(data[8:]) == _u32(data, 4):
             self.require_known(SNAPSHOT, _u32(data, 8), path)
 
-    def require_known_states(self, data: bytes | memoryview, path: Path) -> None:
+    def require_known_states(self, data: bytes | memoryview, path: Path | str) -> None:
         """Check the first record of ``states.log``, of any length, if its CRC matches."""
         if len(data) >= 9:
             end = 8 + _u32(data, 0)
             if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, 4):
                 self.require_known(STATES, data[8], path)
 
-    def require_known_chunk(self, data: bytes | memoryview, path: Path) -> None:
+    def require_known_chunk(self, data: bytes | memoryview, path: Path | str) -> None:
         """Check the chunk at the start of ``data``, if its CRC matches."""
         if len(data) <= layout.VERSION_AT or _u16(data, layout.MAGIC_AT) != layout.MAGIC:
             return
@@ -134,47 +134,50 @@ class FormatGate:
         disk = disk or RealDisk()
         access = data / ACCESS.file
         self.require_known_document(ACCESS, _begin(disk, access, None), access)
-        root = data / "topics"
+        # text from here on: joining tens of thousands of paths takes longer than reading the files
+        root = f"{data}/topics"
         found = FoundFiles()
         for topic in _names(disk, root):
-            home = root / topic
+            home = f"{root}/{topic}"
             names = found.names[topic] = _names(disk, home)
             if "topic.json" in names:
-                description = home / "topic.json"
+                description = f"{home}/topic.json"
                 found.descriptions[topic] = content = _begin(disk, description, None)
                 self.require_known_description(content, description)
             for name in names:
                 if name.isdecimal():
-                    self._find_partition(home / name, f"{topic}/{name}", disk, found)
+                    self._find_partition(f"{home}/{name}", f"{topic}/{name}", disk, found)
         return found
 
-    def _find_partition(self, path: Path, key: str, disk: Disk, found: FoundFiles) -> None:
+    def _find_partition(self, path: str, key: str, disk: Disk, found: FoundFiles) -> None:
         """Check a partition and, in the same way, the delayed messages in it."""
         files = found.partitions[key] = self.check_partition(path, disk)
         if "postponed" in files.names:
-            self._find_partition(path / "postponed", f"{key}/postponed", disk, found)
+            self._find_partition(f"{path}/postponed", f"{key}/postponed", disk, found)
 
-    def check_partition(self, path: Path, disk: Disk) -> LogFiles:
+    def check_partition(self, path: Path | str, disk: Disk) -> LogFiles:
         """Check one partition in the same way, without its delayed messages; return its files."""
         names = _names(disk, path)
         segments = [name for name in names if name.endswith(".log") and name[:1].isdecimal()]
         content = None
         if "watermark" in names:
-            mark = path / "watermark"
+            mark = f"{path}/watermark"
             content = _begin(disk, mark, None)
             self.require_known_watermark(content, mark)
         if "states.log" in names:
-            self.check_states(_begin(disk, path / "states.log", None), path / "states.log")
+            states = f"{path}/states.log"
+            self.check_states(_begin(disk, states, None), states)
         for name in names:
             if name.endswith(".snapshot"):
-                head = _begin(disk, path / name, _LOOK_BYTES)
+                snapshot = f"{path}/{name}"
+                head = _begin(disk, snapshot, _LOOK_BYTES)
                 if len(head) >= 12 and _u32(head, 8) not in SNAPSHOT.reads:
-                    self.require_known_snapshot(_begin(disk, path / name, None), path / name)
+                    self.require_known_snapshot(_begin(disk, snapshot, None), snapshot)
         last = max(segments, default="")
-        sizes = {name: self._check_segment(path / name, disk, is_last=name == last) for name in segments}
+        sizes = {name: self._check_segment(f"{path}/{name}", disk, is_last=name == last) for name in segments}
         return LogFiles(names, content, sizes)
 
-    def check_states(self, data: bytes, path: Path) -> None:
+    def check_states(self, data: bytes, path: Path | str) -> None:
         """Check all records, in detail those of another length or version."""
         record = overlay_record.RECORD_BYTES
         rows = np.frombuffer(data, np.uint8, len(data) // record * record).reshape(-1, record)
@@ -183,7 +186,7 @@ class FormatGate:
             self.require_known_states(memoryview(data)[number * record :], path)
         self.require_known_states(memoryview(data)[len(rows) * record :], path)
 
-    def _check_segment(self, path: Path, disk: Disk, *, is_last: bool) -> int:
+    def _check_segment(self, path: str, disk: Disk, *, is_last: bool) -> int:
         """Check a segment's first chunk, and in the last segment those that recovery would examine; return its size."""
         try:
             file = disk.open(path)
@@ -202,9 +205,9 @@ class FormatGate:
         finally:
             file.close()
 
-    def _check_tail(self, file: File, size_bytes: int, path: Path, disk: Disk) -> None:
+    def _check_tail(self, file: File, size_bytes: int, path: str, disk: Disk) -> None:
         """Check the chunks after the last index entry of a segment, by their envelopes."""
-        found, fault = index.unpack(_end(disk, path.with_suffix(".index"), index.ENTRY_BYTES), -1)
+        found, fault = index.unpack(_end(disk, f"{path.removesuffix('.log')}.index", index.ENTRY_BYTES), -1)
         entry = found.end or (found.entry(-1) if len(found) and not fault else None)
         at = entry.position if entry is not None else 0
         if at >= size_bytes:
@@ -228,14 +231,14 @@ def _u32(data: bytes | memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-def _names(disk: Disk, directory: Path) -> list[str]:
+def _names(disk: Disk, directory: Path | str) -> list[str]:
     try:
         return disk.names(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _begin(disk: Disk, path: Path, size_bytes: int | None) -> bytes:
+def _begin(disk: Disk, path: Path | str, size_bytes: int | None) -> bytes:
     """Return the first bytes of a file, all of them for None; no bytes if it does not exist."""
     try:
         file = disk.open(path)
@@ -247,7 +250,7 @@ def _begin(disk: Disk, path: Path, size_bytes: int | None) -> bytes:
         file.close()
 
 
-def _end(disk: Disk, path: Path, size_bytes: int) -> bytes:
+def _end(disk: Disk, path: str, size_bytes: int) -> bytes:
     """Return the last bytes of a file; no bytes if it does not exist."""
     try:
         file = disk.open(path)

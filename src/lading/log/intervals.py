@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import Final
 
 from ..model.ranges import subtract_ranges
+
+_NO_OFFSETS: Final = array("q")
+_NO_VALUES: Final = array("B")
 
 
 class Intervals:
@@ -17,9 +21,9 @@ class Intervals:
     __slots__ = ("_ends", "_firsts", "_values")
 
     def __init__(self) -> None:
-        self._firsts = array("q")
-        self._ends = array("q")
-        self._values = array("B")
+        # a start makes tens of thousands of sets, and nearly all stay empty: these share their arrays
+        self._firsts = self._ends = _NO_OFFSETS
+        self._values = _NO_VALUES
 
     def __len__(self) -> int:
         return len(self._firsts)
@@ -49,6 +53,11 @@ class Intervals:
     def set(self, first: int, end: int, value: int | None) -> None:
         """Set the value of [first, end), whatever it was; None removes it."""
         if first >= end:
+            return
+        if not self._ends:
+            if value is not None:
+                self._firsts, self._ends = array("q", [first]), array("q", [end])
+                self._values = array("B", [value])
             return
         if value is not None and self._ends and self._ends[-1] == first and self._values[-1] == value:
             # what grows at its end is nearly all that is ever asked here

@@ -89,7 +89,7 @@ class ProducerTable:
         with self._catalog.write(CatalogRecordKind.WAITING_POSITION) as db:
             db.executemany(
                 f"INSERT OR REPLACE INTO waiting_positions (producer, {_POSITION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(name, *_values(row)) for row in rows],
+                [(name, *row) for row in rows],
             )
 
     def decide(self, row: ProducerRow, positions: Sequence[PositionRow]) -> None:
@@ -97,7 +97,7 @@ class ProducerTable:
         with self._catalog.write(CatalogRecordKind.PRODUCER, CatalogRecordKind.POSITION) as db:
             self._put(db, row)
             db.execute("DELETE FROM waiting_positions WHERE producer = ?", (row.name,))
-            db.executemany(PUT_POSITION, [_values(one) for one in positions])
+            db.executemany(PUT_POSITION, positions)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete producers."""
@@ -111,16 +111,3 @@ class ProducerTable:
             "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?, ?, ?)",
             (row.name, row.id, row.epoch, row.state, *times),
         )
-
-
-def _values(row: PositionRow) -> tuple[object, ...]:
-    return (
-        row.protocol,
-        row.topic,
-        row.partition,
-        row.consumer,
-        row.offset,
-        row.epoch,
-        row.extra,
-        row.updated_us,
-    )

@@ -17,7 +17,8 @@ from . import fallback
 from .window_layout import DONE, NEVER_US, WAITING
 
 KERNEL_MODULE: Final = "lading.broker.channels.kernels"
-SLOTS_MIN: Final = 1 << 12
+SLOTS_MIN: Final = 1 << 8
+"""A ring begins with so few, since a start makes thousands; it grows with what is in flight."""
 SLOTS_KEPT: Final = 1 << 16
 """A ring that is larger than this is given back when it runs empty."""
 LATE_MAX: Final = 8192

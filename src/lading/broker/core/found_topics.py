@@ -7,8 +7,6 @@ given to a new topic beside the old data.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...log.catalog import Catalog
 from ...log.catalog_rows import TopicRow
 from ...log.directory import DESCRIPTION, DataDirectory, TopicDescription
@@ -40,7 +38,7 @@ class FoundTopics:
             )
             epoch = max(row.next_epoch, described.next_epoch if described else 1)
             self._catalog.resize_topic(row.uuid, count, epoch)
-            row = replace(row, partitions=count, next_epoch=epoch)
+            row = row._replace(partitions=count, next_epoch=epoch)
         return self._with_partitions(row, there)
 
     def describe_unlisted(self, uuid: bytes) -> TopicDescription | None:
@@ -76,7 +74,7 @@ class FoundTopics:
         )
         count = self._partitions_count(row, described, self._directory.partitions(row.uuid))
         self._directory.settle_partitions(row.uuid, count)
-        row = self._with_partitions(replace(row, partitions=count), self._directory.partitions(row.uuid))
+        row = self._with_partitions(row._replace(partitions=count), self._directory.partitions(row.uuid))
         self._notes.append(
             f"topic {described.name!r} was not in the catalog and was added from {self._directory.path(row.uuid)} "
             f"with {count} partitions; groups, positions and commit keys that the catalog had of it are lost"
@@ -139,4 +137,4 @@ class FoundTopics:
         paths = ", ".join(str(self._directory.partition(row.uuid, number)) for number in empty)
         self._notes.append(f"topic {row.name!r}: {paths} held no file; a new log begins, what was there is lost")
         # no epoch that was ever given out may come again: seconds since 1970 are above any count
-        return replace(row, next_epoch=max(row.next_epoch, self._now_us // 1_000_000))
+        return row._replace(next_epoch=max(row.next_epoch, self._now_us // 1_000_000))

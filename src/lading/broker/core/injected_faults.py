@@ -52,7 +52,7 @@ class FillableDisk(RealDisk):
         self._disk = disk
         self.is_durable = disk.is_durable
 
-    def open(self, path: Path, *, write: bool = False) -> FillableFile:
+    def open(self, path: Path | str, *, write: bool = False) -> FillableFile:
         return FillableFile(self._disk.open(path, write=write), self._faults)
 
 
