@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import aiokafka
 import confluent_kafka
@@ -131,6 +132,25 @@ def test_what_is_forbidden_looks_like_what_does_not_exist(started: Started) -> N
         assert [row.error_code for row in answer.responses] == [29]
     answer = ann.ask("Produce", 7, **produce("orders", one_batch(b"x")))
     assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_fetch_by_id_tells_a_missing_right_who_may_know_of_the_topic(started: Started) -> None:
+    """As Kafka does (KafkaApis.handleFetchRequest): with 100, consumers would look for the topic again forever."""
+    http_client(started[0], basic="root").post("/topics/default/seen", json={})
+    http_client(started[0], basic="root").post(
+        "/rules",
+        json={"add": [{"user": "ann", "kind": "topic", "pattern": "literal", "name": "seen", "operation": "describe"}]},
+    )
+    rows = (
+        as_user(started, "root")
+        .ask("Metadata", 12, topics=[{"topic_id": UUID(int=0), "name": name} for name in ("seen", "secret")])
+        .topics
+    )
+    ids = {row.name: row.topic_id for row in rows}
+    ann = as_user(started, "ann")
+    for topic_id, code in ((ids["seen"], 29), (ids["secret"], 100), (UUID(int=5), 100)):
+        answer = ann.ask("Fetch", 13, **fetch(topic_id))
+        assert answer.responses[0].partitions[0].error_code == code
 
 
 def test_groups_and_transactions_have_rights_of_their_own(started: Started) -> None:

@@ -120,6 +120,14 @@ OTHER_TOPIC: Final = frozenset((UNKNOWN_TOPIC_ID, 103))
 SHUT_OUT: Final = frozenset((INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED))
 """A transaction is not its writer's any more: ended by time, or by a later writer of the same id."""
 
+LACKS_RIGHT_TO: Final = {
+    TOPIC_AUTHORIZATION_FAILED: "topic",
+    GROUP_AUTHORIZATION_FAILED: "group",
+    CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
+"""What a user may not do something with, by code."""
+
 REASON_OF: Final[dict[int, Reason]] = {
     UNKNOWN_TOPIC: Reason.TOPIC_NAME_NOT_FOUND,
     INVALID_TOPIC: Reason.INVALID_TOPIC_NAME,

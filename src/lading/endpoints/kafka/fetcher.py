@@ -51,9 +51,16 @@ class Fetcher:
         return found
 
     def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
-        """Return the error for a topic that ``find_topic`` has not found; it does not tell whether it exists."""
+        """Return the error for a topic that ``find_topic`` has not found.
+
+        It does not tell whether the topic exists, unless the user may know: then the right to read it is missing.
+        """
         if by_id:
-            return UNKNOWN_TOPIC_ID
+            topic = self.broker.topology.topic_by_uuid(name)
+            known = topic is not None and self.broker.access.allows(
+                connection.principal, Right.DESCRIBE, topic_resource(topic.stream.name, topic.name)
+            )
+            return TOPIC_AUTHORIZATION_FAILED if known else UNKNOWN_TOPIC_ID
         resource = flat_topic_resource(self.broker.topology, name.decode(errors="replace"))
         may_read = self.broker.access.allows(connection.principal, Right.READ, resource)
         return UNKNOWN_TOPIC if may_read else TOPIC_AUTHORIZATION_FAILED

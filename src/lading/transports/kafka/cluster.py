@@ -36,6 +36,8 @@ class KafkaRefusal(KafkaError, Refusal):
 def kafka_error(what: str, code: int, told: str | None = None) -> KafkaError:
     """Return the error for a code; ``told`` is the broker's own message."""
     sentence = f"{what}: {errors.name_of(code)}" + (f", {told}" if told else "")
+    if code in errors.LACKS_RIGHT_TO:
+        sentence += f"; this login lacks a right to the {errors.LACKS_RIGHT_TO[code]}: grant it, or log in as another"
     return KafkaRefusal(sentence, code) if code in errors.REASON_OF else KafkaError(sentence, code=code)
 
 
