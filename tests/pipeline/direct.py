@@ -21,6 +21,7 @@ from lading.tables.staging import schema_words
 from lading.tables.state import PipelineStateDirectory, table_in_state
 from lading.tables.table_commit import StagedBatch, commit
 from lading.tables.takeover import open_state
+from lading.tables.withdrawal import RunWithdrawal
 
 Strike = Callable[[str], None]
 
@@ -58,9 +59,10 @@ class Driver:
             )  # fmt: skip
             with state.running() as token:
                 table_run = to_table_run(settings, state, plan, [planner])
-                engine.claim_tables(table_run)
-                ensure_topics(settings, [planner.topic()])
-                start = engine.begin(table_run, resume=resume)
+                with RunWithdrawal(table_run) as withdrawal:
+                    withdrawal.claim_tables()
+                    ensure_topics(settings, [planner.topic()])
+                    start = engine.begin(table_run, resume=resume)
                 job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
 
                 def publish(ranges: Sequence[OffsetRange]) -> None:

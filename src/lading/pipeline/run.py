@@ -22,6 +22,7 @@ from ..tables.planning import Planner
 from ..tables.spooling import resolve_spool
 from ..tables.state import PipelineStateDirectory
 from ..tables.takeover import open_state
+from ..tables.withdrawal import RunWithdrawal, remove_made_directories
 from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue
 from .job import PipelineJob, SourcePlace, schema_text
@@ -82,21 +83,25 @@ def run(
     with translate_disk_errors(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
-        state = open_state(
-            Path(settings.state_directory), settings.id, "pipeline", plan.schemas, command(settings, "--resume"),
-            take_over=resume,
-        )  # fmt: skip
-        with state.running() as token:
-            table_run = to_table_run(settings, state, plan, planners)
-            engine.claim_tables(table_run)
-            ensure_topics(settings, list(metas.values()))
-            start = engine.begin(table_run, resume=resume)
-            job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
-            with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
-                watch = PipelineWatch(table_run, start, on_progress, shown)
-                _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
-            engine.finish_last_batch(table_run)
-            return watch.report(plan)
+        with remove_made_directories(Path(settings.state_directory), *plan.schemas):
+            state = open_state(
+                Path(settings.state_directory), settings.id, "pipeline", plan.schemas,
+                command(settings, "--resume"), take_over=resume,
+            )  # fmt: skip
+            with state.running() as token:
+                table_run = to_table_run(settings, state, plan, planners)
+                with RunWithdrawal(table_run) as withdrawal:
+                    withdrawal.claim_tables()
+                    ensure_topics(settings, list(metas.values()))
+                    start = engine.begin(table_run, resume=resume)
+                    job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
+                    withdrawal.keep()
+                    address = metrics or settings.document.metrics.address
+                    with _told(settings), _figures(settings, address, on_metrics) as shown:
+                        watch = PipelineWatch(table_run, start, on_progress, shown)
+                        _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
+                engine.finish_last_batch(table_run)
+                return watch.report(plan)
 
 
 def to_table_run(

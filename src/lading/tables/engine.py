@@ -67,12 +67,11 @@ class RunStart(NamedTuple):
     positions: OffsetsDocument
 
 
-def claim_tables(run: TableRun) -> None:
-    """Make the tables this run's own. Raises LocalError if a table holds data of another writer."""
-    for table in run.schemas:
-        new_table(run.forms.get(table, DEFAULT_FORM), table, run.partitions.get(table, Partitions())).claim(
-            run.state.pipeline
-        )
+def claim_table(run: TableRun, table: TablePath) -> None:
+    """Make a table this run's own. Raises LocalError if it holds data of another writer."""
+    new_table(run.forms.get(table, DEFAULT_FORM), table, run.partitions.get(table, Partitions())).claim(
+        run.state.pipeline
+    )
 
 
 def finish_last_batch(run: TableRun, *, take_over: bool = False) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -108,6 +110,23 @@ def check_directory(what: str, directory: TablePath) -> None:
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise directory_error(what, directory, error) from None
+
+
+def remove_empty(*directories: TablePath) -> None:
+    """Remove directories of a file system, in this order, as far as they exist and are empty."""
+    for directory in directories:
+        if isinstance(directory, Path):
+            with suppress(OSError):
+                directory.rmdir()
+
+
+def delete_tree(directory: TablePath) -> None:
+    """Delete a directory with all that is in it, or every object below a name."""
+    if isinstance(directory, Path):
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for name, _ in list(directory.walk()):
+        (directory / name).unlink(missing_ok=True)
 
 
 def document_text(document: Any) -> str:

@@ -33,6 +33,7 @@ from .state import PipelineStateDirectory
 from .table_commit import StagedBatch, StagedRange, commit
 from .takeover import open_state
 from .watch import ManifestWatch
+from .withdrawal import RunWithdrawal, remove_made_directories
 
 ALL_COLUMNS: Final = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
 BATCH_ROWS: Final = 4_000_000
@@ -137,37 +138,41 @@ def ingest(
         # the flat name of the topic, however it was spelled
         topic = planner.topic().name
         planner.options = replace(options, topic=topic)
-        make_directory("the table", table)
         resume_command = _resume_command(from_, topic, target, state_dir, columns, where, partition_by)
-        state = open_state(state_at, topic, "topic", [table], resume_command, take_over=resume)
-        with translate_disk_errors(f"the table {table}"), state.running() as token:
-            job = TableJob(
-                from_, topic, text, str(table), str(state.directory), state.pipeline, token,
-                resume_command,
-                where=where, states=states,
-                verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
-                fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
-                file_bytes=file_bytes, compression=compression, transport=options.transport,
-            )  # fmt: skip
-            job.reading.condition()
-            run = engine.TableRun(
-                f"the table {table}", state, [planner], {table: job.schema}, job.resume_command, forms={table: form},
-                partitions={table: partitions},
-            )  # fmt: skip
-            engine.claim_tables(run)
-            start = engine.begin(run, resume=resume)
-            watch = ManifestWatch(
-                state, [planner], start.last, start.positions,
-                lambda manifest: None if on_progress is None else on_progress(_progress(watch)),
-            )  # fmt: skip
-            writer = TableWriter(job)
-            engine.drive(
-                run, start, executor, stage=writer.stage_range, publish=writer.publish, on_poll=watch.poll_manifests,
-                stopped=stopped, batch_rows=max_rows or BATCH_ROWS, interval_s=interval_s if follow else None,
-            )  # fmt: skip
-            # what attempts left that failed and were tried again
-            engine.finish_last_batch(run)
-            return _report(watch, table, state)
+        with remove_made_directories(table, state_at), translate_disk_errors(f"the table {table}"):
+            make_directory("the table", table)
+            state = open_state(state_at, topic, "topic", [table], resume_command, take_over=resume)
+            with state.running() as token:
+                job = TableJob(
+                    from_, topic, text, str(table), str(state.directory), state.pipeline, token,
+                    resume_command,
+                    where=where, states=states,
+                    verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
+                    fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
+                    file_bytes=file_bytes, compression=compression, transport=options.transport,
+                )  # fmt: skip
+                run = engine.TableRun(
+                    f"the table {table}", state, [planner], {table: job.schema}, job.resume_command,
+                    forms={table: form}, partitions={table: partitions},
+                )  # fmt: skip
+                with RunWithdrawal(run) as withdrawal:
+                    job.reading.condition()
+                    withdrawal.claim_tables()
+                    start = engine.begin(run, resume=resume)
+                    withdrawal.keep()
+                    watch = ManifestWatch(
+                        state, [planner], start.last, start.positions,
+                        lambda manifest: None if on_progress is None else on_progress(_progress(watch)),
+                    )  # fmt: skip
+                    writer = TableWriter(job)
+                    engine.drive(
+                        run, start, executor, stage=writer.stage_range, publish=writer.publish,
+                        on_poll=watch.poll_manifests, stopped=stopped, batch_rows=max_rows or BATCH_ROWS,
+                        interval_s=interval_s if follow else None,
+                    )  # fmt: skip
+                # what attempts left that failed and were tried again
+                engine.finish_last_batch(run)
+                return _report(watch, table, state)
     finally:
         planner.close()
 

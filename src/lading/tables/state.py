@@ -6,11 +6,12 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..model.errors import LocalError
 from .checkpoint import Checkpoint
@@ -18,6 +19,10 @@ from .files import OWN, STAGED, make_directory, name_from, read_document, write_
 from .manifest import Manifests
 from .object_path import TablePath
 from .offsets import OffsetsDocument
+
+NAME: Final = "pipeline.json"
+RUN_LOCK: Final = "run.lock"
+COMMIT_LOCK: Final = "commit.lock"
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,26 @@ class PipelineStateDirectory:
         """Keep where the first batch begins."""
         write_document(self.own / "begin.json", positions)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether any run has found its start."""
+        known = ("begin.json", "published.json", "refused.json", "delivered.json")
+        return (
+            self.checkpoint.exists
+            or any((self.own / name).exists() for name in known)
+            or bool(self.manifests.numbers())
+        )
+
+    def withdraw(self) -> None:
+        """Delete the state of a run that was refused before it published anything; its run alone may do so."""
+        shutil.rmtree(self.checkpoint.directory, ignore_errors=True)
+        for name in ("begin.json", NAME, "run.json", RUN_LOCK, COMMIT_LOCK):
+            (self.own / name).unlink(missing_ok=True)
+        for directory in (self.manifests.directory, self.staged, self.own):
+            # another run may keep files there
+            with suppress(OSError):
+                directory.rmdir()
+
     @classmethod
     def open(
         cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic", *, lost: str | None = None
@@ -76,7 +101,7 @@ class PipelineStateDirectory:
         the one that its tables know. Raises LocalError if the state belongs to another owner, or the directory cannot
         be written to.
         """
-        path = directory / OWN / "pipeline.json"
+        path = directory / OWN / NAME
         known = read_document(path)
         if known is None:
             make_directory("the state directory", directory)
@@ -95,7 +120,11 @@ class PipelineStateDirectory:
     @contextmanager
     def running(self) -> Iterator[str]:
         """Be the one run of this pipeline; gives the run's token. LocalError while another process is that run."""
-        with (self.own / "run.lock").open("a+") as file:
+        try:
+            file = (self.own / RUN_LOCK).open("a+")
+        except FileNotFoundError:
+            raise self._withdrawn_error() from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -104,6 +133,9 @@ class PipelineStateDirectory:
                     f"another run writes with the state in {self.directory} (process {file.read().strip() or '?'}); "
                     "wait until it ends, or name another table"
                 ) from None
+            known = read_document(self.own / NAME)
+            if known is None or known["pipeline"] != self.pipeline:
+                raise self._withdrawn_error()
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -119,7 +151,7 @@ class PipelineStateDirectory:
         A run that lost its lock, as with a file system that went away, may reach its commit after a new one has begun:
         the token stops it.
         """
-        with (self.own / "commit.lock").open("a") as file:
+        with (self.own / COMMIT_LOCK).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             present: Any = read_document(self.own / "run.json")
             if run is not None and (present is None or present["run"] != run):
@@ -127,6 +159,11 @@ class PipelineStateDirectory:
                     f"another run took over the state in {self.directory}; this one publishes nothing more"
                 )
             yield
+
+    def _withdrawn_error(self) -> LocalError:
+        return LocalError(
+            f"the state in {self.directory} was deleted meanwhile, as the run that began it was refused; run this again"
+        )
 
 
 def name_prefix(owner: str) -> str:

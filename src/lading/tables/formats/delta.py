@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...model.errors import LocalError
-from ..files import sync_directory
+from ..files import delete_tree, sync_directory
 from ..manifest import DataFile
 from ..object_path import ObjectPath, storage_options
 from .delta_statistics import file_statistics
@@ -64,6 +64,15 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             table = self._load()
             self._require_partitions(table.metadata().partition_columns, [one.name for one in self.partitions.fields])
             self._add_columns(table, schema)
+
+    def delete_empty(self) -> bool:
+        """Delete the log, if it has no more than the version that made the table."""
+        log = self.directory / LOG
+        if log.exists():
+            if [path.name for path in log.iterdir() if not path.name.startswith((".", "_"))] != [f"{0:020d}.json"]:
+                return False
+            delete_tree(log)
+        return super().delete_empty()
 
     def _commit_log(self, table: deltalake.DeltaTable, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         from deltalake import CommitProperties, Transaction

@@ -12,7 +12,7 @@ import pyarrow as pa
 import xxhash
 
 from ...model.errors import CorruptLog, LocalError
-from ..files import OWN, STAGED, make_directory, read_document, sync_directory, write_document
+from ..files import OWN, STAGED, make_directory, read_document, remove_empty, sync_directory, write_document
 from ..manifest import HASH_NAME, DataFile
 from ..object_path import ObjectPath, TablePath
 from ..partitions import Partitions
@@ -120,6 +120,21 @@ class DirectoryTable:
         document = self.claim_document()
         write_document(self._own / OWNER, {"version": 1, "pipeline": owner, **document})
         vars(self).pop("partitions", None)
+
+    def withdraw(self, owner: str) -> bool:
+        """Undo a claim of ``owner``, if the table has no rows; returns whether no trace is left."""
+        known = read_document(self._own / OWNER)
+        if known is not None and known["pipeline"] == owner:
+            if not self.delete_empty():
+                return False
+            self.sweep(())
+            (self._own / OWNER).unlink()
+        remove_empty(self._own / STAGED, self._own)
+        return True
+
+    def delete_empty(self) -> bool:
+        """Delete what ``prepare`` made; returns False, and changes nothing, if the table has rows."""
+        return not visible_names(self.directory)
 
     def claim_document(self) -> Mapping[str, Any]:
         """Return what the owner's document says besides the owner."""

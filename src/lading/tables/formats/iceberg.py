@@ -11,7 +11,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -19,7 +19,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
-from ..files import OWN, read_document, sync_directory
+from ..files import OWN, delete_tree, read_document, sync_directory
 from ..manifest import DataFile
 from ..object_path import ObjectPath, TablePath
 from ..partitions import COUNTED, Partitions
@@ -175,6 +175,24 @@ class IcebergTable(LoggedTable["Table"]):
             self._require_here(table)
             self._note_version(self._add_columns(table, schema))
 
+    def delete_empty(self) -> bool:
+        """Delete the metadata and the catalog's entry, if the table has no snapshot."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if (self.directory / METADATA).exists():
+            with self._translate_errors():
+                # without an entry the catalog has refused what the metadata were written for
+                with suppress(NoSuchTableError):
+                    table = self._catalog.load_table(self._identifier)
+                    if self._is_here(table):
+                        if table.current_snapshot() is not None:
+                            return False
+                        self._catalog.drop_table(self._identifier)
+                delete_tree(self.directory / METADATA)
+        if not self._place_in_catalog:
+            (self._own / OWN_CATALOG_FILE).unlink(missing_ok=True)
+        return super().delete_empty()
+
     def load(self) -> Table:
         """Return the table that its catalog has, to be read. Raises LocalError, as writing does, if there is none."""
         with self._translate_errors():
@@ -214,26 +232,9 @@ class IcebergTable(LoggedTable["Table"]):
         if not self.partitions:
             transaction.add_files([f"{location}/{file.name}" for file in files], notes, check_duplicate_files=False)
             return
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
-        from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-        from pyiceberg.table import TableProperties
+        from .iceberg_partitions import append_files
 
-        from .iceberg_partitions import PARTITION_AT, partition_record
-
-        metadata = transaction.table_metadata
-        if metadata.name_mapping() is None:
-            mapping = metadata.schema().name_mapping.model_dump_json()
-            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-        unpartitioned = metadata.model_copy(
-            update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
-        )
-        types = metadata.schema().as_arrow()
-        with transaction._append_snapshot_producer(notes) as snapshot:
-            for file in files:
-                made = parquet_file_to_data_file(transaction._table.io, unpartitioned, f"{location}/{file.name}")
-                made.spec_id = metadata.default_spec_id
-                made[PARTITION_AT] = partition_record(self.partitions, file.partition, types)
-                snapshot.append_data_file(made)
+        append_files(transaction, self.partitions, files, notes)
 
     def _refuse_overtaken(self, table: Table, key: tuple[str, int], attempt: str) -> None:
         """Make pyiceberg's own attempts stop at a commit of this manifest: after one that another writer overtook, it
@@ -293,8 +294,11 @@ class IcebergTable(LoggedTable["Table"]):
             "name another table"
         )
 
+    def _is_here(self, table: Table) -> bool:
+        return table.metadata.location.rstrip("/") in (self._location, str(self.directory))
+
     def _require_here(self, table: Table) -> None:
-        if table.metadata.location.rstrip("/") not in (self._location, str(self.directory)):
+        if not self._is_here(table):
             raise LocalError(
                 f"the catalog {self._catalog.name!r} has {'.'.join(self._identifier)} already, at "
                 f"{table.metadata.location} and not at {self.directory}; name another table of the catalog: "

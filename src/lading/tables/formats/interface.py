@@ -84,6 +84,12 @@ class Table(Protocol):
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``. Raises LocalError if it holds data of another writer or form."""
 
+    def withdraw(self, owner: str) -> bool:
+        """Undo what ``claim`` and ``prepare`` did for ``owner``, whose run was refused before it committed anything.
+
+        Returns whether no trace is left; a table that has rows stays as it is.
+        """
+
     def prepare(self, schema: pa.Schema) -> None:
         """Make the table ready for rows of ``schema``, whose columns are those of the manifests, or more.
 
