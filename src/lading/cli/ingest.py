@@ -11,7 +11,7 @@ import typer
 
 from ..model.errors import LocalError
 from .interruption import Interruption
-from .options import DEFAULT_SERVER, AsOutput, From, TopicName, Where
+from .options import DEFAULT_SERVER, AsOutput, From, Resume, TopicName, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def ingest(
             "--verify-checksum/--no-verify-checksum", help="End at a payload that is not what its checksum says."
         ),
     ] = True,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Start a new checkpoint at the end of the last manifest.")
-    ] = False,
+    resume: Resume = False,
     local: Annotated[
         bool, typer.Option("--local", help="Work in processes of this machine, without Spark and Java.")
     ] = False,

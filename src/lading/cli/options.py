@@ -56,6 +56,14 @@ From = Annotated[
         "consumes messages from the queue.",
     ),
 ]  # fmt: skip
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Start a new checkpoint where the manifests end, and show again what another writer's rollback of a Delta "
+        "or Iceberg table took out of it.",
+    ),
+]
 AsOutput = Annotated[Output, typer.Option("--output", "-o", help="Output format: text or json.")]
 Where = Annotated[
     str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .interruption import Interruption
-from .options import AsOutput
+from .options import AsOutput, Resume
 from .output import Output, format_count, format_size, json_line, line, meter, print_note, print_table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(
     accept_batch: Annotated[
         bool, typer.Option("--accept-batch", help="Publish the batch that was rejected for too many failures.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Begin a new checkpoint where the manifests end.")] = False,
+    resume: Resume = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="HTML", help="Write an HTML report of this run.")
     ] = None,

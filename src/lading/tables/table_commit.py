@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from .failures import translate_disk_errors
 from .files import move_file, resolve_name
 from .formats.interface import Rename, Table
 from .formats.registry import open_table
+from .formats.rollback import Rollback, RolledBack
 from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .object_path import TablePath
 from .ranges import OffsetRange, merge_ranges
@@ -25,7 +27,7 @@ MANIFESTS_CHECKED: Final = 1_000
 """So many of the newest manifests are looked at when a run begins."""
 HASHED_BYTES_MAX: Final = 256 << 20
 """So many bytes of the newest files are read then, some tenths of a second; older ones are compared by size."""
-"""So many of the newest manifests are held against their tables when a run begins."""
+LOG: Final = logging.getLogger("lading.tables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def commit(
         if last is not None:
             if same_ranges(last.ranges, ranges):
                 delete_staged(state, staged)
-                rename_staged_files(state, last, rename=rename)
+                rename_staged_files(state, last, rename=rename, resume_command=resume_command)
                 deliver(last)
                 return last
             # a batch is only committed after the one before it was complete; make sure of it
@@ -127,15 +129,18 @@ def commit(
         manifest = _manifest(state, run, batch, ranges, schemas, last)
         check_batch(ranges, manifest.counts)
         state.manifests.write(manifest)
-        rename_staged_files(state, manifest, rename=rename)
+        rename_staged_files(state, manifest, rename=rename, resume_command=resume_command)
         deliver(manifest)
         return manifest
 
 
-def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, rename: Rename = move_file) -> None:
+def rename_staged_files(
+    state: PipelineStateDirectory, manifest: Manifest, *, resume_command: str, rename: Rename = move_file
+) -> None:
     """Publish every file of a manifest in its table, once; ``find_changed_files`` reports what happens to them later.
 
-    Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says.
+    Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says; LocalError, with the
+    command that mends it, if another writer took a table back to before the last manifest.
     """
     if state.published >= manifest.number:
         return
@@ -143,8 +148,62 @@ def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, re
     for place in sorted({resolve_name(state.directory, name) for name in manifest.schemas}, key=str):
         keep_copy(place, manifest)
     for directory, files in _by_table(state, manifest).items():
-        open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
+        try:
+            open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
+        except RolledBack as error:
+            raise _rollback_error(state, directory, error.rollback, resume_command) from None
     state.note_published(manifest.number)
+
+
+def _require_in_place(
+    state: PipelineStateDirectory, tables: Iterable[TablePath], resume_command: str, *, put_back: bool
+) -> None:
+    for place in tables:
+        table = open_table(place)
+        found = table.find_rollback(state.pipeline)
+        if found is None:
+            continue
+        files = _files_of(state, place, found)
+        if not put_back or not files:
+            raise _rollback_error(state, place, found, resume_command)
+        table.put_back((state.pipeline, found.committed), found, files)
+        LOG.warning("%s; they are in it again", _rollback_sentence(state, place, found, files))
+
+
+def _files_of(state: PipelineStateDirectory, table: TablePath, rollback: Rollback) -> dict[int, Sequence[DataFile]]:
+    """Return a table's files of the manifests that were taken back, and of the last one; none if one is not there."""
+    numbers = {*rollback.numbers, rollback.committed}
+    if not numbers.issubset(state.manifests.numbers()):
+        return {}
+    listed = {number: _by_table(state, state.manifests.read(number)).get(table, []) for number in sorted(numbers)}
+    return {number: files for number, files in listed.items() if files}
+
+
+def _rollback_error(
+    state: PipelineStateDirectory, table: TablePath, rollback: Rollback, resume_command: str
+) -> LocalError:
+    files = _files_of(state, table, rollback)
+    sentence = _rollback_sentence(state, table, rollback, files)
+    if not files:
+        return LocalError(
+            f"{sentence}, and the state in {state.directory} does not have these manifests; restore them, or write "
+            "another table from the start"
+        )
+    return LocalError(
+        f"{sentence}; if they are to stay out, write another table, and to put them back and continue: {resume_command}"
+    )
+
+
+def _rollback_sentence(
+    state: PipelineStateDirectory, table: TablePath, rollback: Rollback, files: Mapping[int, Sequence[DataFile]]
+) -> str:
+    numbers = [number for number in rollback.numbers if number in files or not files]
+    which = f"manifest {numbers[0]}" if len(numbers) == 1 else f"manifests {numbers[0]} to {numbers[-1]}"
+    rows = f"the {sum(file.rows for number in numbers for file in files[number])} rows" if files else "the rows"
+    return (
+        f"the table {table} was taken back by another writer ({rollback.by}) to before {rows} of {which} of pipeline "
+        f"{state.pipeline!r}"
+    )
 
 
 def _by_table(state: PipelineStateDirectory, manifest: Manifest) -> dict[TablePath, list[DataFile]]:
@@ -179,11 +238,13 @@ def recover(
 ) -> int:
     """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
 
-    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are, unless
-    ``take_over``: then the state gets the last one from there.
+    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are, or if another
+    writer took back what it had, unless ``take_over``: then the state gets the last one from there, and the table what
+    was taken back.
     """
     with state.committing(None):
         require_newest(state, tables, resume_command, take_over=take_over)
+        _require_in_place(state, tables, resume_command, put_back=take_over)
         last = state.manifests.last()
         known = 0 if last is None else last.number
         if state.published > known:
@@ -192,7 +253,7 @@ def recover(
                 f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore them"
             )
         if last is not None:
-            rename_staged_files(state, last)
+            rename_staged_files(state, last, resume_command=resume_command)
             deliver(last)
         return _sweep(tables)
 

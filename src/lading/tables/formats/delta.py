@@ -7,8 +7,9 @@ log's actions are those of the protocol (https://github.com/delta-io/delta/blob/
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,12 +22,15 @@ from ..manifest import DataFile
 from ..object_path import ObjectPath, storage_options
 from .delta_statistics import file_statistics
 from .directory import visible_names
-from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files, read_footer
+from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
+from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:
     import deltalake
 
 LOG: Final = "_delta_log"
+HISTORY: Final = 4
+"""So many commits are read first of a log's history, then more and more."""
 
 
 class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
@@ -74,7 +78,10 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             delete_tree(log)
         return super().delete_empty()
 
-    def _commit_log(self, table: deltalake.DeltaTable, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+    def _commit_log(
+        self, table: deltalake.DeltaTable, key: tuple[str, int], files: Sequence[DataFile],
+        put_back: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
@@ -82,7 +89,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         metadata = [read_footer(self.directory / file.name) for file in files]
         actions: Any = [self._add_action(file, held) for file, held in zip(files, metadata, strict=True)]
         properties = CommitProperties(
-            custom_metadata={PIPELINE: pipeline, MANIFEST: number, FILES: hash_files(files)},
+            custom_metadata={PIPELINE: pipeline, MANIFEST: number, FILES: hash_files(files), **(put_back or {})},
             app_transactions=[Transaction(pipeline, number)],
         )
         for left in reversed(range(COMMIT_ATTEMPTS)):
@@ -94,7 +101,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             except CommitFailedError:
                 # the columns were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
-                if self._committed_number(table, pipeline) >= number:
+                if put_back is None and self._committed_number(table, pipeline) >= number:
                     self._require_same(table, key, files)
                     return
                 if not left:
@@ -107,8 +114,42 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         # the transaction of an application is the number of a manifest
         return table.transaction_version(pipeline) or 0
 
-    def _notes(self, table: deltalake.DeltaTable) -> Iterator[Mapping[str, Any]]:
-        return iter(table.history())
+    def _commits(self, table: deltalake.DeltaTable) -> Iterator[LoggedCommit]:
+        is_target: Callable[[Mapping[str, Any]], bool | None] | None = None
+        by = ""
+        for commit in _read_history(table):
+            in_table = is_target is None or is_target(commit)
+            yield LoggedCommit(commit, in_table, by)
+            if in_table:
+                is_target = None
+                if commit.get("operation") == "RESTORE":
+                    by = f"RESTORE in version {commit['version']}"
+                    is_target = self._target_of(commit.get("operationParameters") or {})
+
+    def _target_of(self, parameters: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool | None]:
+        """Return whether a commit, of those before a RESTORE with these parameters, is in what it went back to."""
+        try:
+            if parameters.get("version"):
+                version = int(parameters["version"])
+                return lambda commit: int(commit["version"]) <= version
+            # deltalake writes milliseconds, Spark what its user wrote, in the zone of the session
+            at_ms = (
+                int(parameters["datetime"])
+                if "datetime" in parameters
+                else datetime.fromisoformat(str(parameters["timestamp"])).timestamp() * 1000
+            )
+        except (KeyError, ValueError):
+            return lambda commit: None
+        return lambda commit: self._committed_ms(commit) <= at_ms
+
+    def _committed_ms(self, commit: Mapping[str, Any]) -> int:
+        """Return the time of a commit as a search by time takes it: of its file, unless the log has its own times."""
+        if "inCommitTimestamp" in commit:
+            return int(commit["inCommitTimestamp"])
+        try:
+            return (self.directory / LOG / f"{commit['version']:020d}.json").stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return int(commit["timestamp"])
 
     def _file_names(self, table: deltalake.DeltaTable) -> Iterator[str]:
         return (uri.rpartition("/")[2] for uri in table.file_uris())
@@ -204,3 +245,14 @@ def _column(field: deltalake.Field) -> Column:
     type_: Any = field.type
     word = f"{getattr(type_, 'type', type_)}{'' if field.nullable else ' not null'}"
     return Column(field.name, type_, field.nullable, word)
+
+
+def _read_history(table: deltalake.DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """Give the commits of a log, the last one first: each of them is a file, and mostly the first few are enough."""
+    seen, limit = 0, HISTORY
+    while True:
+        commits = table.history(limit)
+        yield from commits[seen:]
+        if len(commits) < limit:
+            return
+        seen, limit = limit, limit * 8

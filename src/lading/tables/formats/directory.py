@@ -17,6 +17,7 @@ from ..manifest import HASH_NAME, DataFile
 from ..object_path import ObjectPath, TablePath
 from ..partitions import Partitions
 from .interface import Rename
+from .rollback import Rollback
 
 _READ_BYTES = 1 << 20
 OWNER: Final = "owner.json"
@@ -181,6 +182,13 @@ class DirectoryTable:
 
     def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Do nothing: only manifests know."""
+
+    def find_rollback(self, pipeline: str) -> Rollback | None:
+        """Return None: a directory has no older state to go back to."""
+        return None
+
+    def put_back(self, key: tuple[str, int], rollback: Rollback, files: Mapping[int, Sequence[DataFile]]) -> None:
+        """Do nothing: nothing was taken back."""
 
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""

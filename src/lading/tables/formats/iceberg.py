@@ -7,9 +7,7 @@ those of the specification (https://iceberg.apache.org/spec/).
 
 from __future__ import annotations
 
-import logging
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -18,13 +16,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
+from ...model.errors import LocalError
 from ..files import OWN, delete_tree, read_document, sync_directory
 from ..manifest import DataFile
 from ..object_path import ObjectPath, TablePath
 from ..partitions import COUNTED, Partitions
 from .directory import OWNER, visible_names
-from .logged import COMMIT_ATTEMPTS, FILES, MANIFEST, PIPELINE, Column, LoggedTable, hash_files, read_footer
+from .iceberg_errors import translate_library_errors
+from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
+from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -45,10 +45,6 @@ PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
-AWAY: Final = ("ServiceUnavailableError", "ServerError")
-FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")
-"""Errors of pyiceberg by what they say of a catalog, which a retry may find back, or may not."""
-LIBRARY_LOG: Final = logging.getLogger("pyiceberg.io.pyarrow")
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
 
 
@@ -198,7 +194,9 @@ class IcebergTable(LoggedTable["Table"]):
         with self._translate_errors():
             return self._load()
 
-    def _commit_log(self, table: Table, key: tuple[str, int], files: Sequence[DataFile]) -> None:
+    def _commit_log(
+        self, table: Table, key: tuple[str, int], files: Sequence[DataFile], put_back: Mapping[str, str] | None = None
+    ) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         pipeline, number = key
@@ -208,7 +206,10 @@ class IcebergTable(LoggedTable["Table"]):
                 table = self._add_columns(table, schema)
             attempt = uuid4().hex
             notes = {PIPELINE: pipeline, MANIFEST: str(number), FILES: hash_files(files), ATTEMPT: attempt}
-            self._refuse_overtaken(table, key, attempt)
+            if put_back is None:
+                self._refuse_overtaken(table, key, attempt)
+            else:
+                notes |= put_back
             try:
                 with table.transaction() as transaction:
                     transaction.set_properties({_number_property(pipeline): str(number)})
@@ -216,7 +217,7 @@ class IcebergTable(LoggedTable["Table"]):
             except (CommitFailedException, ValidationException):
                 # the columns were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
-                if self._committed_number(table, pipeline) >= number:
+                if put_back is None and self._committed_number(table, pipeline) >= number:
                     self._require_same(table, key, files)
                     return
                 if not left:
@@ -247,7 +248,7 @@ class IcebergTable(LoggedTable["Table"]):
         def refresh() -> Table:
             fresh = load()
             if self._committed_number(fresh, pipeline) >= number and all(
-                notes.get(ATTEMPT) != attempt for notes in self._notes(fresh)
+                notes.get(ATTEMPT) != attempt for notes, _, _ in self._commits(fresh)
             ):
                 raise ValidationException(f"manifest {number} of pipeline {pipeline!r} is in the table already")
             return fresh
@@ -257,10 +258,20 @@ class IcebergTable(LoggedTable["Table"]):
     def _committed_number(self, table: Table, pipeline: str) -> int:
         return int(table.properties.get(_number_property(pipeline), 0))
 
-    def _notes(self, table: Table) -> Iterator[Mapping[str, Any]]:
+    def _commits(self, table: Table) -> Iterator[LoggedCommit]:
+        by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+        at, current, ancestors = table.current_snapshot(), table.metadata.current_snapshot_id, set[int]()
+        while at is not None:
+            ancestors.add(at.snapshot_id)
+            at = by_id.get(at.parent_snapshot_id or -1)
+        left, by = len(ancestors), f"a rollback below snapshot {current}"
         for snapshot in reversed(table.snapshots()):
+            is_there = snapshot.snapshot_id in ancestors
             if snapshot.summary is not None:
-                yield snapshot.summary.additional_properties
+                # beyond an ancestor that expired nobody knows: one of before may be there, kept by a tag
+                in_table = is_there or (False if left else None)
+                yield LoggedCommit(snapshot.summary.additional_properties, in_table, by)
+            left -= is_there
 
     def _file_names(self, table: Table) -> Iterator[str]:
         snapshot = table.current_snapshot()
@@ -340,49 +351,12 @@ class IcebergTable(LoggedTable["Table"]):
                 raise self._type_error(field, error) from None
         return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
 
-    def _catalog_error(self, error: Exception) -> LadingError | None:
-        """Return the sentence for a catalog that is not there or not open to us; None for any other error."""
-        library, name = type(error).__module__.partition(".")[0], type(error).__name__
-        catalog, _, _ = self._place_in_catalog.partition("/")
-        which = f"the table {self.directory}: the Iceberg catalog {catalog or OWN_CATALOG!r}"
-        advice = "in ~/.pyiceberg.yaml, or in PYICEBERG_CATALOG__…"
-        if library == "requests" or name in AWAY:
-            # what follows the colon of the first line may be an address with a login in it
-            return Unreachable(f"{which} does not answer ({name}); start it, or correct its URI {advice}")
-        if name in FORBIDDEN:
-            return RemoteError(f"{which} refuses this login ({name}); correct credential or token {advice}")
-        if library == "sqlalchemy" and catalog:
-            cause = str(getattr(error, "orig", None) or name).partition("\n")[0]
-            return LocalError(f"{which}: its database cannot be used: {cause}; fix that, or correct its URI {advice}")
-        return None
-
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         self._require_library()
-        try:
-            with warnings.catch_warnings():
-                # of metadata of before that others have deleted
-                warnings.simplefilter("ignore")
-                LIBRARY_LOG.addFilter(_is_of_note)
-                yield
-        except LadingError:
-            raise
-        except FileNotFoundError as error:
-            raise self._log_error(error) from error
-        except Exception as error:
-            # errors of pyiceberg, its catalogs and its formats have no class in common
-            if (of_catalog := self._catalog_error(error)) is not None:
-                raise of_catalog from error
-            if isinstance(error, OSError):
-                raise
-            raise self._log_error(error) from error
-        finally:
-            LIBRARY_LOG.removeFilter(_is_of_note)
-
-
-def _is_of_note(record: logging.LogRecord) -> bool:
-    # files have no bounds of binary columns on purpose, and pyiceberg warns of each of them
-    return not str(record.msg).startswith("PyArrow statistics missing")
+        catalog = self._place_in_catalog.partition("/")[0]
+        with translate_library_errors(self.directory, catalog or OWN_CATALOG, self._log_error, is_own=not catalog):
+            yield
 
 
 def _number_property(pipeline: str) -> str:

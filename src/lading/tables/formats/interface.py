@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..manifest import DataFile
 from ..object_path import TablePath
 from ..partitions import Partitions
+from .rollback import Rollback
 
 Rename = Callable[[Any, Any], Any]
 """Moves a staged file, at one TablePath, to its published name, at another of the same kind."""
@@ -108,11 +109,23 @@ class Table(Protocol):
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Show these files, once; ``key`` is the pipeline and the number of the manifest that lists them.
 
-        Raises CorruptLog if a file is neither staged nor shown, or is not what the manifest says.
+        Raises CorruptLog if a file is neither staged nor shown, or is not what the manifest says; RolledBack if what
+        was committed before was taken back.
         """
 
     def require_commit(self, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the table itself knows another batch under this number; ``key`` is as in ``commit``."""
+
+    def find_rollback(self, pipeline: str) -> Rollback | None:
+        """Return which commits of the pipeline the table has lost because another writer took it back to before."""
+
+    def put_back(self, key: tuple[str, int], rollback: Rollback, files: Mapping[int, Sequence[DataFile]]) -> None:
+        """Show the files of manifests, by number, that were taken back, again.
+
+        ``key`` is that of the last manifest in the log, whose files are among these.
+
+        Raises LocalError, and changes nothing, if a file is not as it was.
+        """
 
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""

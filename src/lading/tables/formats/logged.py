@@ -20,9 +20,8 @@ from ..object_path import ObjectPath, TablePath
 from .directory import OWNER
 from .interface import Rename
 from .parquet import ParquetTable
+from .rollback import FILES, MANIFEST, PIPELINE, PUT_BACK, LoggedCommit, Rollback, RolledBack, find_rollback
 
-PIPELINE, MANIFEST, FILES = "lading.pipeline", "lading.manifest", "lading.files"
-"""Facts that the log keeps with a commit: its pipeline, its number, the hash of the names and hashes of its files."""
 T = TypeVar("T")
 """A table as the library of its form has loaded it."""
 
@@ -73,7 +72,8 @@ class LoggedTable(ParquetTable, Generic[T]):
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Rename staged files, then show them all in one commit; one that the log has already is skipped.
 
-        Raises CorruptLog as those of directories do; LocalError if the log has this manifest with other files.
+        Raises CorruptLog as those of directories do; LocalError if the log has this manifest with other files, or if
+        another writer took back what the pipeline committed before.
         """
         pipeline, number = key
         with self._translate_errors():
@@ -81,6 +81,9 @@ class LoggedTable(ParquetTable, Generic[T]):
             if self._committed_number(table, pipeline) >= number:
                 self._require_same(table, key, files)
                 return
+            found = self._find_rollback(table, pipeline)
+        if found is not None:
+            raise RolledBack(found)
         super().commit(key, files, rename)
         with self._translate_errors():
             self._commit_log(table, key, files)
@@ -89,6 +92,38 @@ class LoggedTable(ParquetTable, Generic[T]):
         """Raise LocalError if the log has another batch under this number than these files."""
         with self._translate_errors():
             self._require_same(self._load(), key, files)
+
+    def find_rollback(self, pipeline: str) -> Rollback | None:
+        """Return which commits of the pipeline the table has lost because another writer took it back to before."""
+        if not (self.directory / self.log).exists():
+            return None
+        with self._translate_errors():
+            return self._find_rollback(self._load(), pipeline)
+
+    def put_back(self, key: tuple[str, int], rollback: Rollback, files: Mapping[int, Sequence[DataFile]]) -> None:
+        """Show the files of manifests, by number, that were taken back, again, in one commit; but those in the table.
+
+        ``key`` is that of the last manifest in the log, whose files are among these.
+
+        Raises LocalError, and changes nothing, if a file is not as it was.
+        """
+        hidden = [file for number in rollback.numbers for file in files.get(number, ())]
+        with self._translate_errors():
+            hidden = [file for file in hidden if file.name.rpartition("/")[2] not in self._listed]
+        for file in hidden:
+            change = super().find_change(key, file, is_read=True)
+            if change is not None:
+                raise LocalError(
+                    f"the table {self.directory}: {file.name}, which another writer took out of it ({rollback.by}), "
+                    f"{change} and cannot be put back; restore the file, or write another table from the start"
+                )
+        notes = {FILES: hash_files(files.get(key[1], ())), PUT_BACK: " ".join(map(str, rollback.numbers))}
+        with self._translate_errors():
+            self._commit_log(self._load(), key, hidden, notes)
+
+    def _find_rollback(self, table: T, pipeline: str) -> Rollback | None:
+        committed = self._committed_number(table, pipeline)
+        return find_rollback(self._commits(table), pipeline, committed) if committed else None
 
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest says.
@@ -114,7 +149,7 @@ class LoggedTable(ParquetTable, Generic[T]):
     def _require_same(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> None:
         """Raise LocalError if the log has another batch under this number; logs that were cleaned up cannot tell."""
         pipeline, number = key
-        for commit in self._notes(table):
+        for commit, _, _ in self._commits(table):
             if (commit.get(PIPELINE), str(commit.get(MANIFEST))) == (pipeline, str(number)):
                 if commit.get(FILES) == hash_files(files):
                     return
@@ -202,8 +237,8 @@ class LoggedTable(ParquetTable, Generic[T]):
         """Return the number of the pipeline's last manifest in the table; 0 for none."""
 
     @abstractmethod
-    def _notes(self, table: T) -> Iterator[Mapping[str, Any]]:
-        """Give what each commit that the log still has notes, the last one first."""
+    def _commits(self, table: T) -> Iterator[LoggedCommit]:
+        """Give the commits that the log still has, the last one first, with those that were taken back."""
 
     @abstractmethod
     def _file_names(self, table: T) -> Iterator[str]:
@@ -214,8 +249,13 @@ class LoggedTable(ParquetTable, Generic[T]):
         """Return a clause that says which version of the log was read."""
 
     @abstractmethod
-    def _commit_log(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> None:
-        """Show files, which are in place, unless the log has this manifest by then."""
+    def _commit_log(
+        self, table: T, key: tuple[str, int], files: Sequence[DataFile], put_back: Mapping[str, str] | None = None
+    ) -> None:
+        """Show files, which are in place, unless the log has this manifest by then.
+
+        ``put_back`` are notes of a commit that shows files again: of a manifest that the log has had before.
+        """
 
     @abstractmethod
     def _translate_errors(self) -> AbstractContextManager[None]:
