@@ -6,6 +6,7 @@ import random
 import struct
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -64,6 +65,20 @@ def test_origin_times_come_back_from_every_carrier(target: str, half: str) -> No
     bare = restore(shown.batch)
     assert ORIGIN_TIMESTAMP not in bare.schema.names
     assert rows_of(bare) == rows_of(back)
+
+
+@pytest.mark.parametrize("target", ["iggy_sent", "iggy_unordered", "nsq_sent"])
+def test_it_is_a_reason_where_a_server_stamps_its_own_time(target: str, half: str) -> None:
+    rows: list[Any] = [(None, None, [("a", 2, b"b")], b"x", None), (None, None, [], b"y", None)] * 20
+    origins = [SENT_US, None, None, SENT_US + 1] * 10
+    batch = with_origins(batch_of(rows), origins)
+    shown = carry(batch, TARGETS[target]).batch
+    has_carrier = [any(is_reserved(header[0]) for header in row[2]) for row in rows_of(shown)]
+    # nsqd needs one for the kind of the header, too
+    assert [one for one, row in zip(has_carrier, rows, strict=True) if not row[2]] == [False, True] * 10
+    back = restore(with_origins(shown, [None] * len(rows)))
+    assert origins_of(back) == origins
+    assert rows_of(back) == rows_of(batch_of(rows))
 
 
 def test_nothing_is_carried_where_there_is_nothing_or_the_target_has_the_field() -> None:

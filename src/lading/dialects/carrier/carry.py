@@ -31,7 +31,15 @@ from .encoding import (
     split,
 )
 from .rows import Items, Row, items_of, replace_rows, rows_at, with_columns, without_origins
-from .targets import Losses, loses_kinds_only, losses, numpy_of, render_headers, size_bytes
+from .targets import (
+    Losses,
+    carries_lone_origins,
+    loses_kinds_only,
+    losses,
+    numpy_of,
+    render_headers,
+    size_bytes,
+)
 from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
@@ -194,8 +202,12 @@ def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
         None if target.origin_time else row.origin_us,
     )
     is_cut = step_us not in (None, 1)
-    if replace(facts, origin_us=None, timestamp_us=None if is_cut else facts.timestamp_us) != Facts():
-        # as in ``losses``: a time that is only cut, and the sender's, are no reasons
+    reasons = replace(
+        facts,
+        timestamp_us=None if is_cut else facts.timestamp_us,
+        origin_us=facts.origin_us if carries_lone_origins(target) else None,
+    )
+    if reasons != Facts():
         shown += _carrier_headers(facts, target)
     values_bytes = size_bytes(shown, target)
     if values_bytes > target.values_sum_max:

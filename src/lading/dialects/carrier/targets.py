@@ -152,14 +152,16 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
     was_lost = _payloads_lost(payload, sizes_bytes, target)
     id_ = _ids_lost(batch.column("id"), target)
     time = _times_lost(batch.column("timestamp"), target)
-    # neither the clock of who sent a message nor a time that would only be cut is a reason for a carrier: most messages
-    # of Iggy have the one, and plain readers would see a header more in each. Both go into one that is there anyway
+    # a time that would only be cut is no reason for a carrier, nor, in most targets, the clock of who sent a message:
+    # those of Iggy have it, and plain readers would see a header more in each. Both go into a carrier that is there
     reasons = headers | key | was_lost | id_
     if target.time_step_us in (None, 1):
         reasons = reasons | time
     else:
         time &= reasons
-    origin = _origins_lost(batch, target) & reasons
+    origin = _origins_lost(batch, target)
+    if not carries_lone_origins(target):
+        origin &= reasons
     return Losses(
         headers=headers,
         key=key,
@@ -171,6 +173,14 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
         too_large=too_large,
         origin=origin,
     )
+
+
+def carries_lone_origins(target: Capabilities) -> bool:
+    """Return whether the time by a sender's clock is a reason for a carrier, as every other time is in that target.
+
+    So it is where the server stamps its own time and has no field for another one (NSQ, Iggy before 0.7).
+    """
+    return target.time_step_us is None and not target.origin_time
 
 
 def cuts_times(batch: pa.RecordBatch, target: Capabilities) -> bool:
