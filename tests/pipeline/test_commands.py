@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lading import testing
 from lading.cli.main import main
+from lading.pipeline.quarantine import AT_LEAST_ONCE, ONCE
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver
@@ -69,6 +71,34 @@ def test_quarantine_commands(place: Place, capsys: pytest.CaptureFixture[str], t
     page = tmp_path / "report.html"
     assert _run("pipeline", "report", file, str(page)) == 0
     assert page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "face", "is_once"),
+    [("lading", "native", True), ("kafka", "kafka", True), ("iggy", "iggy_tcp", False), ("nsq", "nsqd_tcp", False)],
+)
+def test_a_redrive_says_how_often_a_message_arrives(
+    place: Place, served: testing.BrokerProcess, capsys: pytest.CaptureFixture[str], scheme: str, face: str,
+    is_once: bool,
+) -> None:  # fmt: skip
+    """As the redrive of other systems' dead letters does; what a crash sends twice is in test_redrive_kills.py."""
+    server = place.url if scheme == "lading" else f"{scheme}://{served.endpoints[face]}"
+    Driver(place.write()).run()
+    file = str(place.write(lambda text: text.replace(f'server = "{place.url}"', f'server = "{server}"')))
+    for limit in ([], ["--dry-run"]):
+        assert _run("quarantine", "redrive", file, "--limit", "2", "--output", "json", *limit) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["sent"], report["delivery"]) == (2, ONCE if is_once else AT_LEAST_ONCE)
+    assert _run("quarantine", "redrive", file, "--limit", "2") == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert ("delivery is at least once: what an interrupted redrive had in hand may be sent twice" in told) != is_once
+
+
+def test_both_redrives_say_the_same_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("quarantine", "dead-letters"):
+        assert _run(command, "redrive", "--help") == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"To iggy:// and nsq:// it is {AT_LEAST_ONCE}." in shown
 
 
 def test_contract_commands(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

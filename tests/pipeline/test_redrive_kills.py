@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lading import Consumer, Producer, testing
-from lading.pipeline.dead_letter_redrive import AT_LEAST_ONCE
+from lading.pipeline.quarantine import AT_LEAST_ONCE
 from lading.transports.open import is_queue, open_transport
 from tests.interop import kafka_broker, shared_kafka
 

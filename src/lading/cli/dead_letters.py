@@ -79,7 +79,7 @@ def redrive(
 
         lading dead-letters redrive kafka://127.0.0.1:9092 orders-dlq --limit 1000
     """
-    from ..pipeline.dead_letter_redrive import AT_LEAST_ONCE
+    from ..pipeline.quarantine import AT_LEAST_ONCE
 
     with meter("redrive", limit) as progress:
         done = _dead_letters(source, topic, state).redrive(

@@ -105,12 +105,16 @@ def redrive(
 ) -> None:
     """Send quarantined messages back to their topic. Each is sent once, even if the command is interrupted and rerun.
 
+    To iggy:// and nsq:// it is at least once: what an interrupted redrive had in hand may be sent twice.
+
     Examples:
 
         lading quarantine redrive flights.toml --where "carrier = 'UA'" --dry-run
 
         lading quarantine redrive flights.toml --reason bad_value --max-replays 3
     """
+    from ..pipeline.quarantine import AT_LEAST_ONCE
+
     quarantine = _quarantine(file)
     with meter("redrive", None) as progress:
         done = quarantine.redrive(
@@ -125,6 +129,7 @@ def redrive(
         f"[bold]{done.sent:,}[/] {verb} again, {done.parked:,} parked (sent {max_replays} times before), "
         f"{done.already:,} had been sent again already"
         + (f"; {done.resumed:,} of an interrupted redrive were finished first" if done.resumed else "")
+        + (f"; delivery is {done.delivery}" if done.delivery == AT_LEAST_ONCE else "")
     )
 
 

@@ -21,16 +21,13 @@ from ..transports.open import is_queue
 from ..transports.topics import UnknownTopic
 from .dead_letters import parse_filter, recognize, restore_keys, select, strip
 from .ledger import Ledger, LedgerEntry, MessageIdentity
-from .quarantine import MAX_REPLAYS
+from .quarantine import AT_LEAST_ONCE, MAX_REPLAYS, ONCE
 from .rows import COPY_SCHEMA, replay, replays_of
 from .side_effects import NoHeadersThere, send_copies, sends_once
 
 READ: Final = ", ".join(("partition", *FIELDS))
 WITHOUT_PAYLOAD: Final = "share group"
 """Its dead letters have no payload unless their broker is configured to copy it."""
-
-AT_LEAST_ONCE: Final = "at least once: what an interrupted redrive had in hand may be sent twice"
-"""Delivery to servers that have neither transactions nor keys: Iggy's and NSQ's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class RedrivenLetters:
     resumed: int
     dry_run: bool
     delivery: str
-    """``once``, or AT_LEAST_ONCE."""
+    """ONCE or AT_LEAST_ONCE."""
 
 
 class ForeignDeadLetters:
@@ -127,7 +124,7 @@ class ForeignDeadLetters:
                     gone = self._send(ledger, target, to, batch.take(rows), columns.take(rows), max_replays, on_sent)
                     counts["sent"] -= gone
                     counts["gone"] += gone
-        delivery = "once" if sends_once(target, self._access(target)) else AT_LEAST_ONCE
+        delivery = ONCE if sends_once(target, self._access(target)) else AT_LEAST_ONCE
         return RedrivenLetters(**counts, resumed=resumed, dry_run=dry_run, delivery=delivery)
 
     def _send(

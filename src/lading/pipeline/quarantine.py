@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +27,15 @@ from .plan import VERDICT
 from .reasons import SENTENCES
 from .rows import COPY_SCHEMA, replay
 from .settings import PipelineSettings
-from .side_effects import NoHeadersThere, send_copies
+from .side_effects import NoHeadersThere, send_copies, sends_once
 from .state import existing
 
 CHUNK_ROWS = 10_000
 """Messages that are redriven under one key, and so become visible together."""
 MAX_REPLAYS = 3
+ONCE: Final = "once"
+AT_LEAST_ONCE: Final = "at least once: what an interrupted redrive had in hand may be sent twice"
+"""Delivery of a redrive to servers that have neither transactions nor keys: Iggy's and NSQ's."""
 PLACE = pa.schema(
     cast("list[pa.Field[Any]]", [pa.field("stream", pa.string()), pa.field("topic", pa.string()), COPY_SCHEMA.field(0)])
 )
@@ -54,6 +57,8 @@ class Redriven:
     resumed: int
     batches: int
     dry_run: bool
+    delivery: str
+    """ONCE or AT_LEAST_ONCE."""
 
 
 class Quarantine:
@@ -151,7 +156,8 @@ class Quarantine:
         """Send waiting messages back to their topic and partition, with their counter of redrives increased by one.
 
         Each is sent once, even if this is interrupted and called again: the ledger records what is to be sent before it
-        is, and over ``lading://`` it is committed under a key. Messages that were redriven ``max_replays`` times before
+        is, and over ``lading://`` it is committed under a key, over ``kafka://`` in a transaction; to other servers the
+        result says AT_LEAST_ONCE. Messages that were redriven ``max_replays`` times before
         are parked. ``to`` names another topic.
         """
         if dry_run:
@@ -197,7 +203,12 @@ class Quarantine:
             self.ledger.park(parked)
         if not dry_run and freed:
             self.ledger.unpark(freed)
-        return Redriven(count, len(parked), already, resumed, steps, dry_run)
+        return Redriven(count, len(parked), already, resumed, steps, dry_run, self._delivery())
+
+    def _delivery(self) -> str:
+        servers = {self._settings.server(source) for source in self._settings.document.source}
+        once = all(sends_once(server, self._settings.access(server)) for server in servers)
+        return ONCE if once else AT_LEAST_ONCE
 
     def _finish(self, on_sent: Callable[[int], None]) -> int:
         """Send what an interrupted redrive had recorded; messages that arrived then are not duplicated."""
