@@ -1,7 +1,8 @@
 /* Has one system call on files below FAILING_UNDER fail; loaded into the broker by LD_PRELOAD.
 
    FAILING_CALL is "NAME:NUMBER:ERRNO": the NUMBER-th call of NAME (from 1) fails with ERRNO; 0 writes half of the
-   bytes instead. FAILING_LOG gets one line a call: its name, its number and the path. */
+   bytes instead. FAILING_LOG gets one line a call: its name, its number and the path. With FAILING_LIE, writes to files
+   whose path ends with it write nothing and say that they did, as a disk that lies: what a check must find out. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +21,8 @@ static const char *NAMES[CALLS] = {"write", "pwrite", "writev", "pwritev", "fsyn
 static int counts[CALLS];
 static int log_fd = -2;
 
-/* -1: goes on as ever; 0: half of the bytes; else the errno. */
+/* -1: goes on as ever; -2: says that it did; 0: half of the bytes; else the errno. */
+#define LIE -2
 static int judge(int call, const char *path) {
     const char *under = getenv("FAILING_UNDER"), *wanted = getenv("FAILING_CALL"), *log = getenv("FAILING_LOG");
     char line[5000], name[32];
@@ -35,7 +37,10 @@ static int judge(int call, const char *path) {
         syscall(SYS_write, log_fd, line, size);
     }
     errno = saved;
-    return hit ? error : -1;
+    if (hit) return error;
+    const char *lie = getenv("FAILING_LIE");
+    size_t size = strlen(path);
+    return lie && size >= strlen(lie) && !strcmp(path + size - strlen(lie), lie) ? LIE : -1;
 }
 
 static int judge_fd(int call, int fd) {
@@ -57,6 +62,7 @@ ssize_t write(int fd, const void *data, size_t size) {
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
     int verdict = judge_fd(PWRITE, fd);
     REFUSE(verdict)
+    if (verdict == LIE) return size;
     return syscall(SYS_pwrite64, fd, data, verdict == 0 && size > 1 ? size / 2 : size, at);
 }
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return pwrite64(fd, data, size, at); }
@@ -69,6 +75,11 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
     int verdict = judge_fd(PWRITEV, fd);
     REFUSE(verdict)
+    if (verdict == LIE) {
+        ssize_t sum = 0;
+        for (int i = 0; i < count; i++) sum += parts[i].iov_len;
+        return sum;
+    }
     if (verdict == 0) return syscall(SYS_pwrite64, fd, parts[0].iov_base, (parts[0].iov_len + 1) / 2, at);
     return syscall(SYS_pwritev, fd, parts, count, at, 0);
 }
