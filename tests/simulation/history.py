@@ -38,6 +38,9 @@ class SentTransaction:
 
     payloads: list[bytes] = field(default_factory=list)
     is_committed: bool | None = None
+    begun_step: int = 0
+    ended_step: int | None = None
+    """When its client was told."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class History:
     """Offsets of each poll of one consumer that goes on where its stored position is."""
 
     transactions: list[SentTransaction] = field(default_factory=list)
+    last: SeenMessages | None = None
+    """The read of everything at the end of a life."""
 
     def faults(self, log: dict[int, bytes]) -> list[str]:
         """Return what contradicts what is visible of the log in the end, by offset."""

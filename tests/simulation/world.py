@@ -135,7 +135,7 @@ class World(SimulatedLife):
                     self.bank = Bank(Caller("bank", found.value.producer_id, found.value.epoch))
             elif bank.transaction is None:
                 self.broker.producers.add_partitions(bank.caller, [self.partition], now_us=self.now_us)
-                bank.transaction = SentTransaction()
+                bank.transaction = SentTransaction(begun_step=self.step)
                 self.history.transactions.append(bank.transaction)
             elif bank.ending is not None:
                 # it waits to be told the end
@@ -166,7 +166,7 @@ class World(SimulatedLife):
 
         def on_ended(ended: PendingResult[None]) -> None:
             if ended.error is None:
-                transaction.is_committed = is_committed
+                transaction.is_committed, transaction.ended_step = is_committed, self.step
             if self.bank is bank:
                 self.bank = Bank(caller, sequence=bank.sequence) if ended.error is None and is_whole else Bank()
 
@@ -230,6 +230,7 @@ class World(SimulatedLife):
         self.step += 1
         self.poll()
         found = rows(read(self.broker, self.partition, reader=native_row.ALL_STATES))
+        self.history.last = SeenMessages(self.step, 0, self.partition.log.last_stable_offset, found)
         faults = self.history.faults(dict(found))
         if faults:
             raise AssertionError("; ".join(faults[:4]))
