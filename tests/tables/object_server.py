@@ -48,16 +48,16 @@ def find_server() -> str:
 
 
 @contextmanager
-def run_object_server(directory: Path) -> Iterator[ObjectServer]:
-    """Run a server on a free port until the block ends."""
+def run_object_server(directory: Path, port: int = 0, key: str = KEY, secret: str = SECRET) -> Iterator[ObjectServer]:
+    """Run a server on this port, or a free one, until the block ends; the buckets are those of one before it."""
     program = find_server()
     buckets = directory / "buckets"
-    buckets.mkdir(parents=True)
+    buckets.mkdir(parents=True, exist_ok=True)
     with closing(socket.socket()) as tried:
         tried.bind(("127.0.0.1", 0))
-        port = tried.getsockname()[1]
+        port = port or tried.getsockname()[1]
     command = [
-        program, "--port", f"127.0.0.1:{port}", "--access", KEY, "--secret", SECRET, "--quiet", "--keep-alive",
+        program, "--port", f"127.0.0.1:{port}", "--access", key, "--secret", secret, "--quiet", "--keep-alive",
         "posix", str(buckets),
     ]  # fmt: skip
     with (directory / "log").open("w") as log:

@@ -12,14 +12,14 @@ from ..model.errors import LocalError
 from ..transports.secrets import (
     FROM_ENVIRONMENT,
     REFERENCES,
-    SECRETS,
+    TRANSPORT_SECRETS,
     expand_variables,
     forget_environment,
     is_clear_secret,
     secret_of,
 )
 
-OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in SECRETS))
+OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in TRANSPORT_SECRETS))
 """What a profile may say besides ``${VARIABLE}`` for a secret, which never stands there itself."""
 FILES: Final = tuple(name for name in OPTIONS if name.endswith("_file"))
 
@@ -60,14 +60,14 @@ def _read(file: Path, name: str) -> dict[str, Any]:
         listed = ", ".join(document) or "none"
         raise LocalError(f"profile {name!r} is not in {file}{_did_you_mean(name, document)}; there are: {listed}")
     for option in profile:
+        if option not in OPTIONS and option not in TRANSPORT_SECRETS:
+            near = _did_you_mean(option, OPTIONS)
+            raise LocalError(f"profile {name!r} in {file}: {option!r} is none of {', '.join(OPTIONS)}{near}")
         if is_clear_secret(option, profile[option]):
             raise LocalError(
                 f"profile {name!r} in {file}: put the {option} into a file and name it as {option}_file, or write "
                 f'{option} = "${{VARIABLE}}"'
             )
-        if option not in OPTIONS and option not in SECRETS:
-            near = _did_you_mean(option, OPTIONS)
-            raise LocalError(f"profile {name!r} in {file}: {option!r} is none of {', '.join(OPTIONS)}{near}")
     return expand_variables(profile, f"profile {name!r} in {file}")
 
 
@@ -79,14 +79,14 @@ def use_transport_options(texts: Iterable[str]) -> None:
     for text in texts:
         option, mark, value = text.partition("=")
         option = option.strip()
-        if option in SECRETS:
+        if option in TRANSPORT_SECRETS:
             raise LocalError(
                 f"--transport {option}=…: arguments of commands are seen by everybody on this machine; name a variable "
                 f"({option}_env=VARIABLE), a file ({option}_file=…) or a command ({option}_command=…)"
             )
         if not mark or option not in FROM_ENVIRONMENT:
             near = _did_you_mean(option, FROM_ENVIRONMENT)
-            taken = ", ".join(name for name in FROM_ENVIRONMENT if name not in SECRETS)
+            taken = ", ".join(name for name in FROM_ENVIRONMENT if name not in TRANSPORT_SECRETS)
             raise LocalError(
                 f"--transport {option!r}: it takes OPTION=VALUE with one of {taken}{near}; other options are given in "
                 f"the URL: lading://host:7070?{option or 'timeout_s'}=…"

@@ -132,11 +132,14 @@ class Plan:
     def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
         """Return the plan of these settings; ``made`` are the columns that the SQL steps return, if there are steps.
 
-        Raises SettingError with the first problem found.
+        From then on this process reaches its tables as ``[storage]`` says. Raises SettingError with the first problem
+        found.
         """
         for problem in problems(settings):
             raise SettingError(problem)
         plan = _plan(settings, made)
+        # in every process that has a plan: the driver, and each task
+        settings.storage.bind([*plan.forms, plan.quarantine])
         return replace(plan, partitions=_partitions(settings, plan.schemas))
 
     @property

@@ -67,6 +67,7 @@ class Quarantine:
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
         self.table = table_location("quarantine", settings.quarantine_table)
+        settings.storage.bind([self.table])
         self.ledger = Ledger(existing(settings))
 
     def batches(self, where: str | None = None, reasons: Collection[str] = ()) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from ..tables import engine
 from ..tables.engine import RunStart, TableRun
 from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
+from ..tables.files import resolve_name
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.spooling import resolve_spool
@@ -108,6 +109,9 @@ def to_table_run(
     settings: PipelineSettings, state: PipelineStateDirectory, plan: Plan, planners: Sequence[Planner]
 ) -> TableRun:
     """Return the pipeline in the form that the engine runs."""
+    if (last := state.manifests.last()) is not None:
+        # a batch is finished in tables that the file does not name any more, too
+        settings.storage.bind({resolve_name(state.directory, name) for name in last.schemas} - {*plan.schemas})
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
         lambda manifest: apply_side_effects(state, manifest, settings.access), plan.forms, plan.partitions,

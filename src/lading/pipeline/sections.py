@@ -166,4 +166,6 @@ class Document(PipelineFileSection):
     good: Good
     route: tuple[Route, ...] = ()
     quarantine: QuarantineSection = QuarantineSection()
+    storage: dict[str, str] = Field(default_factory=dict)
+    """The address of the object store of the file's tables, and references to its credentials."""
     metrics: MetricsSection = MetricsSection()

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from ..model.errors import SettingError
 from ..tables.files import OWN
 from ..tables.formats.registry import split_target
+from ..tables.storage import StorageReferences
 from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
 from ..transports.topic_address import TopicAddress
 from .header_section import parse_headers
@@ -40,6 +41,7 @@ class PipelineSettings:
         except ValidationError as error:
             raise SettingError(f"{name}: {_sentence(error, single)}") from None
         self.contract = parse_headers(self.document.headers, name)
+        self.storage = StorageReferences.parse(self.document.storage, base, name)
         for key, section in self.destinations:
             self._require_whole(key, section)
         for at, route in enumerate(self.document.route):

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..model.errors import LadingError, LocalError, RemoteError, Unreachable
+from .storage import StoreAccess, find_access, find_references
 
 if TYPE_CHECKING:
     from obstore import WritableFile
 
 SCHEMES: Final = ("s3", "gs", "abfss")
-ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_")
 RETRIES: Final[Any] = {
     "max_retries": 8,
     "retry_timeout": timedelta(seconds=30),
@@ -225,9 +225,8 @@ class ObjectPath:
 
     @property
     def _store(self) -> Any:
-        held = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(ENVIRONMENT)))
         # connections do not outlive a fork
-        return _open_store(self.root, os.getpid(), held)
+        return _open_store(self.root, os.getpid(), find_access(str(self)))
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -265,9 +264,12 @@ class ObjectPath:
         return Unreachable(f"{self}: the store does not answer: {what}; start it, or run this again")
 
     def _refused_error(self, error: Exception) -> RemoteError:
+        references, origin = find_references(str(self)), f"the environment ({GRANTS[self._scheme]})"
+        if references is not None and references.has_credentials(self._scheme):
+            origin = f"[storage] of {references.name}"
         return RemoteError(
-            f"{self}: the store refuses these credentials{_code_of(error)}; they come from the environment "
-            f"({GRANTS[self._scheme]}) and need the rights to list, get, put and delete below {self.root}"
+            f"{self}: the store refuses these credentials{_code_of(error)}; they come from {origin} and need the "
+            f"rights to list, get, put and delete below {self.root}"
         )
 
     def _missing_bucket_error(self) -> LocalError:
@@ -340,19 +342,22 @@ class _ObjectReader(io.RawIOBase):
 
 
 @lru_cache(maxsize=64)
-def _open_store(root: str, process: int, environment: tuple[tuple[str, str], ...]) -> Any:
-    from obstore.store import from_url
+def _open_store(root: str, process: int, access: StoreAccess) -> Any:
+    from obstore.store import S3Store, from_url
 
-    options: dict[str, Any] = {}
-    if storage_options(root).get("allow_http"):
+    scheme, _, bucket = root.partition("://")
+    options: dict[str, Any] = {"config": dict(access.options), "retry_config": RETRIES}
+    if access.allows_http:
         options["client_options"] = {"allow_http": True}
-    return from_url(root, retry_config=RETRIES, **options)
+    # from_url does not know the address of S3 alone, which counts more than that of all services (obstore 0.12)
+    return S3Store(bucket, **options) if scheme == "s3" else from_url(root, **options)
 
 
-def storage_options(root: str) -> dict[str, str]:
-    """Return what a library needs besides the environment to reach a store: whether its address is without TLS."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL", "") if root.startswith("s3:") else ""
-    return {"allow_http": "true"} if endpoint.startswith("http://") else {}
+def storage_options(path: ObjectPath) -> dict[str, str]:
+    """Return what a library needs besides the environment to reach a store: what ``[storage]`` says of it, read now,
+    and whether its address is without TLS."""
+    access = find_access(str(path))
+    return {**access.options, **({"allow_http": "true"} if access.allows_http else {})}
 
 
 def require_obstore(path: ObjectPath) -> None:

@@ -226,7 +226,7 @@ def _open_stored_delta(place: ObjectPath, wanted: frozenset[str] | None) -> obje
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return deltalake.DeltaTable(str(place), storage_options=storage_options(place.root)).to_pyarrow_dataset()
+        return deltalake.DeltaTable(str(place), storage_options=storage_options(place)).to_pyarrow_dataset()
     except TableNotFoundError:
         raise LocalError(f"table {place}: there is no Delta table; name one, or its form, NAME=FORM:URL") from None
     except OSError as error:

@@ -15,7 +15,7 @@ from ..model.errors import SettingError
 from ..model.protocol import Capabilities, Scheme
 from .interface import Transport
 from .option_values import parse_option
-from .secrets import PREFIX, SECRETS, add_environment, read_references, reference_names
+from .secrets import PREFIX, TRANSPORT_SECRETS, add_environment, read_references, reference_names
 
 _IMPORTING: Final = Lock()
 
@@ -64,7 +64,7 @@ def _split_options(url: str) -> tuple[str, dict[str, Any]]:
         if not is_given or name in options:
             fault = "stands twice" if name in options else "has no value"
             raise SettingError(f"{text}: option {name!r} in the URL {fault}; write NAME=VALUE&NAME=VALUE behind '?'")
-        if name in SECRETS:
+        if name in TRANSPORT_SECRETS:
             raise SettingError(
                 f"{text}: a URL is no place for {name}; put it into a file ({name}_file=…) or the environment "
                 f"({PREFIX}{name.upper()}, or {name}_env=VARIABLE)"

@@ -1,4 +1,4 @@
-"""Passwords and tokens of transports: from an option, a file, a variable or a command, and never from a URL."""
+"""Secrets of transports and object stores: from an option, a file, a variable or a command, and never from a URL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +14,22 @@ from typing import Any, Final
 from ..model.errors import SettingError
 
 PREFIX: Final = "LADING_"
-SECRETS: Final = frozenset({"password", "token", "auth_secret", "oauth_token"})
+TRANSPORT_SECRETS: Final = frozenset({"password", "token", "auth_secret", "oauth_token"})
+STORAGE_SECRETS: Final = frozenset(
+    {
+        "access_key_id", "secret_access_key", "session_token", "account_key", "client_secret", "sas_token",
+        "service_account_key",
+    }
+)  # fmt: skip
+"""Credentials of object stores, in ``[storage]`` of a pipeline; names of keys change with their keys."""
+SECRETS: Final = TRANSPORT_SECRETS | STORAGE_SECRETS
 """Options that stand in no URL: URLs are logged, and arguments of commands are seen by everybody on a machine."""
 FILE, VARIABLE, COMMAND = "_file", "_env", "_command"
 REFERENCES: Final = (FILE, VARIABLE, COMMAND)
 """Endings of options that say where a secret is: a file, a variable of the environment, what a command prints."""
 FROM_ENVIRONMENT: Final = (
     "tls", "ca_file", "certificate_file", "key_file", "username", "sasl_mechanism",
-    *(f"{name}{ending}" for name in sorted(SECRETS) for ending in ("", *REFERENCES)),
+    *(f"{name}{ending}" for name in sorted(TRANSPORT_SECRETS) for ending in ("", *REFERENCES)),
 )  # fmt: skip
 """Options whose default is a variable of the environment: ``LADING_CA_FILE`` for ``ca_file``."""
 COMMAND_TIMEOUT_S: Final = 30.0
@@ -41,11 +49,12 @@ def is_clear_secret(name: str, value: object) -> bool:
     return name in SECRETS and not (isinstance(value, str) and _VARIABLE.fullmatch(value.strip()))
 
 
-def clear_secret_sentence(where: str, name: str) -> str:
-    """Return the warning about a secret that stands in a file in clear text."""
+def clear_secret_sentence(where: str, name: str, endings: Sequence[str] = (VARIABLE, FILE, COMMAND)) -> str:
+    """Return the sentence about a secret that stands in a file in clear text; ``endings`` are what can stand there."""
+    *ways, last = [f'{name} = "${{VARIABLE}}"', *(f"{name}{ending}" for ending in endings)]
     return (
         f"{where}.{name} is in the file in clear text, where copies and backups have it too; "
-        f'write {name} = "${{VARIABLE}}", {name}{VARIABLE}, {name}{FILE} or {name}{COMMAND} instead'
+        f"write {', '.join(ways)} or {last} instead"
     )
 
 

@@ -170,7 +170,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         if not isinstance(self.directory, ObjectPath):
             return None
         # a version of the log is an object that only one writer can put
-        return {"aws_conditional_put": "etag", **storage_options(self.directory.root)}
+        return {"aws_conditional_put": "etag", **storage_options(self.directory)}
 
     def _missing_log_error(self) -> LocalError:
         return LocalError(
