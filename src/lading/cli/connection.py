@@ -166,15 +166,18 @@ def _absent(from_: str, topic: str, keys: Sequence[str], unquoted: Sequence[str]
 
 
 def absent_contract(settings: PipelineSettings) -> Iterator[str]:
-    """Yield a message for each optional header of a pipeline that no message of its sources has.
+    """Yield a message for each header that a pipeline declares, or names in a condition, and no message has.
 
     Sources that cannot be read are skipped: the pipeline reports them. A missing required header shows in quarantine.
     """
     from ..columns.seen_headers import unseen_sentence
     from ..columns.statistics import HeaderStatistics
+    from ..pipeline.settings_problems import list_condition_keys
     from ..transports.open import is_queue
 
-    keys = {column.header for column in settings.contract.headers if not column.required}
+    declared = settings.contract.headers
+    keys = {*list_condition_keys(settings), *(column.header for column in declared)}
+    keys -= {column.header for column in declared if column.required}
     if not keys:
         return
     seen = HeaderStatistics()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
+from ..tables.failures import translate_disk_errors
 from ..tables.files import OWN, check_directory, read_document
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import new_table
@@ -16,9 +17,9 @@ from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.state import table_in_state
-from ..tables.table_commit import check_schema
+from ..tables.table_commit import check_schema, require_in_place
 from .plan import Plan
-from .run import check_servers, source_options
+from .run import check_servers, command, source_options
 from .settings import PipelineSettings
 from .settings_problems import problems
 from .side_effects import check_topic, open_server
@@ -97,6 +98,10 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
         try:
             table_now = new_table(plan.forms.get(table, DEFAULT_FORM), table, plan.partitions.get(table, Partitions()))
             table_now.check_claim(None if state is None else state.pipeline)
+            with translate_disk_errors(f"the table {table}"):
+                table_now.check_log()
+                if state is not None:
+                    require_in_place(state, [table], command(settings, "--resume"))
             if state is not None and last is not None:
                 check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
         except LadingError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from ..columns.contract import FIELD_TYPES, Projection, did_you_mean
 from ..filter.filter import Filter
@@ -42,11 +43,7 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
             )
     places: dict[TablePath, str] = {}
     columns: dict[TablePath, tuple[str, tuple[str, ...]]] = {}
-    conditions = [(f"expect[{at + 1}].condition", one.condition) for at, one in enumerate(document.expect)]
-    if not document.step:
-        # what steps make is known to Spark alone: it looks at conditions and columns
-        conditions += [(f"route[{at + 1}].where", one.where) for at, one in enumerate(document.route)]
-    for key, condition in conditions:
+    for key, condition in _list_conditions(settings):
         try:
             parse_condition(settings, condition)
         except FilterError as error:
@@ -87,6 +84,24 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
                 f"{settings.name}: the table of {key}, {path}, is inside that of {places[outer]}, whose readers "
                 "would find it there; put them next to each other"
             )
+
+
+def _list_conditions(settings: PipelineSettings) -> list[tuple[str, str]]:
+    document = settings.document
+    conditions = [(f"expect[{at + 1}].condition", one.condition) for at, one in enumerate(document.expect)]
+    if not document.step:
+        # what steps make is known to Spark alone: it looks at conditions and columns
+        conditions += [(f"route[{at + 1}].where", one.where) for at, one in enumerate(document.route)]
+    return conditions
+
+
+def list_condition_keys(settings: PipelineSettings) -> set[str]:
+    """Return the headers that conditions name, but those of conditions that are a problem."""
+    keys = set[str]()
+    for _, condition in _list_conditions(settings):
+        with suppress(FilterError):
+            keys |= {*parse_condition(settings, condition).header_keys}
+    return keys
 
 
 def list_tables(settings: PipelineSettings) -> list[tuple[str, Route | Good]]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ..client.arrived import skip_arrived
 from ..client.delivery import DeliveryTarget, send_once
 from ..client.outgoing import OUT_SCHEMA
-from ..model.errors import CorruptLog, LocalError, Reason, Refusal
+from ..model.errors import CorruptLog, LimitExceeded, LocalError, Reason, Refusal
 from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, DataFile, Manifest
@@ -88,7 +88,8 @@ def send_copies(
     """Send messages, fitted to the target, each to the partition it came from; return how many.
 
     Under ``key`` a Lading broker has them once; with ``sending`` others have, too, as far as they can. ``access`` holds
-    the transport options of the server. Raises UnknownTopic and NoHeadersThere before anything is sent.
+    the transport options of the server. Raises UnknownTopic and NoHeadersThere before anything is sent, LimitExceeded
+    if the topic refuses a message for its size.
     """
     with open_server(server, access) as transport:
         meta = _require_headers(transport, server, topic)
@@ -104,7 +105,12 @@ def send_copies(
             before = record.note_begin(sending.name, ends)
             if before is not None:
                 parts = skip_arrived(transport, topic, before, parts)
-        return send_once(transport, target, key, parts)
+        try:
+            return send_once(transport, target, key, parts)
+        except LimitExceeded as error:
+            raise LimitExceeded(
+                f"{server}, topic {topic!r}: {error}; nothing is lost: raise that limit, and run this again"
+            ) from None
 
 
 def sends_once(server: str, access: Mapping[str, Any]) -> bool:

@@ -155,9 +155,13 @@ def rename_staged_files(
     state.note_published(manifest.number)
 
 
-def _require_in_place(
-    state: PipelineStateDirectory, tables: Iterable[TablePath], resume_command: str, *, put_back: bool
+def require_in_place(
+    state: PipelineStateDirectory, tables: Iterable[TablePath], resume_command: str, *, put_back: bool = False
 ) -> None:
+    """Raise LocalError, with the command that mends it, if another writer took back what a table had.
+
+    With ``put_back`` it is shown again instead, and a warning tells it.
+    """
     for place in tables:
         table = open_table(place)
         found = table.find_rollback(state.pipeline)
@@ -244,7 +248,7 @@ def recover(
     """
     with state.committing(None):
         require_newest(state, tables, resume_command, take_over=take_over)
-        _require_in_place(state, tables, resume_command, put_back=take_over)
+        require_in_place(state, tables, resume_command, put_back=take_over)
         last = state.manifests.last()
         known = 0 if last is None else last.number
         if state.published > known:

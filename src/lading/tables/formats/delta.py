@@ -235,10 +235,12 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         except DeltaError as error:
             raise self._log_error(error) from error
         except OSError as error:
-            # of a store that does not answer; our own errors of it are no OSError
-            if isinstance(self.directory, ObjectPath) and error.errno is None:
+            # of a store that does not answer, or a disk; our own errors of a store are no OSError
+            if error.errno is not None:
+                raise
+            if isinstance(self.directory, ObjectPath):
                 raise self.directory.store_error(error) from None
-            raise
+            raise self._log_error(error) from None
 
 
 def _column(field: deltalake.Field) -> Column:

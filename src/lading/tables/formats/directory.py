@@ -109,6 +109,9 @@ class DirectoryTable:
                 f"how far that has read, is gone; restore {OWN} from a backup, or write another table from the start"
             )
 
+    def check_log(self) -> None:
+        """Do nothing: there is none."""
+
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``.
 

@@ -96,6 +96,13 @@ class IcebergTable(LoggedTable["Table"]):
             raise LocalError(f"the table {self.directory} is in {there}, not in {now}; name that, or another table")
         return claimed
 
+    def check_log(self) -> None:
+        """Raise what tables with a log do, and the error of a catalog that is named and cannot be opened."""
+        if self._place_in_catalog:
+            with self._translate_errors():
+                _ = self._catalog
+        super().check_log()
+
     def claim(self, owner: str) -> None:
         """Claim the table as tables with a log do, once its catalog has answered: no mistyped name is kept."""
         if not self.check_claim(owner) and self._named:

@@ -82,6 +82,9 @@ class Table(Protocol):
         Returns whether ``owner`` has claimed the table before.
         """
 
+    def check_log(self) -> None:
+        """Raise the error of a log, or of the catalog that has it, that cannot be read; there may be none yet."""
+
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``. Raises LocalError if it holds data of another writer or form."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from .interface import Rename
 from .parquet import ParquetTable
 from .rollback import FILES, MANIFEST, PIPELINE, PUT_BACK, LoggedCommit, Rollback, RolledBack, find_rollback
 
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 T = TypeVar("T")
 """A table as the library of its form has loaded it."""
 
@@ -61,6 +63,12 @@ class LoggedTable(ParquetTable, Generic[T]):
                 "its own from the first row; name another directory, and read both"
             )
         return super().check_claim(owner)
+
+    def check_log(self) -> None:
+        """Raise the error of a log, or of its catalog, that cannot be read."""
+        if (self.directory / self.log).exists():
+            with self._translate_errors():
+                self._load()
 
     def find_last_commit(self, pipeline: str) -> int:
         """Return the number of the last manifest of the pipeline that the table's log has."""
@@ -222,8 +230,10 @@ class LoggedTable(ParquetTable, Generic[T]):
             ) from None
 
     def _log_error(self, error: Exception) -> LocalError:
-        # a stack of the library may follow the first line
-        what = str(error).partition("\n")[0] or type(error).__name__
+        first, *others = _STYLES.sub("", str(error)).splitlines() or [type(error).__name__]
+        # lines with arrows are causes, the innermost one last; a stack of the library may follow
+        causes = [line.strip().lstrip("↳").strip() for line in others if line.strip().startswith("↳")]
+        what = ": ".join([first.strip(), *causes])
         return LocalError(
             f"the table {self.directory}: its log cannot be read or written: {what}; fix that, and run this again"
         )
