@@ -24,6 +24,8 @@ from tests.endpoints.frames import HEAD, Frames, message, poll, to_partition
 from tests.endpoints.health import Health
 from tests.endpoints.kafka_frames import KafkaFrames
 from tests.endpoints.nsq_client import mpub, mpub_ext, pub, sized
+from tests.endpoints.quic_frames import QuicFrames
+from tests.endpoints.websocket_frames import BINARY, CLOSE, HANDSHAKE, PING, TEXT, RawWebSocket
 
 ROUNDS, ROUNDS_FULL = 150, 20_000
 RECORDED = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
@@ -39,7 +41,8 @@ SEND, POLL, STREAM_CREATE, TOPIC_CREATE, GROUP_CREATE, JOIN, LEAVE = 101, 100, 2
 SETTINGS = {"endpoints.kafka.request_bytes_max": "4MiB", "broker.rebalance_delay_ms": 0}
 
 Inputs = Sequence[bytes]
-Open = Callable[[str], Connection]
+Client = Connection | QuicFrames
+Open = Callable[[str], Client]
 """A connection to this address, as far into its conversation as inputs shall meet it."""
 
 
@@ -104,6 +107,34 @@ def iggy_inputs() -> Inputs:
     return [HEAD.pack(4 + len(payload), code) + payload for code, payload in requests]
 
 
+def joined_by_websocket(address: str) -> Connection:
+    """A member of an Iggy consumer group, by messages of a WebSocket."""
+    member = RawWebSocket(address)
+    member.frame(BINARY, HEAD.pack(4 + len(TOPIC + ONE), JOIN) + TOPIC + ONE)
+    assert member.receive_frame() == (BINARY, bytes(8))
+    return member
+
+
+def joined_by_quic(address: str) -> QuicFrames:
+    """A member of an Iggy consumer group; each input is a stream of its own."""
+    member = QuicFrames(address)
+    assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
+    return member
+
+
+def say(client: Client, data: bytes, *, end: bool) -> None:
+    """Write the input; ``end`` says that nothing comes after it."""
+    if isinstance(client, QuicFrames):
+        client.send(data, end=end)
+        # the second pass brings what did not fit into the first window
+        for _ in range(2):
+            client.step(0.01)
+        return
+    client.socket.sendall(data)
+    if end:
+        client.socket.shutdown(socket.SHUT_WR)
+
+
 def logged_in(login: bytes) -> Open:
     """Opens connections of an Iggy client that has logged in and is a member of a group."""
 
@@ -132,6 +163,16 @@ def release_inputs(client: str) -> Inputs:
         *((code, b"") for code in (10, 12, 20, 22, 32, 39, 201)),
     ]
     return [HEAD.pack(4 + len(payload), code) + payload for code, payload in requests]
+
+
+def websocket_inputs(messages: Inputs) -> Inputs:
+    """Return messages as frames that are masked by zeros, so that what they hold can be changed as it lies."""
+    heads = [bytes((0x80 | BINARY, 0x80 | 126)) + struct.pack("!H", len(one)) + bytes(4) for one in messages]
+    whole = [head + one for head, one in zip(heads, messages, strict=True)]
+    half = (
+        bytes((BINARY, 0x80 | 4)) + bytes(4) + messages[0][:4] + bytes((0x80, 0x80 | 4)) + bytes(4) + messages[0][4:8]
+    )
+    return [*whole, half, *(bytes((0x80 | opcode, 0x80)) + bytes(4) for opcode in (TEXT, PING, CLOSE))]
 
 
 def kafka_inputs() -> Inputs:
@@ -170,6 +211,12 @@ LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
         f"iggy_tcp of {client}": (logged_in(captured(client)["login_user"][1]), release_inputs(client))
         for client in ("iggy-py_0.1.0", "iggy-py_0.2.0", "iggy-py_0.4.0", "apache-iggy_0.5.0", "apache-iggy_0.8.0")
     },
+    "iggy_websocket": (joined_by_websocket, websocket_inputs(iggy_inputs())),
+    "iggy_websocket before the upgrade": (
+        Connection,
+        (f"{HANDSHAKE}\r\n".encode(), request("POST", "/", b"a body that no frame begins with")),
+    ),
+    "iggy_quic": (joined_by_quic, iggy_inputs()),
     "iggy_http": (
         Connection,
         (
@@ -241,9 +288,7 @@ def test_no_input_keeps_others_waiting(running: testing.BrokerProcess, listener:
             for each in said:
                 client = open_(running.endpoints[listener.split()[0]])
                 with suppress(ConnectionError):
-                    client.socket.sendall(each)
-                    if chance.random() < 0.2:
-                        client.socket.shutdown(socket.SHUT_WR)
+                    say(client, each, end=chance.random() < 0.2)
                 health.check((listener, each))
                 client.close()
     assert running.process.poll() is None

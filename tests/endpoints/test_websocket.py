@@ -227,6 +227,15 @@ def test_pages_of_named_origins_may_connect(broker: testing.BrokerProcess) -> No
         WebSocketFrames(address, origin="https://evil.example")
 
 
+@pytest.mark.parametrize("rest", [b"a body that no frame begins with", b"\xff\xff\xff"])
+def test_a_refusal_is_told_whatever_follows_the_head(broker: testing.BrokerProcess, rest: bytes) -> None:
+    """In one read: the library takes the rest for frames as soon as it has it."""
+    post = RawWebSocket(broker.endpoints["iggy_websocket"], None)
+    post.socket.sendall(f"{HANDSHAKE.replace('GET', 'POST')}\r\n".encode() + rest)
+    assert b" 405 " in post.receive_head()
+    post.close()
+
+
 def test_half_handshakes_and_half_frames_are_timed(broker: testing.BrokerProcess, connect: Connect) -> None:
     half = [RawWebSocket(broker.endpoints["iggy_websocket"], None) for _ in range(50)]
     for each in half:

@@ -129,13 +129,15 @@ class WebSocketSession(LayeredSession):
         is_opening = protocol.state is State.CONNECTING
         if is_opening and not self._unparsed_bytes and is_tls_hello(data):
             log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
-        protocol.receive_data(data)
-        for event in protocol.events_received():
-            if isinstance(event, Request):
-                protocol.send_response(protocol.accept(event))
-            elif isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
-                self._frames.append(event)
-                self._waiting_bytes += len(event.data)
+        at = 0
+        while at < len(data):
+            # of a handshake by lines: the library takes what follows it for frames, and refuses one that was ended by
+            # wrong frames (the body of a POST) with an AssertionError
+            is_head = protocol.state is State.CONNECTING and protocol.handshake_exc is None
+            end = (data.find(b"\n", at) + 1 if is_head else 0) or len(data)
+            protocol.receive_data(data[at:end])
+            at = end
+            self._take_events()
         self._unparsed_bytes = len(protocol.reader.buffer)
         if not self.inner.inbox.hold_elsewhere(self._waiting_bytes + self._unparsed_bytes):
             self.refuse_memory()
@@ -146,6 +148,16 @@ class WebSocketSession(LayeredSession):
                 self._sink.write(b"".join(outgoing))
         else:
             self._part(outgoing, is_opening)
+
+    def _take_events(self) -> None:
+        """Answer the handshake, and keep frames with data."""
+        protocol = self._protocol
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                protocol.send_response(protocol.accept(event))
+            elif isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+                self._frames.append(event)
+                self._waiting_bytes += len(event.data)
 
     def _part(self, goodbye: Sequence[bytes], is_opening: bool) -> None:
         """Take nothing more; ``goodbye`` is sent when what came before is answered."""
