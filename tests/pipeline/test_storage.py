@@ -29,7 +29,7 @@ from tests.tables.object_forms import FORMS, point_to, read_parquet
 from tests.tables.object_server import KEY, REGION, SECRET, ObjectServer, run_object_server
 
 from .conftest import PARTITIONS, ROWS, Place
-from .direct import no_session
+from .direct import checked, no_session
 from .flights import fate
 from .test_objects import read_all, to_bucket
 
@@ -269,6 +269,14 @@ def test_a_reference_that_leads_nowhere_names_the_process(
     assert HIDDEN not in str(error.value)
     with pytest.raises(SettingError, match=PROCESS):
         _parse(tmp_path, **options).resolve("s3", "s3://lake")
+
+
+def test_check_names_what_the_driver_cannot_follow(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("A", raising=False)
+    storage = '\n[storage]\naccess_key_id_env = "A"\nsecret_access_key_env = "B"\n'
+    found = checked(place.write(lambda text: to_bucket(text, "delta", "s3://lake") + storage))
+    assert {one.part for one in found} == {"table"}
+    assert all("[storage].access_key_id_env: the variable 'A' is not set" in one.sentence for one in found)
 
 
 def test_options_of_other_stores_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
