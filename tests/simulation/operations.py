@@ -1,4 +1,4 @@
-"""The history of a simulated partition as operations, for a checker of linearizability that nobody here wrote."""
+"""The history of a simulated partition, and of positions in it, as operations for a checker of linearizability."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tests.simulation.history import SeenMessages
+from tests.simulation.positions_world import PositionCall
 from tests.simulation.world import World
 
 _EVER: Final = 1 << 40
@@ -41,6 +42,17 @@ def list_operations(world: World) -> list[Operation]:
             rows = [(at.get(payload, _NOWHERE), payload) for payload in transaction.payloads]
             found.append(_change("transaction", transaction.begun_step, transaction.ended_step, rows))
     return [*found, *(_read(seen, whole=not world.has_transactions) for seen in [*world.history.seen, last])]
+
+
+def list_positions(calls: Iterable[PositionCall]) -> list[Operation]:
+    """Return stores, fetches and crashes in the life of consumers' positions."""
+    return [
+        {
+            "kind": one.kind, "consumer": one.consumer, "call": one.call, "return": one.end, "value": one.value,
+            "confirmed": one.is_confirmed,
+        }
+        for one in calls
+    ]  # fmt: skip
 
 
 def _change(kind: str, call: int, end: int | None, rows: Iterable[tuple[int, bytes]]) -> Operation:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lading.kernels import engine
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
+from tests.simulation.positions_world import POSITIONS_FROM, PositionsWorld
 from tests.simulation.world import World
 
 FAST = Path("/dev/shm")
@@ -23,7 +24,7 @@ class SimulationFault(AssertionError):
 
 def run_seed(seed: int, data: Path | None = None) -> World | NsqWorld:
     """Simulate one seed. Raises SimulationFault with the command that does it again."""
-    kind: type[World | NsqWorld] = NsqWorld if seed >= NSQ_FROM else World
+    kind: type[World | NsqWorld] = PositionsWorld if seed >= POSITIONS_FROM else NsqWorld if seed >= NSQ_FROM else World
     with _directory() as directory:
         world: World | NsqWorld | None = None
         try:

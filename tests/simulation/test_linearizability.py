@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.interop.go_programs import Conversation, Unavailable, client
+from lading.broker.core.catalog_commit import CatalogCommit
+from lading.broker.core.pending_result import PendingResult
+from tests.interop.go_programs import Conversation, Unavailable
 from tests.simulation.operations import Operation, list_operations
-from tests.simulation.seeds import prepare, run_seed
+from tests.simulation.porcupine import check, check_life, explain, open_checker
+from tests.simulation.positions_world import IGGY, KAFKA, NOTHING, POSITIONS_FROM, PositionCall, PositionsWorld
+from tests.simulation.seeds import run_seed
 from tests.simulation.world import TRANSACTIONS_FROM, World
 
 SAMPLE, FULL = 40, 5_000
+POSITIONS_SAMPLE, POSITIONS_FULL = 15, 2_500
 
 
 @pytest.fixture(scope="module")
 def checker() -> Iterator[Conversation]:
-    prepare()
-    try:
-        program = client("linearizability", Path(__file__).parent)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    conversation = Conversation(program)
-    yield conversation
-    conversation.close()
+    with ExitStack() as stack:
+        try:
+            conversation = stack.enter_context(open_checker())
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+        yield conversation
 
 
-def check(checker: Conversation, operations: list[Operation]) -> str:
-    """Return ``Ok``, ``Illegal``, or ``Unknown`` if it takes too long."""
-    result: str = checker.ask(operations=operations)["result"]
-    return result
-
-
-def operations_of(seed: int) -> list[Operation]:
+def live(seed: int) -> World:
     world = run_seed(seed)
     assert isinstance(world, World)
-    return list_operations(world)
+    return world
+
+
+def live_with_positions(seed: int) -> PositionsWorld:
+    world = run_seed(seed)
+    assert isinstance(world, PositionsWorld)
+    return world
 
 
 @pytest.mark.timeout(7200)
@@ -45,14 +50,14 @@ def test_simulated_histories_are_linearizable(checker: Conversation, full: bool)
     count = (FULL if full else SAMPLE) // 2
     operations, wrong = 0, {}
     for seed in [first + number for first in (2_000, TRANSACTIONS_FROM + 2_000) for number in range(count)]:
-        history = operations_of(seed)
-        operations += len(history)
-        result = check(checker, history)
+        world = live(seed)
+        operations += len(list_operations(world))
+        result = check_life(checker, world)
         if result != "Ok":
             wrong[seed] = result
     print(f"linearizability: {2 * count} histories, {operations:,} operations, {len(wrong)} not linearizable")
     assert operations > 20 * count
-    assert not wrong, f"again: python -m tests.simulation {min(wrong)}: {wrong}"
+    assert not wrong, explain(wrong)
 
 
 def change(kind: str, call: int, end: int, *entries: tuple[int, str]) -> Operation:
@@ -101,7 +106,7 @@ def test_the_checker_tells_legal_histories_from_others(checker: Conversation, na
 
 @pytest.mark.parametrize("plant", ["lost", "swapped", "reread"])
 def test_a_fault_in_a_simulated_history_is_found(checker: Conversation, plant: str) -> None:
-    history = operations_of(TRANSACTIONS_FROM + 2_000)
+    history = list_operations(live(TRANSACTIONS_FROM + 2_000))
     assert check(checker, history) == "Ok"
     appends: list[Any] = [one for one in history if one["kind"] == "append" and one["return"] < 1 << 40]
     first, last = appends[0], appends[-1]
@@ -117,3 +122,86 @@ def test_a_fault_in_a_simulated_history_is_found(checker: Conversation, plant: s
     else:
         history[-1]["entries"] = history[-1]["entries"][1:]
     assert check(checker, history) == "Illegal"
+
+
+@pytest.mark.timeout(7200)
+def test_simulated_positions_are_linearizable_but_for_what_a_crash_may_undo(checker: Conversation, full: bool) -> None:
+    count = POSITIONS_FULL if full else POSITIONS_SAMPLE
+    kinds: Counter[tuple[str, bool]] = Counter()
+    wrong = {}
+    for seed in range(POSITIONS_FROM, POSITIONS_FROM + count):
+        world = live_with_positions(seed)
+        kinds.update((one.kind, one.is_confirmed) for one in world.calls)
+        result = check_life(checker, world)
+        if result != "Ok":
+            wrong[seed] = result
+    print(f"positions: {count} lives, {dict(kinds)}, {len(wrong)} not linearizable")
+    assert min(kinds["store", True], kinds["store", False], kinds["fetch", False], kinds["crash", False]) > count
+    assert not wrong, explain(wrong)
+
+
+def store(call: int, end: int, value: int, *, confirmed: bool = True, consumer: str = KAFKA[0]) -> PositionCall:
+    return PositionCall("store", consumer, call, end, value, confirmed)
+
+
+def fetch(at: int, value: int, consumer: str = KAFKA[0]) -> PositionCall:
+    return PositionCall("fetch", consumer, at, at + 1, value)
+
+
+def crash(at: int) -> PositionCall:
+    return PositionCall("crash", KAFKA[0], at, at + 1)
+
+
+LEGAL_POSITIONS = {
+    "nothing was stored": [fetch(1, NOTHING), crash(3), fetch(5, NOTHING)],
+    "a client goes back": [store(1, 2, 9), store(3, 4, 5), fetch(5, 5)],
+    "a fetch beside a store may find it or not": [store(1, 9, 5), fetch(2, NOTHING), fetch(4, 5)],
+    "a crash undoes what was not confirmed": [
+        store(1, 2, 3), store(3, 4, 5, confirmed=False), store(5, 6, 7, confirmed=False), fetch(7, 7), crash(9),
+        fetch(11, 5), crash(13), fetch(15, 3),
+    ],
+    "consumers do not know each other": [store(1, 2, 5), fetch(3, NOTHING, IGGY), fetch(5, 5)],
+}  # fmt: skip
+ILLEGAL_POSITIONS = {
+    "a confirmed position is lost": [store(1, 2, 3), store(3, 4, 5), crash(5), fetch(7, 3)],
+    "a position goes back": [store(1, 2, 3), store(3, 4, 5, confirmed=False), fetch(5, 5), fetch(7, 3)],
+    "a fetch misses a store": [store(1, 2, 3), store(3, 4, 5), fetch(5, 3)],
+    "a position that a crash undid comes back": [
+        store(1, 2, 3, confirmed=False), crash(3), fetch(5, NOTHING), crash(7), fetch(9, 3),
+    ],
+    "nobody stored it": [store(1, 2, 3), fetch(3, 4)],
+    "one consumer has the position of another": [store(1, 2, 5, consumer=IGGY), fetch(3, 5)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*LEGAL_POSITIONS, *ILLEGAL_POSITIONS])
+def test_the_checker_tells_legal_positions_from_others(checker: Conversation, name: str) -> None:
+    calls = {**LEGAL_POSITIONS, **ILLEGAL_POSITIONS}[name]
+    assert check(checker, [], calls) == ("Ok" if name in LEGAL_POSITIONS else "Illegal")
+
+
+def test_a_commit_that_is_confirmed_before_it_is_written_is_found(
+    checker: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm(commit: CatalogCommit) -> PendingResult[None]:
+        answer: PendingResult[None] = PendingResult()
+        answer.finish(None)
+        return answer
+
+    monkeypatch.setattr(CatalogCommit, "confirm", confirm)
+    seeds = range(POSITIONS_FROM, POSITIONS_FROM + POSITIONS_SAMPLE)
+    results = [check(checker, [], live_with_positions(seed).calls) for seed in seeds]
+    assert "Illegal" in results and set(results) <= {"Ok", "Illegal"}
+
+
+def test_a_position_that_is_read_back_older_is_found(checker: Conversation) -> None:
+    world = live_with_positions(POSITIONS_FROM)
+    assert check(checker, [], world.calls) == "Ok"
+    stored = next(one for one in world.calls if one.is_confirmed)
+    fetched = next(
+        at
+        for at, one in enumerate(world.calls)
+        if one.kind == "fetch" and one.consumer == stored.consumer and one.call > stored.end
+    )
+    world.calls[fetched] = replace(world.calls[fetched], value=NOTHING)
+    assert check(checker, [], world.calls) == "Illegal"

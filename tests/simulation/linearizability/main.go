@@ -1,5 +1,6 @@
-// Checks histories of one partition with porcupine: is there an order of all operations that agrees with what each
-// client was told, and when? Each line of standard input is a history as JSON, each line of standard output its result.
+// Checks histories of a partition, and of consumers' positions, with porcupine: is there an order of all operations that
+// agrees with what each client was told, and when? Each line of standard input is a history as JSON, each line of
+// standard output its result.
 package main
 
 import (
@@ -31,8 +32,19 @@ type operation struct {
 	Whole bool `json:"whole"`
 }
 
+// A store, a fetch or a crash of the broker, in the life of one consumer's position; Value -1 is none.
+type positionCall struct {
+	Kind      string `json:"kind"`
+	Consumer  string `json:"consumer"`
+	Call      int64  `json:"call"`
+	Return    int64  `json:"return"`
+	Value     int64  `json:"value"`
+	Confirmed bool   `json:"confirmed"`
+}
+
 type history struct {
-	Operations []operation `json:"operations"`
+	Operations []operation    `json:"operations"`
+	Positions  []positionCall `json:"positions"`
 }
 
 // A log as its readers see it: entries by ascending offset, and the offset behind all that was ever appended.
@@ -95,6 +107,45 @@ func isRead(before log, asked operation) bool {
 	return slices.Equal(expected, asked.Entries)
 }
 
+// All that a start after a crash may find of a position, oldest first: what was confirmed last, and what was stored
+// after it. The last one is what a fetch finds now.
+type position []int64
+
+func stepPosition(state, input, _ interface{}) []interface{} {
+	before, asked := state.(position), input.(positionCall)
+	switch asked.Kind {
+	case "store":
+		if asked.Confirmed {
+			return []interface{}{position{asked.Value}}
+		}
+		return []interface{}{append(slices.Clone(before), asked.Value)}
+	case "crash":
+		after := []interface{}{}
+		for count := 1; count <= len(before); count++ {
+			after = append(after, before[:count:count])
+		}
+		return after
+	default:
+		if before[len(before)-1] != asked.Value {
+			return nil
+		}
+		return []interface{}{before}
+	}
+}
+
+func byConsumer(all []porcupine.Operation) [][]porcupine.Operation {
+	found := map[string][]porcupine.Operation{}
+	for _, one := range all {
+		consumer := one.Input.(positionCall).Consumer
+		found[consumer] = append(found[consumer], one)
+	}
+	parts := make([][]porcupine.Operation, 0, len(found))
+	for _, one := range found {
+		parts = append(parts, one)
+	}
+	return parts
+}
+
 func main() {
 	model := porcupine.Model{
 		Init: func() interface{} { return log{} },
@@ -104,6 +155,13 @@ func main() {
 			return a.next == b.next && slices.Equal(a.entries, b.entries)
 		},
 	}
+	register := porcupine.NondeterministicModel{
+		Partition: byConsumer,
+		Init:      func() []interface{} { return []interface{}{position{-1}} },
+		Step:      stepPosition,
+		Equal:     func(one, other interface{}) bool { return slices.Equal(one.(position), other.(position)) },
+	}
+	positions := register.ToModel()
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 	answers := json.NewEncoder(os.Stdout)
 	for {
@@ -119,7 +177,14 @@ func main() {
 		for at, one := range asked.Operations {
 			operations[at] = porcupine.Operation{Input: one, Call: one.Call, Return: one.Return}
 		}
+		calls := make([]porcupine.Operation, len(asked.Positions))
+		for at, one := range asked.Positions {
+			calls[at] = porcupine.Operation{Input: one, Call: one.Call, Return: one.Return}
+		}
 		result := porcupine.CheckOperationsTimeout(model, operations, patience)
+		if result == porcupine.Ok {
+			result = porcupine.CheckOperationsTimeout(positions, calls, patience)
+		}
 		if err := answers.Encode(map[string]string{"result": string(result)}); err != nil {
 			panic(err)
 		}
