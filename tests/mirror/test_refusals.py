@@ -15,6 +15,7 @@ from lading.mirror.state import MappedRange, MirrorState, Range, lock_state
 from lading.model.errors import DataLoss, LimitExceeded, LocalError, SettingError
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
+from tests.endpoints.kafka_frames import KafkaFrames
 from tests.mirror.conftest import contents, fill
 
 
@@ -55,6 +56,35 @@ def test_a_message_that_is_too_large_stops_or_is_counted(
     assert (done.messages, done.topics[0].refused) == (2, 1)
     assert next(row for row in done.fidelity.rows() if row["fact"] == "size")["lost"] == 1
     assert read_arrow(broker.url, "large_nsq").column("payload").to_pylist() == [bytes(10), bytes(20)]
+
+
+def test_a_topic_whose_limit_is_smaller_than_a_message(
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any
+) -> None:
+    noise = bytes(range(256)) * 400
+    for name in ("noisy", "quiet"):
+        open_transport(broker.url).create_topic(name, 1)
+    with Producer(broker.url) as producer:
+        for payload in (b"1", noise, b"3"):
+            producer.send("noisy", payload)
+
+    def limit(size_bytes: int) -> None:
+        change = {"name": "max.message.bytes", "value": str(size_bytes), "config_operation": 0}
+        resource = {"resource_type": 2, "resource_name": "quiet", "configs": [change]}
+        frames = KafkaFrames(broker.endpoints["kafka"])
+        answer = frames.ask("IncrementalAlterConfigs", 0, resources=[resource], validate_only=False)
+        assert answer.responses[0].error_code == 0
+
+    limit(10_000)
+    for on_refused in ("stop", "skip"):
+        with pytest.raises(
+            LimitExceeded, match=r"max\.message\.bytes\) .*; raise that limit and run this again, as --on"
+        ):
+            mirror(broker.url, urls["kafka"], "noisy", "quiet", on_refused=on_refused)
+        assert read_arrow(broker.url, "quiet").num_rows == 0
+    limit(1_000_000)
+    assert mirror(broker.url, urls["kafka"], "noisy", "quiet").messages == 3
+    assert read_arrow(broker.url, "quiet").column("payload").to_pylist() == [b"1", noise, b"3"]
 
 
 def test_a_source_that_was_cut_back(broker: testing.BrokerProcess, mirror: Any, tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ class TopicTarget:
             return LimitExceeded(sentence)
         places = ", ".join(f"partition {one.partition} from offset {one.first}" for one in stretches)
         return LimitExceeded(
-            f"{self._settings.target}, topic {self.topic!r}: {error} (read from {places}); raise the limit there"
+            f"{self._settings.target}, topic {self.topic!r}: {error} (read from {places}); raise that limit "
+            "and run this again, as --on-refused skip leaves out only what no topic there can hold"
         )
 
     def _find_refused(self, stretches: Sequence[Stretch]) -> str | None:
