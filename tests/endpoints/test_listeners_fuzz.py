@@ -1,7 +1,7 @@
 """Mutated input on every listener, behind clients that are subscribed or joined: nobody else waits for it.
 
 An input may be answered, refused or closed on. It is a failure when the broker then takes more than a second for
-``/health``: a loop that no input ends is a hang of everybody.
+``/health``, as a loop that no input ends is a hang of everybody, or does not answer another client of Iggy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.endpoints.health import Health
 from tests.endpoints.kafka_frames import KafkaFrames
 from tests.endpoints.nsq_client import mpub, mpub_ext, pub, sized
 from tests.endpoints.quic_frames import QuicFrames
-from tests.endpoints.websocket_frames import BINARY, CLOSE, HANDSHAKE, PING, TEXT, RawWebSocket
+from tests.endpoints.quic_packets import FRAMES, QuicPackets
+from tests.endpoints.websocket_frames import BINARY, CLOSE, HANDSHAKE, PING, TEXT, RawWebSocket, WebSocketFrames
 
 ROUNDS, ROUNDS_FULL = 150, 20_000
 RECORDED = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
@@ -35,7 +36,7 @@ TOPIC = struct.pack("<BBI", 1, 4, 1) * 2
 ONE = struct.pack("<I", 1)
 VERBS = ((b"FIN ", b"\n"), (b"REQ ", b" 0\n"), (b"TOUCH ", b"\n"))
 _numbers = count(1)
-LOGIN = 38
+IGGY_PING, LOGIN = 1, 38
 SEND, POLL, STREAM_CREATE, TOPIC_CREATE, GROUP_CREATE, JOIN, LEAVE = 101, 100, 202, 302, 602, 604, 605
 
 SETTINGS = {"endpoints.kafka.request_bytes_max": "4MiB", "broker.rebalance_delay_ms": 0}
@@ -77,7 +78,7 @@ def registered(address: str) -> Connection:
     return node
 
 
-def joined_iggy(address: str) -> Connection:
+def joined_iggy(address: str) -> Frames:
     """A member of an Iggy consumer group."""
     member = Frames(address)
     assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
@@ -122,8 +123,18 @@ def joined_by_quic(address: str) -> QuicFrames:
     return member
 
 
+def joined_by_packets(address: str) -> QuicPackets:
+    """A member of an Iggy consumer group; each input is the frames of a packet."""
+    member = QuicPackets(address)
+    assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
+    return member
+
+
 def say(client: Client, data: bytes, *, end: bool) -> None:
     """Write the input; ``end`` says that nothing comes after it."""
+    if isinstance(client, QuicPackets):
+        client.send_packet(data)
+        return
     if isinstance(client, QuicFrames):
         client.send(data, end=end)
         # the second pass brings what did not fit into the first window
@@ -217,6 +228,7 @@ LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
         (f"{HANDSHAKE}\r\n".encode(), request("POST", "/", b"a body that no frame begins with")),
     ),
     "iggy_quic": (joined_by_quic, iggy_inputs()),
+    "iggy_quic by packets": (joined_by_packets, FRAMES),
     "iggy_http": (
         Connection,
         (
@@ -256,6 +268,12 @@ LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
     ),
 }
 """By listener: how a client gets to the middle of a conversation, and what it may say there."""
+BYSTANDERS: Mapping[str, Callable[[str], Frames | QuicFrames | WebSocketFrames]] = {
+    "iggy_tcp": joined_iggy,
+    "iggy_quic": joined_by_quic,
+    "iggy_websocket": WebSocketFrames,
+}
+"""By endpoint: clients that are served all the while."""
 
 
 def mutate(data: bytes, chance: random.Random) -> bytes:
@@ -280,17 +298,23 @@ def mutate(data: bytes, chance: random.Random) -> bytes:
 @pytest.mark.parametrize("listener", LISTENERS)
 def test_no_input_keeps_others_waiting(running: testing.BrokerProcess, listener: str, full: bool) -> None:
     open_, inputs = LISTENERS[listener]
+    endpoint = listener.split()[0]
+    address = running.endpoints[endpoint]
+    bystander = BYSTANDERS[endpoint](address) if endpoint in BYSTANDERS else None
     chance = random.Random(listener)
     said_before = len(running.log_file.read_text())
     with closing(Health(running)) as health:
         for data in inputs:
             said = [data, *(mutate(data, chance) for _ in range((ROUNDS_FULL if full else ROUNDS) // len(inputs)))]
             for each in said:
-                client = open_(running.endpoints[listener.split()[0]])
+                client = open_(address)
                 with suppress(ConnectionError):
                     say(client, each, end=chance.random() < 0.2)
                 health.check((listener, each))
+                assert bystander is None or bystander.ask(IGGY_PING) == (0, b""), (listener, each)
                 client.close()
+    if bystander is not None:
+        bystander.close()
     assert running.process.poll() is None
     words = running.log_file.read_text()[said_before:]
     assert "Traceback" not in words, words

@@ -236,6 +236,15 @@ def test_a_refusal_is_told_whatever_follows_the_head(broker: testing.BrokerProce
     post.close()
 
 
+def test_what_is_no_frame_right_behind_a_handshake_has_its_close_code(broker: testing.BrokerProcess) -> None:
+    """In one read: the library would take it for frames before the handshake is answered, and stay deaf and open."""
+    raw = RawWebSocket(broker.endpoints["iggy_websocket"], None)
+    raw.socket.sendall(f"{HANDSHAKE}\r\n".encode() + b"\xff no frame")
+    assert b" 101 " in raw.receive_head().split(b"\r\n")[0]
+    assert raw.close_code() == 1002
+    raw.close()
+
+
 def test_half_handshakes_and_half_frames_are_timed(broker: testing.BrokerProcess, connect: Connect) -> None:
     half = [RawWebSocket(broker.endpoints["iggy_websocket"], None) for _ in range(50)]
     for each in half:
