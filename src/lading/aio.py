@@ -10,13 +10,16 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from .client import admin, consumer, producer
 from .client.interceptors import LOG
+from .client.read_bounds import TopicPartition
 from .model.errors import LocalError
+from .model.headers import HeadersLike
 from .model.message import Message
 from .transports.interface import TopicMeta
 
@@ -26,7 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["Admin", "Consumer", "Producer"]
 
 C = TypeVar("C", bound=producer.Producer | consumer.Consumer | admin.Admin)
+P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _settings_of(blocking: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give ``__init__`` the arguments of the blocking class: for type checkers, editors and ``inspect.signature``."""
+
+    def apply(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        method.__wrapped__ = blocking.__init__  # type: ignore[attr-defined]
+        return method
+
+    return apply
 
 
 class _ReadInterrupted(Exception):
@@ -131,18 +145,32 @@ class AsyncProducer(_Threaded[producer.Producer]):
     cancelled its message may have been accepted; accepted messages are sent all the same, at the end of the block too.
     """
 
+    @_settings_of(producer.Producer)
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(lambda: producer.Producer(*arguments, **settings), "producer")
 
-    async def send(self, topic: str, payload: Any, **named: Any) -> None:
-        """Accept one message; see ``lading.Producer.send`` for ``key``, ``headers`` and the others."""
-        await self._run(self._opened().send, topic, payload, **named)
+    async def send(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        key: Any = None,
+        headers: HeadersLike = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> None:
+        """Accept one message; see ``lading.Producer.send``."""
+        await self._run(
+            self._opened().send, topic, payload, key=key, headers=headers, partition=partition, timestamp=timestamp
+        )
 
-    async def send_batch(self, topic: str, batch: Any, *, partition: int | None = None) -> None:
+    async def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
         """Send messages that are in Arrow form; all are acknowledged when this returns."""
         await self._run(self._opened().send_batch, topic, batch, partition=partition)
 
-    async def send_batches(self, topic: str, batches: Iterable[Any], *, partition: int | None = None) -> int:
+    async def send_batches(
+        self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
+    ) -> int:
         """Send many such batches; return how many messages, after all are acknowledged."""
         return await self._run(self._opened().send_batches, topic, batches, partition=partition)
 
@@ -163,6 +191,7 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
     If an exception, cancellation included, ends the block, the last message returned does not count as done either.
     """
 
+    @_settings_of(consumer.Consumer)
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(lambda: _InterruptibleConsumer(*arguments, **settings), "consumer")
         self._timeout_s = settings.get("timeout_s")
@@ -224,12 +253,12 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         async with self._lock:
             await self._run_to_end(self._opened().seek, partition, offset, topic)
 
-    async def positions(self) -> dict[tuple[str, int], int]:
+    async def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next message of each (topic, partition)."""
         async with self._lock:
             return await self._run_to_end(self._opened().positions)
 
-    async def lag(self) -> dict[tuple[str, int], int]:
+    async def lag(self) -> dict[TopicPartition, int]:
         """Return for each (topic, partition) how many offsets there are from the position to the present end."""
         async with self._lock:
             return await self._run_to_end(self._opened().lag)
@@ -270,6 +299,7 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
 class AsyncAdmin(_Threaded[admin.Admin]):
     """``lading.Admin`` for ``async with``; the arguments are the same."""
 
+    @_settings_of(admin.Admin)
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(lambda: admin.Admin(*arguments, **options), "admin")
 
