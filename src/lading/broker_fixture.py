@@ -12,6 +12,7 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from .broker_addresses import BrokerAddresses
 from .held_ports import PortHolder
 from .model.errors import LocalError
 from .model.values import HeaderValue
@@ -48,7 +49,7 @@ OPTIONS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 """Arguments of LadingBroker: what each may be, and how to say so."""
 
 
-class LadingBroker:
+class LadingBroker(BrokerAddresses):
     """A broker on free ports of the loopback, with a directory of its own, that many tests share.
 
     ``settings`` are those of ``lading serve`` by dotted key; nothing need survive a power cut here
@@ -235,61 +236,6 @@ class LadingBroker:
             return self._proxies[endpoint].address
         address: str = self._settings[f"endpoints.{endpoint}.address"]
         return address
-
-    @property
-    def kafka(self) -> str:
-        """The ``bootstrap.servers`` of Kafka clients."""
-        return self.address("kafka")
-
-    @property
-    def iggy_tcp(self) -> str:
-        """Address for Iggy clients over TCP."""
-        return self.address("iggy_tcp")
-
-    @property
-    def iggy_quic(self) -> str:
-        """Address for Iggy clients over QUIC."""
-        return self.address("iggy_quic")
-
-    @property
-    def iggy_websocket(self) -> str:
-        """Address for Iggy clients over WebSocket."""
-        return self.address("iggy_websocket")
-
-    @property
-    def iggy_http(self) -> str:
-        """Address for Iggy clients over HTTP."""
-        return self.address("iggy_http")
-
-    @property
-    def nsqd_tcp(self) -> str:
-        """Address at which NSQ clients publish and subscribe."""
-        return self.address("nsqd_tcp")
-
-    @property
-    def nsqd_http(self) -> str:
-        """Address at which NSQ clients publish over HTTP."""
-        return self.address("nsqd_http")
-
-    @property
-    def nsqlookupd_tcp(self) -> str:
-        """Address at which nsqd nodes register."""
-        return self.address("nsqlookupd_tcp")
-
-    @property
-    def nsqlookupd_http(self) -> str:
-        """Address at which NSQ consumers look up topics."""
-        return self.address("nsqlookupd_http")
-
-    @property
-    def admin(self) -> str:
-        """Address for the command line, ``Producer`` and ``Consumer``."""
-        return self.address("admin")
-
-    @property
-    def url(self) -> str:
-        """``lading://host:port`` for ``Producer``, ``Consumer`` and the command line."""
-        return f"lading://{self.admin}"
 
     @property
     def ca_file(self) -> Path:

@@ -12,7 +12,8 @@ from . import commands as c
 from . import later_commands as later
 from . import responses as r
 from .command_table import CommandSpec
-from .expiries import EXPIRY_S, EXPIRY_US, NEVER
+from .expiries import EXPIRY_S, EXPIRY_US
+from .later_codecs import FLAGGED_PARTITION, FROM_ZERO, LOGIN, OPTIONAL_ID, PARTITION, SIZE_MAX, SIZE_MAX_OR_DEFAULT
 from .primitives import (
     BOOL,
     F32,
@@ -28,62 +29,12 @@ from .primitives import (
     Codec,
     ignore,
     imply,
-    map_values,
     repeat_counted,
     repeat_to_end,
     short_text,
 )
 from .records import layout, record
 from .responses import NOTHING
-
-OPTIONAL_ID: Final[Codec[int | None]] = map_values(U32, lambda value: value or None, lambda value: value or 0)
-"""An id that the server chooses where it is 0."""
-SIZE_MAX: Final[Codec[int | None]] = map_values(U64, lambda size: size or None, lambda size: size or 0)
-"""Bytes of a topic; 0 for no bound."""
-SIZE_MAX_OR_DEFAULT: Final[Codec[int | None]] = map_values(
-    U64, lambda size: None if size in (0, NEVER) else size, lambda size: NEVER if size is None else size
-)
-"""The same since 0.5.0: 0 is the server's setting, the largest number no bound."""
-PARTITION: Final[Codec[int]] = map_values(U32, lambda number: number or 1, lambda number: number)
-"""A partition counted from 1; 0 means that the client names none, and then the first is taken."""
-
-
-def _read_flagged_partition(data: memoryview, at: int) -> tuple[int, int]:
-    is_named, number_at = U8.read(data, at)
-    number, end = U32.read(data, number_at)
-    return number + 1 if is_named else 1, end
-
-
-def _write_flagged_partition(number: int) -> bytes:
-    return b"\x01" + U32.write(number - 1) if number else bytes(5)
-
-
-FLAGGED_PARTITION: Final[Codec[int]] = Codec(_read_flagged_partition, _write_flagged_partition)
-"""``[flag u8][partition u32]`` counted from 0, of the releases since 0.8.0; as if counted from 1 here.
-
-0 is written as none; none is read as the first.
-"""
-FROM_ZERO: Final[Codec[int]] = map_values(U32, lambda number: number + 1, lambda number: max(number - 1, 0))
-"""A partition counted from 0 in bytes and from 1 here."""
-
-
-def _read_login(data: memoryview, at: int) -> tuple[later.LoginUser, int]:
-    name, at = SHORT_TEXT.read(data, at)
-    password, at = SHORT_TEXT.read(data, at)
-    if at == len(data):
-        return later.LoginUser(name, password), at
-    version, at = TEXT.read(data, at)
-    context, at = TEXT.read(data, at) if at < len(data) else ("", at)
-    return later.LoginUser(name, password, version, context), at
-
-
-def _write_login(login: later.LoginUser) -> bytes:
-    version = b"" if login.version is None else TEXT.write(login.version) + TEXT.write(login.context)
-    return SHORT_TEXT.write(login.name) + SHORT_TEXT.write(login.password) + version
-
-
-LOGIN: Final[Codec[later.LoginUser]] = Codec(_read_login, _write_login)
-"""``[len u8]name[len u8]password``, since 0.5.0 with ``[len u32]version[len u32]context``."""
 
 _STREAM_NAME: Final = short_text(Reason.INVALID_STREAM_NAME)
 _TOPIC_NAME: Final = short_text(Reason.INVALID_TOPIC_NAME)

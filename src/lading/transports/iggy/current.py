@@ -19,12 +19,8 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.command_table import REQUEST_HEAD, CommandSpec
 from ...dialects.iggy_classic.expiries import EXPIRY_US
-from ...dialects.iggy_classic.later_layouts import (
-    FLAGGED_PARTITION,
-    FROM_ZERO,
-    SIZE_MAX_OR_DEFAULT,
-    TABLE_0_8,
-)
+from ...dialects.iggy_classic.later_codecs import FLAGGED_PARTITION, FROM_ZERO, SIZE_MAX_OR_DEFAULT
+from ...dialects.iggy_classic.later_layouts import TABLE_0_8
 from ...dialects.iggy_classic.primitives import (
     IDENTIFIER,
     NAMED_CONSUMER,
