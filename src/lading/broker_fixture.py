@@ -174,9 +174,10 @@ class LadingBroker(BrokerAddresses):
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """Run a block in which messages cannot be written, as on a full disk; reading goes on.
+        """Run a block in which nothing can be written, as on a full disk; reading goes on.
 
-        Every produce gets its protocol's error, as in ``refuse_produces``, and so does a new topic.
+        Every produce gets its protocol's error, as in ``refuse_produces``, and so do a new topic, a topic that is
+        deleted, and positions that are stored; ``/health`` is degraded. All of it goes on by itself behind the block.
         """
         self._admin().set_faults(disk_is_full=True)
         try:

@@ -133,7 +133,7 @@ async def serve(
         services = Services(broker, settings, metrics, workers)
         if faults is not None:
             services.faults = faults
-            faults.install(broker.appender)
+            faults.install(broker.appender, broker.catalog)
         if load is not None:
             from .endpoints.base.broker_settings import SettingsReload
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 import httpx
 import pytest
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
 
 import lading
@@ -245,6 +247,25 @@ def test_aiokafka_sends_again_what_was_refused(shared: LadingBroker) -> None:
 
     asyncio.run(send())
     assert [message.payload for message in shared.messages(topic)] == [b"refused", b"full"]
+
+
+def test_a_full_disk_takes_no_topic_and_no_position(shared: LadingBroker) -> None:
+    """As ``test_start_on_full_disk`` and ``test_disk_faults`` have it of a disk that is full."""
+    topic = shared.create_topic()
+    consumer = ConfluentConsumer({"bootstrap.servers": shared.kafka, "group.id": topic, "enable.auto.commit": False})
+    place = [TopicPartition(topic, 0, 7)]
+    with closing(consumer), lading.Admin(shared.url) as admin:
+        assert consumer.commit(offsets=place, asynchronous=False)[0].error is None
+        with shared.full_disk():
+            with pytest.raises(Refusal, match="No space left"):
+                admin.create_topic(f"{topic}-other")
+            with pytest.raises(KafkaException):
+                consumer.commit(offsets=[TopicPartition(topic, 0, 9)], asynchronous=False)
+            health = httpx.get(f"http://{shared.admin}/health").json()
+            assert health["status"] == "degraded" and "catalog.sqlite" in str(health)
+        admin.create_topic(f"{topic}-other")
+        assert consumer.commit(offsets=place, asynchronous=False)[0].error is None
+        assert httpx.get(f"http://{shared.admin}/health").json()["status"] == "ok"
 
 
 def test_each_protocol_has_its_own_error(shared: LadingBroker) -> None:

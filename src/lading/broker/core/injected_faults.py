@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,8 @@ from ...log.disk import Data, File, RealDisk
 from ...model.errors import Reason, Refusal
 
 if TYPE_CHECKING:
+    from ...log.catalog import Catalog
+    from ...log.catalog_schema import CatalogRecordKind
     from .append import Appender
     from .pending_append import Append
 
@@ -26,11 +31,11 @@ class InjectedFaults:
         self.appends_to_refuse = 0
         """So many appends from now on are refused: an append is a request, or what one has for one partition."""
         self.disk_is_full = False
-        """Whether files of the log take no bytes; positions and topics are in the catalog, which still does."""
+        """Whether neither the files of the log nor the catalog take a byte."""
         self.disk = FillableDisk(self, disk)
 
-    def install(self, appender: Appender) -> None:
-        """Have what ``appender`` is asked for refused as it is told to be; before endpoints start."""
+    def install(self, appender: Appender, catalog: Catalog) -> None:
+        """Have what both are asked for refused as it is told to be; before endpoints start."""
         append = appender.append
 
         def append_unless_refused(*arguments: Any) -> Append:
@@ -42,6 +47,19 @@ class InjectedFaults:
 
         # callers look the method up at each append, and so get this one
         appender.append = append_unless_refused  # type: ignore[method-assign,assignment]
+        write = catalog.write
+
+        @contextmanager
+        def write_unless_full(*kinds: CatalogRecordKind) -> Iterator[sqlite3.Connection]:
+            with write(*kinds) as db:
+                yield db
+                if self.disk_is_full:
+                    # as SQLite says it when it commits
+                    error = sqlite3.OperationalError("database or disk is full")
+                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                    raise error
+
+        catalog.write = write_unless_full  # type: ignore[method-assign]
 
 
 class FillableDisk(RealDisk):
