@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 
@@ -236,12 +237,21 @@ def test_a_refusal_is_told_whatever_follows_the_head(broker: testing.BrokerProce
     post.close()
 
 
+def count_dropped(broker: testing.BrokerProcess, reason: str) -> float:
+    """What the broker counts for this endpoint and reason."""
+    page = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
+    name = f'lading_dropped_total{{endpoint="iggy_websocket",reason="{reason}"}} '
+    return sum(float(line.removeprefix(name)) for line in page.splitlines() if line.startswith(name))
+
+
 def test_what_is_no_frame_right_behind_a_handshake_has_its_close_code(broker: testing.BrokerProcess) -> None:
     """In one read: the library would take it for frames before the handshake is answered, and stay deaf and open."""
     raw = RawWebSocket(broker.endpoints["iggy_websocket"], None)
+    before = count_dropped(broker, "malformed")
     raw.socket.sendall(f"{HANDSHAKE}\r\n".encode() + b"\xff no frame")
     assert b" 101 " in raw.receive_head().split(b"\r\n")[0]
     assert raw.close_code() == 1002
+    assert count_dropped(broker, "malformed") == before + 1
     raw.close()
 
 

@@ -126,8 +126,7 @@ class WebSocketSession(LayeredSession):
         inbox, protocol = self.inbox, self._protocol
         data = bytes(inbox.unread)
         inbox.at = inbox.have
-        is_opening = protocol.state is State.CONNECTING
-        if is_opening and not self._unparsed_bytes and is_tls_hello(data):
+        if protocol.state is State.CONNECTING and not self._unparsed_bytes and is_tls_hello(data):
             log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
         at = 0
         while at < len(data):
@@ -147,7 +146,8 @@ class WebSocketSession(LayeredSession):
             if outgoing and self._sink is not None:
                 self._sink.write(b"".join(outgoing))
         else:
-            self._part(outgoing, is_opening)
+            # a handshake may be accepted, and the frames behind it be wrong, in one read
+            self._part(outgoing, is_opening=protocol.state is State.CONNECTING or protocol.handshake_exc is not None)
 
     def _take_events(self) -> None:
         """Answer the handshake, and keep frames with data."""
@@ -159,7 +159,7 @@ class WebSocketSession(LayeredSession):
                 self._frames.append(event)
                 self._waiting_bytes += len(event.data)
 
-    def _part(self, goodbye: Sequence[bytes], is_opening: bool) -> None:
+    def _part(self, goodbye: Sequence[bytes], *, is_opening: bool) -> None:
         """Take nothing more; ``goodbye`` is sent when what came before is answered."""
         if is_opening or self._protocol.parser_exc is not None:
             self.connection.count_dropped("handshake" if is_opening else "malformed")
