@@ -21,7 +21,6 @@ from tests.simulation.world import World
 @contextmanager
 def open_checker() -> Iterator[Conversation]:
     """Build the program at the first time, and run it. Raises Unavailable where that cannot be."""
-    prepare()
     conversation = Conversation(client("linearizability", Path(__file__).parent))
     try:
         yield conversation
@@ -47,6 +46,7 @@ def explain(results: dict[int, str]) -> str:
 
 def main() -> None:
     seed = int(sys.argv[1])
+    prepare()
     with open_checker() as checker:
         world = run_seed(seed)
         if isinstance(world, NsqWorld):

@@ -51,6 +51,6 @@ def _directory() -> Iterator[Path]:
 
 @cache
 def prepare() -> None:
-    """Load what all seeds use, and keep quiet about what is meant to go wrong."""
+    """Load what all seeds use, and keep this process quiet about what is meant to go wrong."""
     logging.getLogger("lading").setLevel(logging.CRITICAL)
     engine.load("lading.chunk.kernels")

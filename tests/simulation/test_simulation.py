@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 from unittest.mock import patch
@@ -38,15 +37,6 @@ FOUND = {
     2_006_092: "shortening a log wrote its open chunk: what a full disk refused of it was acknowledged all the same",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    level = logging.getLogger("lading").level
-    prepare()
-    logging.getLogger("lading").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("lading").setLevel(level)
 
 
 @pytest.mark.parametrize("seed", FOUND)
