@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -26,7 +27,17 @@ from tests.endpoints.kafka_frames import KafkaFrames
 from tests.endpoints.nsq_client import mpub, mpub_ext, pub, sized
 from tests.endpoints.quic_frames import QuicFrames
 from tests.endpoints.quic_packets import FRAMES, QuicPackets
-from tests.endpoints.websocket_frames import BINARY, CLOSE, HANDSHAKE, PING, TEXT, RawWebSocket, WebSocketFrames
+from tests.endpoints.websocket_frames import (
+    BINARY,
+    CLOSE,
+    CONT,
+    HANDSHAKE,
+    PING,
+    TEXT,
+    RawWebSocket,
+    WebSocketFrames,
+    encode_frame,
+)
 
 ROUNDS, ROUNDS_FULL = 150, 20_000
 RECORDED = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
@@ -43,6 +54,7 @@ SETTINGS = {"endpoints.kafka.request_bytes_max": "4MiB", "broker.rebalance_delay
 
 Inputs = Sequence[bytes]
 Client = Connection | QuicFrames
+M = TypeVar("M", bound=Frames | QuicFrames)
 Open = Callable[[str], Client]
 """A connection to this address, as far into its conversation as inputs shall meet it."""
 
@@ -78,11 +90,15 @@ def registered(address: str) -> Connection:
     return node
 
 
-def joined_iggy(address: str) -> Frames:
-    """A member of an Iggy consumer group."""
-    member = Frames(address)
-    assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
-    return member
+def joined_iggy(kind: Callable[[str], M]) -> Callable[[str], M]:
+    """Opens connections of such a client that is a member of an Iggy consumer group."""
+
+    def open_(address: str) -> M:
+        member = kind(address)
+        assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
+        return member
+
+    return open_
 
 
 def joined_kafka(address: str) -> Connection:
@@ -113,20 +129,6 @@ def joined_by_websocket(address: str) -> Connection:
     member = RawWebSocket(address)
     member.frame(BINARY, HEAD.pack(4 + len(TOPIC + ONE), JOIN) + TOPIC + ONE)
     assert member.receive_frame() == (BINARY, bytes(8))
-    return member
-
-
-def joined_by_quic(address: str) -> QuicFrames:
-    """A member of an Iggy consumer group; each input is a stream of its own."""
-    member = QuicFrames(address)
-    assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
-    return member
-
-
-def joined_by_packets(address: str) -> QuicPackets:
-    """A member of an Iggy consumer group; each input is the frames of a packet."""
-    member = QuicPackets(address)
-    assert member.ask(JOIN, TOPIC + ONE) == (0, b"")
     return member
 
 
@@ -178,12 +180,10 @@ def release_inputs(client: str) -> Inputs:
 
 def websocket_inputs(messages: Inputs) -> Inputs:
     """Return messages as frames that are masked by zeros, so that what they hold can be changed as it lies."""
-    heads = [bytes((0x80 | BINARY, 0x80 | 126)) + struct.pack("!H", len(one)) + bytes(4) for one in messages]
-    whole = [head + one for head, one in zip(heads, messages, strict=True)]
-    half = (
-        bytes((BINARY, 0x80 | 4)) + bytes(4) + messages[0][:4] + bytes((0x80, 0x80 | 4)) + bytes(4) + messages[0][4:8]
-    )
-    return [*whole, half, *(bytes((0x80 | opcode, 0x80)) + bytes(4) for opcode in (TEXT, PING, CLOSE))]
+    key, first = bytes(4), messages[0]
+    whole = [encode_frame(BINARY, one, key) for one in messages]
+    half = encode_frame(BINARY, first[:4], key, fin=False) + encode_frame(CONT, first[4:8], key)
+    return [*whole, half, *(encode_frame(opcode, b"", key) for opcode in (TEXT, PING, CLOSE))]
 
 
 def kafka_inputs() -> Inputs:
@@ -217,7 +217,7 @@ def request(method: str, target: str, body: bytes = b"", *lines: str) -> bytes:
 
 MESSAGES = b'{"partitioning":{"kind":"partition_id","value":"AQAAAA=="},"messages":[{"payload":"aGVsbG8="}]}'
 LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
-    "iggy_tcp": (joined_iggy, iggy_inputs()),
+    "iggy_tcp": (joined_iggy(Frames), iggy_inputs()),
     **{
         f"iggy_tcp of {client}": (logged_in(captured(client)["login_user"][1]), release_inputs(client))
         for client in ("iggy-py_0.1.0", "iggy-py_0.2.0", "iggy-py_0.4.0", "apache-iggy_0.5.0", "apache-iggy_0.8.0")
@@ -227,8 +227,8 @@ LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
         Connection,
         (f"{HANDSHAKE}\r\n".encode(), request("POST", "/", b"a body that no frame begins with")),
     ),
-    "iggy_quic": (joined_by_quic, iggy_inputs()),
-    "iggy_quic by packets": (joined_by_packets, FRAMES),
+    "iggy_quic": (joined_iggy(QuicFrames), iggy_inputs()),
+    "iggy_quic by packets": (joined_iggy(QuicPackets), FRAMES),
     "iggy_http": (
         Connection,
         (
@@ -269,8 +269,8 @@ LISTENERS: Mapping[str, tuple[Open, Inputs]] = {
 }
 """By listener: how a client gets to the middle of a conversation, and what it may say there."""
 BYSTANDERS: Mapping[str, Callable[[str], Frames | QuicFrames | WebSocketFrames]] = {
-    "iggy_tcp": joined_iggy,
-    "iggy_quic": joined_by_quic,
+    "iggy_tcp": joined_iggy(Frames),
+    "iggy_quic": joined_iggy(QuicFrames),
     "iggy_websocket": WebSocketFrames,
 }
 """By endpoint: clients that are served all the while."""

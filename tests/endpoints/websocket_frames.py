@@ -20,6 +20,22 @@ ACCEPT = b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 
+def encode_frame(opcode: int, data: bytes, key: bytes | None, *, fin: bool = True, claimed: int | None = None) -> bytes:
+    """Return a frame that is masked by this key, if there is one; ``claimed`` is the length that it says it has."""
+    size = len(data) if claimed is None else claimed
+    mask = 0 if key is None else 0x80
+    head = bytes([opcode | (0x80 if fin else 0)])
+    if size < 126:
+        head += bytes([size | mask])
+    elif size < 1 << 16:
+        head += bytes([126 | mask]) + struct.pack("!H", size)
+    else:
+        head += bytes([127 | mask]) + struct.pack("!Q", size)
+    if key is None:
+        return head + data
+    return head + key + bytes(byte ^ key[at % 4] for at, byte in enumerate(data))
+
+
 class WebSocketFrames:
     """A client that a library makes; every wait ends after TIMEOUT_S."""
 
@@ -70,19 +86,8 @@ class RawWebSocket(Connection):
         self, opcode: int, data: bytes, *, fin: bool = True, masked: bool = True, claimed: int | None = None
     ) -> None:
         """Send a frame; ``claimed`` is the length that it says it has."""
-        size = len(data) if claimed is None else claimed
-        mask = 0x80 if masked else 0
-        head = bytes([opcode | (0x80 if fin else 0)])
-        if size < 126:
-            head += bytes([size | mask])
-        elif size < 1 << 16:
-            head += bytes([126 | mask]) + struct.pack("!H", size)
-        else:
-            head += bytes([127 | mask]) + struct.pack("!Q", size)
-        key = os.urandom(4) if masked else b""
-        if masked:
-            data = bytes(byte ^ key[at % 4] for at, byte in enumerate(data))
-        self.socket.sendall(head + key + data)
+        key = os.urandom(4) if masked else None
+        self.socket.sendall(encode_frame(opcode, data, key, fin=fin, claimed=claimed))
 
     def receive_frame(self) -> tuple[int, bytes]:
         """Opcode and data of the next frame, which is whole and not masked."""

@@ -9,7 +9,7 @@ from tests.simulation.history import SeenMessages
 from tests.simulation.positions_world import PositionCall
 from tests.simulation.world import World
 
-_EVER: Final = 1 << 40
+EVER: Final = 1 << 40
 """The end of an operation of which nobody was told one."""
 _NOWHERE: Final = -1
 """The offset of what should be in the log and is not: no read agrees with it."""
@@ -56,7 +56,7 @@ def list_positions(calls: Iterable[PositionCall]) -> list[Operation]:
 
 
 def _change(kind: str, call: int, end: int | None, rows: Iterable[tuple[int, bytes]]) -> Operation:
-    return {"kind": kind, "call": call, "return": _EVER if end is None else end, "entries": _entries(rows)}
+    return {"kind": kind, "call": call, "return": EVER if end is None else end, "entries": _entries(rows)}
 
 
 def _read(seen: SeenMessages, *, whole: bool) -> Operation:

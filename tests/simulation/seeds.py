@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from lading.kernels import engine
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
 from tests.simulation.positions_world import POSITIONS_FROM, PositionsWorld
 from tests.simulation.world import World
+
+W = TypeVar("W", bound=World | NsqWorld)
 
 FAST = Path("/dev/shm")
 
@@ -36,6 +39,13 @@ def run_seed(seed: int, data: Path | None = None) -> World | NsqWorld:
         finally:
             if world is not None:
                 world.broker.catalog.close()
+    return world
+
+
+def live(seed: int, kind: type[W]) -> W:
+    """Simulate a seed that stands for a life of this kind."""
+    world = run_seed(seed)
+    assert isinstance(world, kind)
     return world
 
 

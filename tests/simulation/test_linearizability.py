@@ -13,10 +13,10 @@ import pytest
 from lading.broker.core.catalog_commit import CatalogCommit
 from lading.broker.core.pending_result import PendingResult
 from tests.interop.go_programs import Conversation, Unavailable
-from tests.simulation.operations import Operation, list_operations
+from tests.simulation.operations import EVER, Operation, list_operations
 from tests.simulation.porcupine import check, check_life, explain, open_checker
 from tests.simulation.positions_world import IGGY, KAFKA, NOTHING, POSITIONS_FROM, PositionCall, PositionsWorld
-from tests.simulation.seeds import run_seed
+from tests.simulation.seeds import live
 from tests.simulation.world import TRANSACTIONS_FROM, World
 
 SAMPLE, FULL = 40, 5_000
@@ -33,24 +33,12 @@ def checker() -> Iterator[Conversation]:
         yield conversation
 
 
-def live(seed: int) -> World:
-    world = run_seed(seed)
-    assert isinstance(world, World)
-    return world
-
-
-def live_with_positions(seed: int) -> PositionsWorld:
-    world = run_seed(seed)
-    assert isinstance(world, PositionsWorld)
-    return world
-
-
 @pytest.mark.timeout(7200)
 def test_simulated_histories_are_linearizable(checker: Conversation, full: bool) -> None:
     count = (FULL if full else SAMPLE) // 2
     operations, wrong = 0, {}
     for seed in [first + number for first in (2_000, TRANSACTIONS_FROM + 2_000) for number in range(count)]:
-        world = live(seed)
+        world = live(seed, World)
         operations += len(list_operations(world))
         result = check_life(checker, world)
         if result != "Ok":
@@ -75,7 +63,7 @@ LEGAL: dict[str, list[Operation]] = {
         change("append", 1, 5, A), seen(2, 0, 1, A), change("append", 3, 9, B), seen(4, 0, 1, A), seen(6, 0, 2, A, B),
     ],
     "an append that nobody was told of takes effect later": [
-        change("append", 1, 1 << 40, A), seen(2, 0, 0), change("append", 4, 6, B), seen(7, 0, 2, A, B),
+        change("append", 1, EVER, A), seen(2, 0, 0), change("append", 4, 6, B), seen(7, 0, 2, A, B),
     ],
     "a transaction shows when it is committed": [
         change("transaction", 1, 8, A, C), change("append", 2, 3, B), seen(4, 0, 0, whole=False),
@@ -106,9 +94,9 @@ def test_the_checker_tells_legal_histories_from_others(checker: Conversation, na
 
 @pytest.mark.parametrize("plant", ["lost", "swapped", "reread"])
 def test_a_fault_in_a_simulated_history_is_found(checker: Conversation, plant: str) -> None:
-    history = list_operations(live(TRANSACTIONS_FROM + 2_000))
+    history = list_operations(live(TRANSACTIONS_FROM + 2_000, World))
     assert check(checker, history) == "Ok"
-    appends: list[Any] = [one for one in history if one["kind"] == "append" and one["return"] < 1 << 40]
+    appends: list[Any] = [one for one in history if one["kind"] == "append" and one["return"] < EVER]
     first, last = appends[0], appends[-1]
     assert first["return"] < last["call"]
     if plant == "lost":
@@ -130,7 +118,7 @@ def test_simulated_positions_are_linearizable_but_for_what_a_crash_may_undo(chec
     kinds: Counter[tuple[str, bool]] = Counter()
     wrong = {}
     for seed in range(POSITIONS_FROM, POSITIONS_FROM + count):
-        world = live_with_positions(seed)
+        world = live(seed, PositionsWorld)
         kinds.update((one.kind, one.is_confirmed) for one in world.calls)
         result = check_life(checker, world)
         if result != "Ok":
@@ -190,12 +178,12 @@ def test_a_commit_that_is_confirmed_before_it_is_written_is_found(
 
     monkeypatch.setattr(CatalogCommit, "confirm", confirm)
     seeds = range(POSITIONS_FROM, POSITIONS_FROM + POSITIONS_SAMPLE)
-    results = [check(checker, [], live_with_positions(seed).calls) for seed in seeds]
+    results = [check(checker, [], live(seed, PositionsWorld).calls) for seed in seeds]
     assert "Illegal" in results and set(results) <= {"Ok", "Illegal"}
 
 
 def test_a_position_that_is_read_back_older_is_found(checker: Conversation) -> None:
-    world = live_with_positions(POSITIONS_FROM)
+    world = live(POSITIONS_FROM, PositionsWorld)
     assert check(checker, [], world.calls) == "Ok"
     stored = next(one for one in world.calls if one.is_confirmed)
     fetched = next(

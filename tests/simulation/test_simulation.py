@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import TypeVar
 from unittest.mock import patch
 
 import pytest
@@ -15,10 +14,8 @@ from lading.broker.channels.in_flight import DispatcherState, InFlightTracker
 from tests.simulation.history import History, SeenMessages, SentMessages, SentTransaction
 from tests.simulation.nsq_model import ChannelModel, Finished
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
-from tests.simulation.seeds import SimulationFault, prepare, run_seed
+from tests.simulation.seeds import SimulationFault, live, prepare, run_seed
 from tests.simulation.world import TRANSACTIONS_FROM, World
-
-W = TypeVar("W", World, NsqWorld)
 
 SAMPLE = 30
 FULL = 100_000
@@ -69,12 +66,6 @@ def test_channels_deliver_what_was_published_until_it_is_finished(full: bool) ->
     assert sum(world.deliveries for world in worlds) > 60 * NSQ_SAMPLE
     known = {one.finished for world in worlds for model in world.models for one in model.messages.values()}
     assert {Finished.FOR_GOOD, Finished.PERHAPS} <= known
-
-
-def live(seed: int, kind: type[W]) -> W:
-    world = run_seed(seed)
-    assert isinstance(world, kind)
-    return world
 
 
 def _run_all(firsts: Sequence[int], count: int) -> int:

@@ -59,7 +59,7 @@ class Intervals:
                 self._firsts, self._ends = array("q", [first]), array("q", [end])
                 self._values = array("B", [value])
             return
-        if value is not None and self._ends and self._ends[-1] == first and self._values[-1] == value:
+        if value is not None and self._ends[-1] == first and self._values[-1] == value:
             # what grows at its end is nearly all that is ever asked here
             self._ends[-1] = end
             return

@@ -8,14 +8,14 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from ..model.errors import LocalError
 from .checkpoint import Checkpoint
-from .files import OWN, STAGED, make_directory, name_from, read_document, write_document
+from .files import OWN, STAGED, make_directory, name_from, read_document, remove_empty, write_document
 from .manifest import Manifests
 from .object_path import TablePath
 from .offsets import OffsetsDocument
@@ -86,10 +86,8 @@ class PipelineStateDirectory:
         shutil.rmtree(self.checkpoint.directory, ignore_errors=True)
         for name in ("begin.json", NAME, "run.json", RUN_LOCK, COMMIT_LOCK):
             (self.own / name).unlink(missing_ok=True)
-        for directory in (self.manifests.directory, self.staged, self.own):
-            # another run may keep files there
-            with suppress(OSError):
-                directory.rmdir()
+        # another run may keep files there
+        remove_empty(self.manifests.directory, self.staged, self.own)
 
     @classmethod
     def open(

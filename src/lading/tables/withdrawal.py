@@ -10,7 +10,7 @@ from typing import Final
 
 from ..model.errors import LadingError, RemoteError, Unreachable
 from .engine import TableRun, claim_table
-from .files import OWN, read_document
+from .files import OWN, read_document, remove_empty
 from .formats.directory import OWNER
 from .formats.registry import open_table
 from .object_path import TablePath
@@ -22,7 +22,7 @@ LOG: Final = logging.getLogger("lading.tables")
 def remove_made_directories(*places: TablePath) -> Iterator[None]:
     """Remove, if what is done inside fails, the directories that were created for ``places`` and are empty."""
     made = {
-        directory: None
+        directory
         for place in places
         if isinstance(place, Path)
         for directory in (place, *place.parents)
@@ -31,10 +31,8 @@ def remove_made_directories(*places: TablePath) -> Iterator[None]:
     try:
         yield
     except Exception:
-        # the innermost first; a directory that is in use, or was never made, stays as it is
-        for directory in sorted(made, key=lambda one: len(one.parts), reverse=True):
-            with suppress(OSError):
-                directory.rmdir()
+        # the innermost first
+        remove_empty(*sorted(made, key=lambda one: len(one.parts), reverse=True))
         raise
 
 
