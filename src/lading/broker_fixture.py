@@ -176,8 +176,9 @@ class LadingBroker(BrokerAddresses):
     def full_disk(self) -> Iterator[None]:
         """Run a block in which nothing can be written, as on a full disk; reading goes on.
 
-        Every produce gets its protocol's error, as in ``refuse_produces``, and so do a new topic, a topic that is
-        deleted, and positions that are stored; ``/health`` is degraded. All of it goes on by itself behind the block.
+        Every produce gets its protocol's error, as in ``refuse_produces``, and so do a new topic and positions that are
+        stored; ``/health`` is degraded. All of it goes on by itself behind the block. Deleting a topic makes room on a
+        real disk, and none here: it is refused, too, though the topic is gone.
         """
         self._admin().set_faults(disk_is_full=True)
         try:

@@ -268,6 +268,22 @@ def test_a_full_disk_takes_no_topic_and_no_position(shared: LadingBroker) -> Non
         assert httpx.get(f"http://{shared.admin}/health").json()["status"] == "ok"
 
 
+def test_a_topic_whose_removal_was_refused_gives_its_name_away(shared: LadingBroker) -> None:
+    """Its row is still in the catalog when the next topic takes name and id."""
+    topic = shared.create_topic()
+    with lading.Admin(shared.url) as admin:
+        before = [one.name for one in admin.list_topics() if one.name != topic]
+        with shared.full_disk(), pytest.raises(Refusal, match="disk is full"):
+            admin.delete_topic(topic)
+        assert [one.name for one in admin.list_topics()] == before
+        admin.create_topic(topic)
+        with lading.Producer(shared.url) as producer:
+            producer.send(topic, b"new")
+        shared.restart()
+        assert [one.name for one in admin.list_topics()] == [*before, topic]
+        assert [message.payload for message in shared.messages(topic)] == [b"new"]
+
+
 def test_each_protocol_has_its_own_error(shared: LadingBroker) -> None:
     """As ``test_disk_faults`` has them of a disk that is full."""
     topic = shared.create_topic()

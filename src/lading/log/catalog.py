@@ -7,14 +7,18 @@ and a power cut after the next checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from ..clock import Dates
 from .catalog_database import CatalogDatabase
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
 from .catalog_schema import PUT_POSITION, CatalogRecordKind
+from .disk import Disk
 
 FILE_NAME: Final = "catalog.sqlite"
 
@@ -22,7 +26,22 @@ FILE_NAME: Final = "catalog.sqlite"
 class Catalog(CatalogDatabase):
     """The catalog of one data directory, table by table."""
 
+    def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
+        """See ``CatalogDatabase``."""
+        self._leaving: list[bytes] = []
+        """Topics whose removal was refused: others may have their names and ids by now."""
+        super().__init__(path, disk, dates)
+
     # -- streams and topics
+
+    @contextlib.contextmanager
+    def _change_topology(self, *kinds: CatalogRecordKind) -> Iterator[sqlite3.Connection]:
+        """Open a transaction for streams and topics; first in it go the topics that a refused one has left."""
+        with self.write(*kinds) as db:
+            for uuid in self._leaving:
+                _remove_topic(db, uuid)
+            yield db
+        self._leaving.clear()
 
     def streams(self) -> list[StreamRow]:
         """Return all streams by id."""
@@ -30,17 +49,17 @@ class Catalog(CatalogDatabase):
 
     def add_stream(self, row: StreamRow) -> None:
         """Add a stream. The caller has checked that id and name are free."""
-        with self.write(CatalogRecordKind.STREAM) as db:
+        with self._change_topology(CatalogRecordKind.STREAM) as db:
             db.execute("INSERT INTO streams VALUES (?, ?, ?)", (row.id, row.name, row.created_us))
 
     def remove_stream(self, stream_id: int) -> None:
         """Remove a stream, which has no topics."""
-        with self.write(CatalogRecordKind.STREAM) as db:
+        with self._change_topology(CatalogRecordKind.STREAM) as db:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     def rename_stream(self, stream_id: int, name: str, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
         """Give a stream another name, which is free, and topics that refer to its topics other ``settings``."""
-        with self.write(CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC) as db:
+        with self._change_topology(CatalogRecordKind.STREAM, CatalogRecordKind.TOPIC) as db:
             db.execute("UPDATE streams SET name = ? WHERE id = ?", (name, stream_id))
             _set_settings(db, settings)
 
@@ -57,7 +76,7 @@ class Catalog(CatalogDatabase):
 
     def add_topic(self, row: TopicRow) -> None:
         """Add a topic to an existing stream."""
-        with self.write(CatalogRecordKind.TOPIC) as db:
+        with self._change_topology(CatalogRecordKind.TOPIC) as db:
             db.execute(
                 "INSERT INTO topics (uuid, stream_id, id, name, created_us, partitions, next_epoch, settings) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -74,27 +93,25 @@ class Catalog(CatalogDatabase):
             )
 
     def remove_topic(self, uuid: bytes) -> None:
-        """Remove a topic with its groups and positions."""
-        with self.write(CatalogRecordKind.TOPIC) as db:
-            db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
-            db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
-            db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
-            db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
+        """Remove a topic, its groups and positions; the next change of topics does it if this one is refused."""
+        self._leaving.append(uuid)
+        with self._change_topology(CatalogRecordKind.TOPIC):
+            pass
 
     def set_settings(self, uuid: bytes, settings: Mapping[str, Any]) -> None:
         """Replace the settings of a topic."""
-        with self.write(CatalogRecordKind.TOPIC) as db:
+        with self._change_topology(CatalogRecordKind.TOPIC) as db:
             _set_settings(db, {uuid: settings})
 
     def rename_topic(self, uuid: bytes, name: str, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
         """Give a topic another name, free in its stream, and topics that refer to it other ``settings``."""
-        with self.write(CatalogRecordKind.TOPIC) as db:
+        with self._change_topology(CatalogRecordKind.TOPIC) as db:
             db.execute("UPDATE topics SET name = ? WHERE uuid = ?", (name, uuid))
             _set_settings(db, settings)
 
     def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
         """Set the number of partitions; positions of partitions that no longer exist are deleted."""
-        with self.write(CatalogRecordKind.TOPIC) as db:
+        with self._change_topology(CatalogRecordKind.TOPIC) as db:
             db.execute(
                 "UPDATE topics SET partitions = ?, next_epoch = ? WHERE uuid = ?", (partitions, next_epoch, uuid)
             )
@@ -209,6 +226,13 @@ class Catalog(CatalogDatabase):
         with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
             db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))
+
+
+def _remove_topic(db: sqlite3.Connection, uuid: bytes) -> None:
+    db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
+    db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
+    db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
+    db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
 
 
 def _set_settings(db: sqlite3.Connection, settings: Mapping[bytes, Mapping[str, Any]]) -> None:
