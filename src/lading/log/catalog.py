@@ -28,9 +28,9 @@ class Catalog(CatalogDatabase):
 
     def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
         """See ``CatalogDatabase``."""
-        self._leaving: list[bytes] = []
-        """Topics whose removal was refused: others may have their names and ids by now."""
         super().__init__(path, disk, dates)
+        self._leaving: dict[bytes, None] = {}
+        """Topics whose removal was refused: others may have their names and ids by now."""
 
     # -- streams and topics
 
@@ -94,7 +94,8 @@ class Catalog(CatalogDatabase):
 
     def remove_topic(self, uuid: bytes) -> None:
         """Remove a topic, its groups and positions; the next change of topics does it if this one is refused."""
-        self._leaving.append(uuid)
+        # a deletion tries again once its messages are gone from the disk
+        self._leaving[uuid] = None
         with self._change_topology(CatalogRecordKind.TOPIC):
             pass
 
