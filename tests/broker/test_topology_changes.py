@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core import topology_changes
+from lading.broker.core.injected_faults import InjectedFaults
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology_changes import Change, TopicSpec, complete
 from lading.log import disk
@@ -113,6 +115,45 @@ def test_what_was_changed_in_steps_is_there_after_a_start(tmp_path: Path, broker
     assert {one.name for one in again.topology.streams()} == {"s", "other"}
     with pytest.raises(Refusal):
         again.topology.resolve("s.new")
+    again.stop()
+
+
+@contextmanager
+def full_catalog(broker: Broker) -> Iterator[None]:
+    faults = InjectedFaults(disk.RealDisk())
+    faults.install(broker.appender, broker.catalog)
+    faults.disk_is_full = True
+    with pytest.raises(Refusal) as refused:
+        yield
+    assert refused.value.reason is Reason.DISK_FULL
+    faults.disk_is_full = False
+
+
+def test_partitions_are_added_behind_a_delete_that_was_refused(tmp_path: Path, broker: Broker) -> None:
+    topic = broker.topology.resolve("s.t")
+    for partition in topic.partitions:
+        fill(broker, partition, 2, prefix="old")
+    with full_catalog(broker):
+        complete(CHANGES["delete_partitions"](broker))
+    broker.at_once.add_partitions(topic, 1)
+    fill(broker, topic.partition(1), 1, prefix="new")
+    broker.stop()
+    again = opened(tmp_path)
+    assert again.notes == []
+    assert [payloads(read(again, one)) for one in again.topology.resolve("s.t").partitions] == [
+        [b"old0", b"old1"],
+        [b"new0"],
+    ]
+    again.stop()
+
+
+def test_a_removal_that_was_refused_is_finished_at_the_next_start(tmp_path: Path, broker: Broker) -> None:
+    with full_catalog(broker):
+        complete(CHANGES["delete_topic"](broker))
+    broker.stop()
+    again = opened(tmp_path)
+    assert (again.topology.stream("s").list_topics(), list((tmp_path / "topics").iterdir())) == ([], [])
+    assert len(topic_of(again).partitions) == 1
     again.stop()
 
 

@@ -279,12 +279,10 @@ class TopologyChanges:
 
     def _remove_row(self, topic: Topic) -> bool:
         """Return whether the catalog deleted the topic's row; it cannot on a full disk."""
-        try:
-            with self._catalog.defer_sync():
-                self._catalog.remove_topic(topic.uuid)
-        except Refusal:
-            return False
-        return True
+        with suppress(Refusal), self._catalog.defer_sync():
+            self._catalog.remove_topic(topic.uuid)
+            return True
+        return False
 
     def _let_go(self, partitions: Sequence[Partition]) -> Change[None]:
         turn = TurnCounter()
@@ -311,6 +309,9 @@ class TopologyChanges:
             self._open_logs(topic, numbers, logs)
 
         with refuse_disk_errors(f"topic {topic.name!r}"):
+            if self._directory.partitions_marked_deleted(topic.uuid):
+                # the disk refused to finish a delete; the next start would undo it in place of what is added now
+                yield from self._finish_delete(topic, before)
             added: list[Partition] = []
             try:
                 yield make_files
@@ -341,8 +342,11 @@ class TopologyChanges:
         self._callbacks.on_topic_resized(topic)
         with refuse_disk_errors(f"topic {topic.name!r}"):
             yield partial(self._directory.mark_partitions_deleted, topic.uuid, range(kept, before))
-            yield from self._resize(topic, kept)
-            yield partial(self._directory.settle_partitions, topic.uuid, kept)
+            yield from self._finish_delete(topic, kept)
+
+    def _finish_delete(self, topic: Topic, kept: int) -> Change[None]:
+        yield from self._resize(topic, kept)
+        yield partial(self._directory.settle_partitions, topic.uuid, kept)
 
     def _resize(self, topic: Topic, partitions_count: int) -> Change[None]:
         with self._catalog.defer_sync():
