@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from collections.abc import Awaitable
@@ -11,7 +12,17 @@ from typing import Any
 import pytest
 
 from lading.endpoints.http_shared.documents import encode_in_turns
-from lading.turns import ROWS_AT_ONCE, SORTED_AT_ONCE, TurnCounter, Turns, finish_in_turns, sort_in_turns, take_turns
+from lading.turns import (
+    ROWS_AT_ONCE,
+    SORTED_AT_ONCE,
+    TURN_S,
+    Turn,
+    TurnCounter,
+    Turns,
+    finish_in_turns,
+    sort_in_turns,
+    take_turns,
+)
 
 
 def count_up(rows: int) -> Turns[int]:
@@ -23,7 +34,8 @@ def count_up(rows: int) -> Turns[int]:
 
 
 def test_short_work_is_done_at_once_and_long_work_later() -> None:
-    assert take_turns(count_up(ROWS_AT_ONCE - 1)) == ROWS_AT_ONCE - 1
+    ticks = itertools.count(0, TURN_S)
+    assert take_turns(count_up(ROWS_AT_ONCE - 1), lambda: next(ticks)) == ROWS_AT_ONCE - 1
     turns = 0
 
     async def watch() -> None:
@@ -34,7 +46,7 @@ def test_short_work_is_done_at_once_and_long_work_later() -> None:
 
     async def wait() -> int:
         other = asyncio.create_task(watch())
-        work = take_turns(count_up(10 * ROWS_AT_ONCE))
+        work = take_turns(count_up(10 * ROWS_AT_ONCE), lambda: next(ticks))
         assert isinstance(work, Awaitable)
         found: int = await work
         other.cancel()
@@ -42,6 +54,42 @@ def test_short_work_is_done_at_once_and_long_work_later() -> None:
 
     assert asyncio.run(wait()) == 10 * ROWS_AT_ONCE
     assert turns >= 9
+
+
+def test_a_turn_goes_on_until_its_time_is_over() -> None:
+    # four looks at the clock a turn, one as it begins
+    ticks = itertools.count(0, TURN_S / 4)
+    work = take_turns(count_up(100 * ROWS_AT_ONCE), lambda: next(ticks))
+    assert isinstance(work, Awaitable)
+    work.send(None)  # type: ignore[attr-defined]  # to where it waits for its turn
+    for looks in (5, 11):
+        assert next(ticks) == pytest.approx(looks * TURN_S / 4)
+        work.send(None)  # type: ignore[attr-defined]
+    work.close()  # type: ignore[attr-defined]
+
+
+def test_who_builds_a_list_gives_way_when_the_turn_is_over() -> None:
+    now_s = 0.0
+
+    async def build() -> list[int]:
+        nonlocal now_s
+        turn, turns, seen = Turn(lambda: now_s), 0, []
+
+        async def watch() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(watch())
+        for _ in range(8):
+            now_s += TURN_S / 4
+            await turn.give_way()
+            seen.append(turns)
+        other.cancel()
+        return seen
+
+    assert asyncio.run(build()) == [0, 0, 0, 1, 1, 1, 1, 2]
 
 
 def test_what_work_ends_with_is_awaited() -> None:

@@ -6,13 +6,15 @@ a header, a key or a payload.
 
 from __future__ import annotations
 
-import asyncio
+import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from .turns import Turn
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -22,7 +24,6 @@ GaugeRow = tuple[Labels, float] | None
 
 SECONDS_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
-ROWS_AT_ONCE = 500
 """Rows of a gauge that are read before others have their turn: below a millisecond."""
 
 
@@ -167,12 +168,13 @@ class Metrics:
         """Export one more metric."""
         self._sources.append(source)
 
-    async def snapshot(self) -> MetricsSnapshot:
+    async def snapshot(self, clock: Callable[[], float] = time.perf_counter) -> MetricsSnapshot:
         """Return the present values, copied in pieces so that the event loop serves others in between.
 
         A gauge's ``read`` may therefore not iterate over what changes while it is read.
         """
         frozen: list[Counter | Histogram | Gauge] = []
+        turn = Turn(clock)
         for source in self._sources:
             if not isinstance(source, Gauge):
                 frozen.append(source.copy())
@@ -181,8 +183,7 @@ class Metrics:
             for row in source.read():
                 if row is not None:
                     rows.append(row)
-                if row is None or len(rows) % ROWS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                await turn.give_way()
             frozen.append(replace(source, read=partial(iter, rows)))
         return MetricsSnapshot(frozen)
 

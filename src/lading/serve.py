@@ -44,8 +44,8 @@ from .settings_sources import ENVIRONMENT_PREFIX
 if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.core.access import AccessControl
+    from .broker.core.change import Change
     from .broker.core.injected_faults import InjectedFaults
-    from .broker.core.topology_changes import Change
     from .log.disk import Disk
     from .log.interface import Commit, Syncable
 
@@ -326,7 +326,7 @@ def open_access(data: Path) -> Iterator[AccessControl]:
 
 def change_access(data: Path, make: Callable[[AccessControl], Change[object]]) -> None:
     """Change users or rules of a data directory that no broker has."""
-    from .broker.core.topology_changes import complete
+    from .broker.core.change import complete
 
     with open_access(data) as access:
         complete(make(access))

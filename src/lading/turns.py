@@ -1,21 +1,26 @@
 """Long work on the event loop, done in turns: others are served between two of them.
 
-Work in turns is a generator that yields after each ``ROWS_AT_ONCE`` rows or less, and returns its result. What it looks
-at may change at each yield: it iterates over copies.
+Work in turns is a generator that yields after each ``ROWS_AT_ONCE`` rows or less, and returns its result. It goes on
+behind a yield until its turn is over, ``TURN_S``: by time, as rows take longer on a slower machine. What it looks at
+may change at each yield: it iterates over copies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Collection, Generator
+import time
+from collections.abc import Awaitable, Callable, Collection, Generator
 from itertools import islice
 from typing import Final, TypeVar
 
 R = TypeVar("R")
 
-ROWS_AT_ONCE: Final = 200
-"""Rows between two turns of others: a few milliseconds where each takes ten microseconds."""
+TURN_S: Final = 0.001
+"""So long others wait for a turn; to begin the next one takes a twentieth of it."""
+
+ROWS_AT_ONCE: Final = 20
+"""Rows between two looks at the clock: 0.2 ms where each takes ten microseconds."""
 
 SORTED_AT_ONCE: Final = 2_000
 """Rows that are sorted, or merged, in one turn."""
@@ -23,22 +28,48 @@ SORTED_AT_ONCE: Final = 2_000
 Turns = Generator[None, None, R]
 
 
-def take_turns(work: Turns[R | Awaitable[R]]) -> R | Awaitable[R]:
+class Turn:
+    """The time for which work may go on until others have their turn."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._end_s = clock() + TURN_S
+
+    def is_over(self) -> bool:
+        """Whether others have their turn now."""
+        return self._clock() >= self._end_s
+
+    async def give_way(self) -> None:
+        """Let others have theirs if this one is over, and begin the next."""
+        if self.is_over():
+            await asyncio.sleep(0)
+            self._end_s = self._clock() + TURN_S
+
+
+def take_turn(work: Turns[object], clock: Callable[[], float] = time.perf_counter) -> None:
+    """Go on with work for one turn, until a yield. Raises StopIteration, with the result, if it ends."""
+    turn = Turn(clock)
+    next(work)
+    while not turn.is_over():
+        next(work)
+
+
+def take_turns(work: Turns[R | Awaitable[R]], clock: Callable[[], float] = time.perf_counter) -> R | Awaitable[R]:
     """Return the result of work that is done in its first turn, else what to await for it."""
     try:
-        next(work)
+        take_turn(work, clock)
     except StopIteration as end:
         result: R | Awaitable[R] = end.value
         return result
-    return finish_in_turns(work)
+    return finish_in_turns(work, clock)
 
 
-async def finish_in_turns(work: Turns[R | Awaitable[R]]) -> R:
-    """Return the result of work; others have their turn at each yield."""
+async def finish_in_turns(work: Turns[R | Awaitable[R]], clock: Callable[[], float] = time.perf_counter) -> R:
+    """Return the result of work; others have their turn before each of its own."""
     try:
         while True:
             await asyncio.sleep(0)
-            next(work)
+            take_turn(work, clock)
     except StopIteration as end:
         result: R | Awaitable[R] = end.value
         return await result if isinstance(result, Awaitable) else result

@@ -16,6 +16,7 @@ import pytest
 
 from lading.broker.core import credentials as credentials_module
 from lading.broker.core.access import AccessControl
+from lading.broker.core.change import Change, complete
 from lading.broker.core.credentials import check_password, make_credentials, make_verifier
 from lading.broker.core.principal import Principal
 from lading.broker.core.rights import (
@@ -29,7 +30,6 @@ from lading.broker.core.rights import (
     Right,
     topic_resource,
 )
-from lading.broker.core.topology_changes import Change, complete
 from lading.clock import Dates
 from lading.log.access_file import AccessFile
 from lading.model.errors import CorruptLog, NewerFormat, Reason, Refusal

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.core.change import Change, complete, run_step
 from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.broker.core.settings import TopicSettings
-from lading.broker.core.topology_changes import Change, complete
 from lading.log.directory import read_descriptions
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, NOW, fill, opened, payloads, read, topic_of
@@ -113,9 +113,9 @@ def test_until_the_disk_has_it_both_names_are_taken(
             # one-level names of other protocols
             broker.at_once.create_topic_in_stream("default", one, 1, NOW)
     meanwhile = broker.at_once.create_topic(1, None, "new", 1, now_us=NOW)
-    step()
+    run_step(step)
     for later in change:
-        later()
+        run_step(later)
     check(broker, name)
     assert broker.topology.resolve(meanwhile.flat_name) is meanwhile
     former = broker.at_once.create_topic_in_stream("default", "s.t", 1, NOW)
@@ -163,9 +163,9 @@ def test_what_is_deleted_meanwhile_is_not_renamed(broker: Broker) -> None:
     change = broker.renames.rename_stream(topic.stream, "r")
     step = next(change)
     broker.at_once.delete_stream(1)
-    step()
+    run_step(step)
     for later in change:
-        later()
+        run_step(later)
     assert [one.name for one in broker.topology.streams()] == ["other"]
     again = topic_of(broker, 1, "t", "r")
     assert broker.topology.resolve("r.t") is again

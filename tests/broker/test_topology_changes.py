@@ -13,9 +13,10 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core import topology_changes
+from lading.broker.core.change import Change, complete, run_step
 from lading.broker.core.injected_faults import InjectedFaults
 from lading.broker.core.settings import TopicSettings
-from lading.broker.core.topology_changes import Change, TopicSpec, complete
+from lading.broker.core.topology_changes import TopicSpec
 from lading.log import disk
 from lading.log.directory import read_descriptions
 from lading.model.errors import Reason, Refusal
@@ -51,7 +52,7 @@ class Watched:
             while True:
                 step = next(change)
                 self._in_step = True
-                step()
+                run_step(step)
                 self._in_step = False
         except StopIteration as end:
             return end.value
@@ -175,7 +176,7 @@ def test_others_have_their_turn_while_many_partitions_are_let_go(
     change = broker.changes.delete_topic(topic)
     for step in change:
         gone.append(deleted)
-        step()
+        run_step(step)
     assert deleted == 30
     assert max(later - before for before, later in zip([0, *gone], gone, strict=False)) <= 4
     broker.stop()
@@ -185,7 +186,7 @@ def test_a_topic_that_was_created_meanwhile_is_told_and_nothing_is_left(tmp_path
     first, second = creating(broker, "t2"), creating(broker, "t2")
     steps = [next(first), next(second)]
     for step in steps:
-        step()
+        run_step(step)
     topic = _finish(first)
     with pytest.raises(Refusal) as refused:
         _finish(second)
@@ -198,7 +199,7 @@ def test_a_topic_that_was_created_meanwhile_is_told_and_nothing_is_left(tmp_path
 def _finish(change: Change[Any]) -> Any:
     try:
         while True:
-            next(change)()
+            run_step(next(change))
     except StopIteration as end:
         return end.value
 
@@ -210,7 +211,7 @@ def test_a_topic_whose_id_another_one_names_meanwhile_takes_the_next(tmp_path: P
     step = next(change)
     taken = max(stream.promised_ids)
     named = complete(broker.changes.create_topic(stream, taken, "iggy", 1, now_us=NOW, settings=TopicSettings()))
-    step()
+    run_step(step)
     topic = _finish(change)
     assert (named.id, topic.id) == (taken, taken + 1)
     assert stream.topics[taken] is named and stream.topics[taken + 1] is topic
@@ -226,7 +227,7 @@ def test_topics_that_are_created_at_the_same_time_have_ids_of_their_own(broker: 
     first, second = creating(broker, "a"), creating(broker, "b")
     steps = [next(first), next(second)]
     for step in steps:
-        step()
+        run_step(step)
     assert {_finish(second).id, _finish(first).id} == {2, 3}
     broker.stop()
 
@@ -261,7 +262,7 @@ def test_a_create_that_was_interrupted_is_whole_or_not_there(tmp_path: Path, bro
     for steps in range(3):
         change = creating(broker, f"cut{steps}", 2)
         for _ in range(steps):
-            next(change)()
+            run_step(next(change))
         # the process ends here
         del change
     broker.stop()
@@ -277,7 +278,7 @@ def test_a_create_that_was_interrupted_is_whole_or_not_there(tmp_path: Path, bro
 
 def test_a_deletion_that_was_interrupted_is_finished(tmp_path: Path, broker: Broker) -> None:
     change = broker.changes.delete_topic(broker.topology.resolve("s.t"))
-    next(change)()
+    run_step(next(change))
     del change
     broker.stop()
     again = opened(tmp_path)
@@ -291,7 +292,7 @@ def test_a_topic_may_be_created_again_while_its_files_are_deleted(broker: Broker
     change = broker.changes.delete_topic(former)
     step = next(change)
     topic = complete(creating(broker, "t", 1))
-    step()
+    run_step(step)
     _finish(change)
     assert broker.topology.resolve("s.t") is topic and topic.uuid != former.uuid
     assert read(broker, topic.partition(0)).count == 0

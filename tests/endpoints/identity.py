@@ -11,8 +11,8 @@ import pytest
 
 from lading import testing
 from lading.broker.core import credentials
+from lading.broker.core.change import complete
 from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
-from lading.broker.core.topology_changes import complete
 from lading.clock import now_us
 from lading.serve import open_access
 

@@ -13,7 +13,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core import credentials
-from lading.broker.core.topology_changes import complete
+from lading.broker.core.change import complete
 from lading.endpoints.base.authenticator import Authenticator
 from lading.endpoints.base.change_runner import ChangeRunner
 from lading.endpoints.base.login_throttle import WAIT_US_MAX, LoginThrottle

@@ -20,9 +20,9 @@ from lading import serve
 from lading.broker.broker import Broker
 from lading.broker.channels.partition_dispatcher import PartitionDispatcher
 from lading.broker.channels.subscriber import Subscriber
+from lading.broker.core.change import complete
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Topic
-from lading.broker.core.topology_changes import complete
 from lading.cli.main import START_OBJECTS
 from lading.endpoints.base.garbage import YOUNG_PER_FULL, collecting_in_pieces
 from lading.endpoints.base.services import Services

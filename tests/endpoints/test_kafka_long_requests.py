@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lading import turns
 from lading.broker.core import positions
 from lading.dialects.kafka.requests import decode_request
 from lading.endpoints.kafka.fetcher import Fetcher
@@ -104,8 +105,10 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_others_have_their_turn_within_a_fetch_of_many_partitions(
-    client: ScriptedConnection, fetched: list[int]
+    client: ScriptedConnection, fetched: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # the time of each turn is over when it is looked at
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
     put(client, 0)
     put(client, PARTITIONS - 1)
     seen = watch_passes(client, lambda: len(fetched))

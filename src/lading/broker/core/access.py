@@ -31,6 +31,7 @@ from ...clock import Dates
 from ...log.access_file import AccessFile
 from ...model.errors import Reason, Refusal
 from .callbacks import ignore
+from .change import Change
 from .component import NEVER_US, Component
 from .credentials import (
     SALT_BYTES,
@@ -46,7 +47,6 @@ from .disk_refusals import refuse_disk_errors
 from .principal import Principal
 from .quotas import Quota, QuotaMeter
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow
-from .topology_changes import Change
 from .users import AccessTable, Token, User, require_password, require_user_name
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .change import complete
 from .namespace import Namespace
 from .settings import TopicSettings
 from .topology import Stream, Topic
-from .topology_changes import TopologyChanges, complete
+from .topology_changes import TopologyChanges
 
 
 class ImmediateChanges:

@@ -18,11 +18,12 @@ from ...log.directory import DataDirectory
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM, flat_name
 from .access import AccessControl
+from .change import Change
 from .disk_refusals import refuse_disk_errors
 from .namespace import Namespace, describe_topic
 from .rights import AccessRule, PatternKind, ResourceKind
 from .topology import Stream, Topic
-from .topology_changes import Change, TopologyChanges
+from .topology_changes import TopologyChanges
 
 RenamedResources = Mapping[tuple[ResourceKind, PatternKind, str], str]
 """What rules are about, and its next name."""

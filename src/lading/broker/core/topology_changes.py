@@ -1,14 +1,12 @@
 """Creating, changing and deleting streams and topics: in steps, so that no other client waits for the disk.
 
-A ``Change`` runs on the event loop, where everybody sees what it does, and yields what waits for the disk, which any
-thread may do meanwhile. Who makes a change runs what it yields, in a worker or at once (``complete``), and goes on when
-that is done; a change of a topic must not begin before the one before it has ended. The catalog is written without a
-sync, which costs microseconds, and brought to the disk in such a step. When a change has ended all of it is on disk.
+A change of a topic must not begin before the one before it has ended. The catalog is written without a sync, which
+costs microseconds, and brought to the disk in a step of its own. When a change has ended all of it is on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...model.errors import LadingError, Reason, Refusal
 from ...turns import TurnCounter
+from .change import Change
 from .disk_refusals import refuse_disk_errors
 from .namespace import Namespace, OpenLog, close_logs, describe_topic
 from .settings import TopicSettings
@@ -28,29 +27,11 @@ from .topic_names import require_other_target
 from .topology import Partition, Stream, Topic
 
 R = TypeVar("R")
-Change = Generator[Callable[[], object], None, R]
-"""Steps for any thread, one at a time; what a step raises is thrown into it."""
 
 TOPICS_AT_A_TIME: Final = 2
 """Threads that make the files of new topics: with four, the loop waited up to 25 ms to get the interpreter back."""
-ROWS_A_PARTITION: Final = 2
+ROWS_A_PARTITION: Final = 4
 """To let a partition go takes as long as so many of the rows of a turn."""
-
-
-def complete(change: Change[R]) -> R:
-    """Make a change at once, in this thread, and return or raise what it does."""
-    try:
-        step = next(change)
-        while True:
-            try:
-                step()
-            except Exception as error:
-                step = change.throw(error)
-            else:
-                step = next(change)
-    except StopIteration as end:
-        result: R = end.value
-        return result
 
 
 class TopologyCallbacks(NamedTuple):
@@ -203,7 +184,7 @@ class TopologyChanges:
                 self._catalog.add_topic(_row(topic, len(topic.partitions)))
             self._callbacks.on_partitions_opened(topic.partitions)
             self._namespace.link_topic(topic)
-        yield _do_nothing
+        yield None
 
     def _describe_again(self, one: _Creation) -> None:
         with one.failing(), refuse_disk_errors(f"topic {one.created.name!r}"):
@@ -290,7 +271,7 @@ class TopologyChanges:
             self._callbacks.on_partition_deleted(partition)
             partition.log.drop()
             if turn.is_over(ROWS_A_PARTITION):
-                yield _do_nothing
+                yield None
 
     # -- partitions
 
@@ -368,7 +349,7 @@ class TopologyChanges:
         for write in writes:
             with self._catalog.defer_sync():
                 write()
-            yield _do_nothing
+            yield None
         yield from self._sync_catalog()
 
     def _sync_catalog(self) -> Change[None]:
@@ -393,7 +374,3 @@ def _row(topic: Topic, partitions_count: int) -> TopicRow:
         topic.next_epoch,
         topic.settings.document(),
     )
-
-
-def _do_nothing() -> None:
-    """Only let others have their turn."""

@@ -19,8 +19,8 @@ from .token_issuer import TokenIssuer
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.change import Change
     from ...broker.core.principal import Principal
-    from ...broker.core.topology_changes import Change
     from ...settings import OAuthSettings
     from .change_runner import ChangeRunner
 

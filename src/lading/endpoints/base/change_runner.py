@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from ...turns import Turn
+
 if TYPE_CHECKING:
-    from ...broker.core.topology_changes import Change
+    from ...broker.core.change import Change
 
 R = TypeVar("R")
 
@@ -59,16 +61,19 @@ class ChangeRunner:
             return await self._go_on(change, None)
 
     async def _go_on(self, change: Change[R], step: Callable[[], object] | None) -> R:
-        loop = asyncio.get_running_loop()
+        loop, turn = asyncio.get_running_loop(), Turn()
         try:
-            step = step or next(change)
             while True:
+                if step is None:
+                    await turn.give_way()
+                    step = next(change)
+                    continue
                 try:
                     await loop.run_in_executor(self._workers, step)
                 except Exception as error:
                     step = change.throw(error)
                 else:
-                    step = next(change)
+                    turn, step = Turn(), next(change)
         except StopIteration as end:
             result: R = end.value
             return result

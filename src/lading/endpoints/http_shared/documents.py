@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -12,13 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
-from ...turns import TurnCounter, Turns, finish_in_turns
+from ...turns import Turn, TurnCounter, Turns, finish_in_turns
 from ..base.receive_budget import ReceiveBudget
 from .http import InPieces, read_body
 
 DOCUMENT_BYTES_MAX: Final = 1 << 20
-_TURN_BYTES: Final = 32 << 10
-"""After so much of a list of rows, about a millisecond, others have their turn."""
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Count = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
@@ -218,13 +215,10 @@ def _is_nested(value: Any) -> bool:
 async def answer_rows(documents: Iterable[Any]) -> Response:
     """Return a JSON list; others have their turn while thousands of rows are built and while they are sent."""
     rows: list[str] = []
-    turn_bytes = 0
+    turn = Turn()
     for document in documents:
         rows.append(json.dumps(document, separators=(",", ":")))
-        turn_bytes += len(rows[-1])
-        if turn_bytes >= _TURN_BYTES:
-            turn_bytes = 0
-            await asyncio.sleep(0)
+        await turn.give_way()
     return InPieces(f"[{','.join(rows)}]", media_type="application/json")
 
 

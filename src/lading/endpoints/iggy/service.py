@@ -40,8 +40,8 @@ from .upkeep import UPKEEP_HANDLERS, rename_stream, update_topic
 from .users import users_of
 
 if TYPE_CHECKING:
+    from ...broker.core.change import Change
     from ...broker.core.topology import Topic
-    from ...broker.core.topology_changes import Change
 
 
 R = TypeVar("R")

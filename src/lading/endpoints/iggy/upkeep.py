@@ -13,9 +13,9 @@ from .poll import consumer_of
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.change import Change
     from ...broker.core.settings import TopicSettings
     from ...broker.core.topology import Partition, Stream, Topic
-    from ...broker.core.topology_changes import Change
     from ..base.services import Services
 
 

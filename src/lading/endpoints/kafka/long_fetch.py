@@ -14,7 +14,7 @@ from ...dialects.kafka.fetch import FetchedPartition, FetchRequest, fetch_answer
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
-from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
+from ...turns import ROWS_AT_ONCE, TurnCounter, Turns, take_turn
 from ..base.responses import Slot
 from .fetch import DelayedFetch, refuse_session, version_error
 from .fetcher import Fetcher
@@ -74,7 +74,7 @@ class LongFetch(DelayedFetch):
         if not self._is_looking:
             return
         try:
-            next(self._work)
+            take_turn(self._work)
         except StopIteration:
             self._is_looking = False
             self._decide()

@@ -25,7 +25,7 @@ from ...dialects.kafka.names import is_legal, why_illegal
 from ...dialects.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from ...model.errors import LadingError, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM
-from ...turns import take_turns
+from ...turns import Turn, take_turns
 from ..base.services import now_us
 from .configs import changes_of, describe_topic
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, rows_by_topic
@@ -66,7 +66,9 @@ class _Handlers:
         times = Counter(topic.name for topic in body.topics)
         rows: list[Fields] = []
         wanted: dict[int, TopicSpec] = {}
+        turn = Turn()
         for asked in body.topics:
+            await turn.give_way()
             try:
                 if times[asked.name] > 1:
                     raise _Refused(INVALID_REQUEST, f"topic {asked.name!r} is named more than once")
@@ -93,7 +95,9 @@ class _Handlers:
             )
         except LadingError as error:
             created = [error] * len(wanted)
+        turn = Turn()
         for (place, asked), topic in zip(wanted.items(), created, strict=True):
+            await turn.give_way()
             if isinstance(topic, Exception):
                 rows[place] = _failed_row(asked.name, topic)
             else:

@@ -23,8 +23,8 @@ from ..base.topic_creation import MISSING, find_or_create_topic
 from .fork import EXTENDED, YOUZAN, takes_ext
 
 if TYPE_CHECKING:
+    from ...broker.core.change import Change
     from ...broker.core.topology import Topic
-    from ...broker.core.topology_changes import Change
     from ...dialects.nsq.commands import ClientState
     from ...dialects.nsq.identify import Identity
     from .consume import NsqConsumer

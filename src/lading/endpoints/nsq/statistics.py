@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
-ROWS_AT_ONCE: Final = 50
-"""Topics, channels and clients that are listed in one turn: each has twenty members."""
+ROWS_AT_ONCE: Final = 5
+"""Topics, channels and clients that are listed between two looks at the clock: each has twenty members."""
 
 
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:

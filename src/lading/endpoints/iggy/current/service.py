@@ -33,8 +33,8 @@ from .topic_options import merge_options, refuse_options, refuse_partitions
 from .users import USER_CHANGES, USER_HANDLERS, CurrentUsers
 
 if TYPE_CHECKING:
+    from ....broker.core.change import Change
     from ....broker.core.topology import Stream, Topic
-    from ....broker.core.topology_changes import Change
     from ....broker.iggy.groups import IggyGroup
 
 _NOT_FOUND: Final = frozenset({

@@ -1,0 +1,38 @@
+"""Changes in steps: what a change does is seen at once, and no other client waits for the disk meanwhile.
+
+A change runs on the event loop, where everybody sees what it does, and yields what waits for the disk, which any thread
+may do meanwhile. Who makes a change runs what it yields, in a worker or at once (``complete``), and goes on when that
+is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+R = TypeVar("R")
+
+Change = Generator[Callable[[], object] | None, None, R]
+"""Steps for any thread, one at a time; what a step raises is thrown into it. None: others may have their turn."""
+
+
+def run_step(step: Callable[[], object] | None) -> None:
+    """Run what a change has yielded, in this thread."""
+    if step is not None:
+        step()
+
+
+def complete(change: Change[R]) -> R:
+    """Make a change at once, in this thread, and return or raise what it does."""
+    try:
+        step = next(change)
+        while True:
+            try:
+                run_step(step)
+            except Exception as error:
+                step = change.throw(error)
+            else:
+                step = next(change)
+    except StopIteration as end:
+        result: R = end.value
+        return result
