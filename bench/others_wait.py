@@ -2,7 +2,8 @@
 
 Two honest clients, an Iggy ping and a Kafka ApiVersions, ask again and again while one other client asks for
 something large. The figure is the longest that either waited, without the time in which the machine gave the broker's
-loop or the client itself no core though it wanted one; ``wall ms`` has that time in it.
+loop or the client itself no core though it wanted one; ``wall ms`` has that time in it. ``idle ms`` is the longest wait
+in as long a time right behind it, in which nothing large is asked: what is the machine's, and not the request's.
 
 ``python -m bench.others_wait PATTERN ... [--data DIRECTORY]`` asks only for cases whose names hold one of the patterns;
 those that create something and those that need it belong together. ``--data`` keeps the topics for the next run.
@@ -305,7 +306,7 @@ class Cases:
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: what is asked, the longest wait beside it, how long it took itself; of starts the median."""
+    """Rows: what is asked, the longest waits beside and behind it, how long it took itself; of starts the median."""
     return measure(quick)
 
 
@@ -327,7 +328,6 @@ def measure(quick: bool, patterns: Sequence[str] = ("",), kept: Path | None = No
         stack.enter_context(_Crowd(broker, 10 if quick else 200))
         honest = HonestClients(broker)
         stack.callback(honest.close)
-        rows.append(_row("nothing", honest, lambda: time.sleep(1)))
         rows += [_row(name, honest, work) for name, work in Cases(broker, stack).all() if wanted.search(name)]
     return rows
 
@@ -336,7 +336,14 @@ def _row(name: str, honest: HonestClients, work: Work) -> dict[str, Any]:
     began_s = time.monotonic()
     longest_ms, wall_ms = honest.longest_ms(work)
     took_s = time.monotonic() - began_s - 0.1
-    row = {"beside": name, "wait ms": round(longest_ms, 1), "wall ms": round(wall_ms, 1), "took s": round(took_s, 2)}
+    idle_ms, _ = honest.longest_ms(lambda: time.sleep(took_s))
+    row = {
+        "beside": name,
+        "wait ms": round(longest_ms, 1),
+        "idle ms": round(idle_ms, 1),
+        "wall ms": round(wall_ms, 1),
+        "took s": round(took_s, 2),
+    }
     print(json.dumps(row), flush=True)
     return row
 
