@@ -140,7 +140,7 @@ class Broker:
         )
         forget = (self.native_transactions.forget_before, self.producers.forget_before)
         self._add(TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us))
-        self._add(CatalogUpkeep(self.catalog))
+        self._add(CatalogUpkeep(self.catalog, self.commit))
         self._maintenance = Maintenance(self._components, attempts)
         self._sync_callbacks = [
             one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced

@@ -192,6 +192,8 @@ class CatalogDatabase:
             yield self._db
             self._db.execute("COMMIT")
             self._commits += 1
+            # at level FULL SQLite has synced what was written before, too
+            self.wal.is_behind = level is Level.NORMAL
             if not self._is_exclusive:
                 # one that changed nothing, as those of a start, says nothing of a full disk
                 self.problem = None

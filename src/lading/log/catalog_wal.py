@@ -23,12 +23,15 @@ class CatalogWal:
         self._disk = disk
         self._on_failed = on_failed
         self._file: File | None = None
+        self.is_behind = False
+        """Whether something was written since the last sync began."""
         self.on_synced: Callable[[], None] | None = None
 
     def begin_sync(self) -> Sequence[File]:
         """Return the file to sync."""
         if self._file is None:
             self._file = self._disk.open(self._path, write=True)
+        self.is_behind = False
         return (self._file,)
 
     def complete_sync(self) -> None:
