@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from ...log_lines import origin
@@ -35,3 +36,10 @@ def peer_of(transport: asyncio.BaseTransport | None) -> str:
 def origin_of(endpoint: str, transport: asyncio.BaseTransport | None) -> dict[str, str]:
     """Return what a logger takes as ``extra`` for a line about this connection."""
     return origin(endpoint, peer_of(transport))
+
+
+def close_sending(transport: asyncio.WriteTransport) -> None:
+    """Tell the client that no more comes. Nothing happens if it has reset the connection, as the loop will say soon."""
+    if transport.can_write_eof():
+        with suppress(OSError):
+            transport.write_eof()

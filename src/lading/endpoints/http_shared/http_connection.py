@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 
 from ..base.admission import Places
 from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
-from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
+from ..base.peer import TLS_HELLO, close_sending, is_tls_hello, origin_of
 
 if TYPE_CHECKING:
     from ...settings import ConnectionSettings, Settings
@@ -374,8 +374,7 @@ class HttpConnection(HttpToolsProtocol):
         lines += [f"content-length: {len(body)}", "connection: close", "", ""]
         self.transport.write("\r\n".join(lines).encode() + body)
         self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        close_sending(self.transport)
         self.loop.call_later(LINGER_S, self.transport.abort)
 
 

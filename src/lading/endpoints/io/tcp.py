@@ -10,7 +10,7 @@ import socket
 from typing import Final, cast
 
 from ...settings import Address
-from ..base.peer import origin_of
+from ..base.peer import close_sending, origin_of
 from ..base.session import Peer, ReceiveResult
 from .connection import SessionConnection, SessionServer
 
@@ -196,8 +196,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             transport.close()
             return
         self._is_parting = True
-        if transport.can_write_eof():
-            transport.write_eof()
+        close_sending(transport)
         asyncio.get_running_loop().call_later(limits.linger_s, transport.abort)
 
 
