@@ -44,6 +44,8 @@ class KafkaSide:
     pid: int
     start_s: float
     config: dict[str, str]
+    client: dict[str, str] = field(default_factory=dict)
+    """Settings of librdkafka to reach it."""
     rates: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     cpu: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     p50_us: list[float] = field(default_factory=list)
@@ -77,7 +79,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
                             for side in turns:
                                 drive(side, codec, lines, messages)
                         for side in turns:
-                            _latency(side)
+                            measure_latency(side)
                     rows += _rows(sides, synced=synced)
         except kafka_broker.Unavailable as missing:
             print(f"not measured: {missing}", file=sys.stderr)
@@ -112,7 +114,7 @@ def _topic(side: KafkaSide) -> str:
 
     name = f"bench-{next(_numbers)}"
     topic = NewTopic(name, PARTITIONS, 1, config=side.config)
-    admin = AdminClient({"bootstrap.servers": side.address})
+    admin = AdminClient({"bootstrap.servers": side.address, **side.client})
     admin.create_topics([topic])[name].result(20)
     return name
 
@@ -120,7 +122,7 @@ def _topic(side: KafkaSide) -> str:
 def drive(side: KafkaSide, codec: str, lines: Path, messages: int) -> None:
     """Produce and consume all lines once on a new topic; rates and CPU go into ``side``."""
     topic = _topic(side)
-    common = ["kcat", "-b", side.address, "-q"]
+    common = ["kcat", "-b", side.address, "-q", *(f"-X{name}={value}" for name, value in side.client.items())]
     send = ["-P", "-t", topic, *HEADERS, "-z", codec, "-X", "linger.ms=5", "-X", "batch.size=1000000"]
     send += ["-X", "queue.buffering.max.messages=1000000", "-X", "acks=all", "-l", str(lines)]
     # by count: at the end of a topic the client would wait half a second for more, as long as all the reading takes
@@ -136,11 +138,12 @@ def drive(side: KafkaSide, codec: str, lines: Path, messages: int) -> None:
         side.cpu.setdefault((what, codec), []).append(broker_s / messages * 1e6)
 
 
-def _latency(side: KafkaSide) -> None:
+def measure_latency(side: KafkaSide) -> None:
+    """Send at a steady rate for a while; the middle and the slowest of a hundred delivery reports go into ``side``."""
     from confluent_kafka import Producer
 
     topic = _topic(side)
-    producer = Producer({"bootstrap.servers": side.address, "linger.ms": 0, "acks": "all"})
+    producer = Producer({"bootstrap.servers": side.address, "linger.ms": 0, "acks": "all", **side.client})
     taken_us: list[float] = []
 
     def reported(sent_s: float, *_: Any) -> None:
