@@ -17,7 +17,8 @@ from tests.endpoints.authority import Authority
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.test_http_users import client as http_client
 from tests.endpoints.test_token_issuer import AUDIENCE, ISSUER, KEYS, current, jwks
-from tests.interop import go_programs, kafka_broker, maven
+from tests.interop import go_programs, kafka_broker, maven, wheels
+from tests.interop.iggy_current import CallError, CurrentClient
 from tests.interop.test_tls_clients import JARS, TIMEOUT_S, require, run
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -37,14 +38,15 @@ def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
         "durability": "os",
     }  # fmt: skip
     certificate = authority.sign("server")
-    for name in ("kafka", "nsqd_tcp"):
+    for name in ("kafka", "nsqd_tcp", "iggy_tcp"):
         settings |= {f"endpoints.{name}.tls.enabled": True, f"endpoints.{name}.tls.certificate": certificate}
     # dora is no user of the broker, but the issuer's
     rules = [rule(name, right, "orders") for name in ("ann", "dora") for right in (Right.READ, Right.WRITE)]
     rules += [rule(name, right, "nsq") for name in ("ann", "dora") for right in (Right.READ, Right.WRITE)]
-    with broker_with_users(path / "data", rules, settings) as (running, _):
+    rules += [rule("cat", right, "iggy-*") for right in (Right.READ, Right.WRITE)]
+    with broker_with_users(path / "data", rules, settings, others=("cat", "eve")) as (running, _):
         root = http_client(running, basic="root")
-        for name in ("orders", "nsq", "secret"):
+        for name in ("orders", "nsq", "secret", "iggy-tcp", "iggy-quic"):
             assert root.post(f"/topics/default/{name}", json={}).status_code == 201
         yield running
 
@@ -149,6 +151,29 @@ def test_go_nsq_logs_in(broker: testing.BrokerProcess, authority: Authority) -> 
         for secret in ("ann:wrong", current(key=KEYS["strange"]), "lading_0"):
             assert "E_AUTH_FAILED" in client.ask(op="publish", bodies=[b"x"], secret=secret, **to)["error"]
         assert client.ask(op="publish", bodies=[b"x"], **to)["error"] != ""
+
+
+@pytest.mark.parametrize("transport", ["tcp", "quic"])
+def test_apache_iggy_logs_in(broker: testing.BrokerProcess, authority: Authority, transport: str) -> None:
+    topic, port = f"iggy-{transport}", broker.endpoints[f"iggy_{transport}"].rpartition(":")[2]
+    options = f"?tls=true&tls_domain=localhost&tls_ca_file={authority.file}" if transport == "tcp" else ""
+
+    def connect(login: str) -> CurrentClient:
+        return CurrentClient(f"iggy+{transport}://{login}@127.0.0.1:{port}{options}")
+
+    try:
+        client = connect("cat:password")
+    except wheels.Unavailable as reason:
+        pytest.skip(str(reason))
+    with contextlib.closing(client):
+        client.send("default", topic, ("partition_id", 0), [(b"hidden", [], None)])
+        assert [message["payload"] for message in client.poll("default", topic)] == [b"hidden"]
+        with pytest.raises(CallError, match="Unauthorized"):
+            client.poll("default", "secret")
+    with contextlib.closing(connect("eve:password")) as nobody, pytest.raises(CallError):
+        nobody.poll("default", topic)
+    with pytest.raises(AssertionError, match="the client has ended"):
+        connect("cat:wrong")
 
 
 class KafkaTools:
