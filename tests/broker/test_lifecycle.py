@@ -12,10 +12,9 @@ from lading.broker.core.append import Appender
 from lading.broker.core.damages import Damages
 from lading.broker.core.dead_letters import DeadLetters
 from lading.broker.core.delayed_messages import DelayedMessages
-from lading.broker.core.idle_logs import IdleLogs
-from lading.broker.core.log_upkeep import LogUpkeep
 from lading.broker.core.positions import Positions
-from lading.broker.core.retention_enforcer import RetentionEnforcer
+from lading.broker.core.retention import RetentionEnforcer
+from lading.broker.core.upkeep import IdleLogs, LogUpkeep
 from lading.broker.core.writer_state import WriterStateManager
 from lading.broker.iggy.groups import IggyGroups
 from lading.broker.kafka.group_coordinator import KafkaGroupCoordinator

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.core.append import Appender, WriteResult
-from lading.broker.core.attempts import Attempts
 from lading.broker.core.counters import Counters
+from lading.broker.core.maintenance import Attempts
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
 from lading.broker.core.writer_state import WriterStateManager, update_last_stable_offset

@@ -24,27 +24,23 @@ from .channels.exhausted_messages import ExhaustedMessageHandler
 from .channels.rules import ChannelRules
 from .core.access import AccessControl
 from .core.append import Appender
-from .core.attempts import Attempts
 from .core.catalog_commit import CatalogCommit
-from .core.catalog_upkeep import CatalogUpkeep
 from .core.component import Component, partitions_of
 from .core.counters import Counters
 from .core.damages import Damages
 from .core.dead_letters import DeadLetters
 from .core.delayed_messages import DelayedMessages
-from .core.idle_logs import IdleLogs
 from .core.immediate_changes import ImmediateChanges
-from .core.log_upkeep import LogUpkeep
-from .core.maintenance import Maintenance
+from .core.maintenance import Attempts, Maintenance
 from .core.namespace import Namespace
 from .core.positions import Positions
 from .core.renames import Renames
-from .core.retention_enforcer import RetentionEnforcer
+from .core.retention import RetentionEnforcer
 from .core.settings import BrokerSettings
 from .core.states import States
 from .core.topology import Partition, Topic
 from .core.topology_changes import TopologyCallbacks, TopologyChanges
-from .core.transaction_memory import TransactionMemory
+from .core.upkeep import CatalogUpkeep, IdleLogs, LogUpkeep, TransactionMemory
 from .core.writer_state import WriterStateManager
 from .group_changes import GroupChanges
 from .group_view import GroupRegistries, GroupViews

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...chunk.envelope import ENVELOPE_BYTES, seal
 from ...chunk.runs import runs
+from ...dialects import registry
 from ...log.interface import ReadableLog, Span
 from ...model.chunk_table import (
     BASE_OFFSET,
@@ -26,9 +27,9 @@ from ...model.chunk_table import (
     MAX_TIMESTAMP_US,
     MIN_TIMESTAMP_US,
 )
+from ...model.errors import LocalError
 from ...model.run import Run
 from .counters import Counters
-from .salvage import salvage
 from .topology import Partition
 
 Bytes = bytes | memoryview
@@ -128,3 +129,16 @@ def _chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
         max_timestamp_us=int(rows[0, MAX_TIMESTAMP_US]),
     )
     return array
+
+
+def salvage(span: Span) -> Run:
+    """Return the intact messages of the one chunk in a damaged span, each as a chunk of its own.
+
+    None where the damage hit the chunk's dialect code.
+    """
+    damaged = runs(span.region, span.start, span.end, verify=False)[0]
+    try:
+        dialect = registry.dialect(damaged.dialect)
+    except LocalError:
+        return Run(damaged.dialect, damaged.region, damaged.chunks[:0])
+    return dialect.salvage(damaged)

@@ -17,9 +17,8 @@ from ...columns.assemble import assemble
 from ...columns.contract import Projection, parse_columns
 from ...dialects import registry
 from ...dialects.native import protocol as native_row
-from ...filter.filter import Filter
+from ...filter.filter import Filter, select_fields, select_keys
 from ...filter.parse import parse
-from ...filter.selection import select_fields, select_keys
 from ...model.batch import FIELDS, SCHEMA
 from ...model.protocol import VisibilityRule
 from ...model.ranges import write_marks

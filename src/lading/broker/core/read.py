@@ -23,8 +23,8 @@ from ...model.run import Run
 from ...model.scan_request import ScanRequest
 from ...model.state import State
 from .chunk_range import ChunkRange, IndexedRun
+from .chunks import salvage
 from .counters import Counters
-from .salvage import salvage
 from .topology import Partition
 
 READ_BYTES_MIN: Final = 16 << 10

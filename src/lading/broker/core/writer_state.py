@@ -16,9 +16,9 @@ from ...log.catalog import Catalog
 from ...log.interface import PartitionLog, Snapshot
 from ...model.errors import Reason, Refusal
 from .append import Appender
-from .attempts import Attempts
+from .chunks import salvage
 from .component import Component, partitions_of
-from .salvage import salvage
+from .maintenance import Attempts
 from .settings import BrokerSettings
 from .topology import Partition, Topic
 from .writers import SNAPSHOT, Writers
