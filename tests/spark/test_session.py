@@ -15,7 +15,7 @@ import pytest
 
 from lading import testing
 from lading.kernels import engine
-from lading.spark import java, python
+from lading.spark import java, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,9 +111,9 @@ def test_the_shim_drops_what_java_complains_about(
 
 def test_workers_run_this_interpreter_without_sparks_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shim = python.worker_python()
+    shim = workers.worker_python()
     assert Path(shim).is_relative_to(tmp_path)
-    assert python.worker_python() == shim
+    assert workers.worker_python() == shim
     script = "import json, os, sys; print(json.dumps([sys.prefix, os.environ['PYTHONPATH'], sys.argv[1:]]))"
     path = os.pathsep.join([str(tmp_path / "x y"), "/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-src.zip"])
     told = subprocess.run(
@@ -126,7 +126,7 @@ def test_workers_run_this_interpreter_without_sparks_archive(tmp_path: Path, mon
 def test_workers_run_this_interpreter_where_no_script_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert python.worker_python() == sys.executable
+    assert workers.worker_python() == sys.executable
 
 
 @pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..filter.selection import select_fields, select_keys
+from ..filter.filter import select_fields, select_keys
 from ..model.batch import FIELDS, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS

@@ -1,4 +1,4 @@
-"""``Filter``: a typed condition, the keys and fields that it reads, and which messages it selects."""
+"""``Filter``: a typed condition, which messages it selects, and the fields and header keys that are decoded for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..model.batch import FIELDS, SCHEMA_WITH_ORIGIN
 from ..model.run import Decoded
 from .tree import AnyHeader, Condition, Field, HeaderRef, operands
 
 if TYPE_CHECKING:
+    from ..columns.contract import Projection
     from .values import Messages
 
 
@@ -58,3 +60,17 @@ class Filter:
 
     def __str__(self) -> str:
         return self.text
+
+
+def select_fields(projection: Projection | None, condition: Filter | None, *others: str) -> frozenset[str]:
+    """Return the message fields that projection and condition read, and ``others``; all FIELDS without a projection."""
+    if projection is None:
+        return frozenset(FIELDS)
+    asked = {*projection.message_fields, *(condition.fields if condition else ()), *others}
+    return frozenset(asked.intersection(SCHEMA_WITH_ORIGIN.names))
+
+
+def select_keys(projection: Projection | None, condition: Filter | None) -> tuple[str, ...]:
+    """Return the header keys that projection and condition read, each once."""
+    shown = projection.header_keys if projection else ()
+    return tuple(dict.fromkeys((*shown, *(condition.header_keys if condition else ()))))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..columns.seen_headers import SeenHeaders
-from ..filter.selection import select_keys
+from ..filter.filter import select_keys
 from ..model.errors import LadingError
 from ..model.scan_request import ScanRequest
 from ..tables.ranges import OffsetRange

@@ -15,7 +15,7 @@ from ..model.errors import LocalError
 from .failures import lead_with_own_errors
 from .java import Java, find_java, require_java
 from .jvm import starting
-from .python import worker_python
+from .workers import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession

@@ -1,9 +1,18 @@
-"""Tuning of the Python workers of Spark that run our tasks: less garbage collection."""
+"""The Python workers of Spark: the interpreter they run on, and less garbage collection in them.
+
+Spark passes PySpark to its workers as an archive without compiled modules, which every kind of worker process compiles
+again: half a second each, and a streaming query has seven kinds. So they run on this interpreter, with the installed
+PySpark instead of the archive.
+"""
 
 from __future__ import annotations
 
 import gc
+import hashlib
+import os
+import shlex
 import sys
+from pathlib import Path
 
 DAEMONS = ("pyspark.daemon", "lading.spark.daemon")
 """The modules that a process of Spark's workers was started as, before it forked."""
@@ -23,3 +32,44 @@ def freeze_modules() -> None:
     if len(sys.modules) > _modules and started_as in DAEMONS:
         _modules = len(sys.modules)
         gc.freeze()
+
+
+ARCHIVE = "pyspark.zip"
+SHIM = """#!/bin/sh
+# Starts Python without Spark's archive of PySpark on its path: the same package is installed, and compiled.
+kept=
+IFS=:
+for part in $PYTHONPATH; do
+    case $part in
+        */{archive}) ;;
+        *) kept=$kept${{kept:+:}}$part ;;
+    esac
+done
+unset IFS
+PYTHONPATH=$kept exec {python} "$@"
+"""
+
+
+def worker_python() -> str:
+    """Return the program to start workers with: a script in the user's cache, or this interpreter if that fails.
+
+    There is a script for each interpreter, so that environments do not change each other's.
+    """
+    import pyspark
+
+    if os.name != "posix" or ARCHIVE in (pyspark.__file__ or ""):
+        return sys.executable
+    text = SHIM.format(archive=ARCHIVE, python=shlex.quote(sys.executable))
+    cache = os.environ.get("XDG_CACHE_HOME")
+    base = Path(cache) if cache else Path("~/.cache").expanduser()
+    script = base / "lading" / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not script.exists():
+        draft = script.with_name(f".{script.name}-{os.getpid()}")
+        try:
+            script.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(text)
+            draft.chmod(0o755)
+            draft.replace(script)
+        except OSError:
+            return sys.executable
+    return str(script)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..client.patience import Patience
 from ..columns.assemble import assemble, to_decoded
 from ..columns.contract import PLACE_FIELDS, type_word
-from ..filter.selection import select_fields, select_keys
+from ..filter.filter import select_fields, select_keys
 from ..model.chunk_table import LAST_OFFSET
 from ..model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
 from ..model.run import Decoded
