@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.model.state import State
 
-from ..iggy_messages.header_checks_fallback import RefusedMessage, check_header
-from ..iggy_messages.header_writing_fallback import write_headers
+from ..iggy_messages.header_block_fallback import RefusedMessage, check_header, write_headers
 from ..iggy_messages.ids import draw_uuid4
 from ..iggy_messages.layout import FITS, NO_PAYLOAD, UNTYPED
 from . import layout, limits

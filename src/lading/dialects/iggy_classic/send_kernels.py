@@ -29,8 +29,7 @@ from lading.kernels.signature import (
 from lading.model.state import State
 
 from ..iggy_messages.drawing import read_id
-from ..iggy_messages.header_checks import check_header
-from ..iggy_messages.header_writing import write_headers
+from ..iggy_messages.header_block import check_header, write_headers
 from ..iggy_messages.layout import FITS, HEADER_BYTES_MIN, NO_PAYLOAD, UNTYPED
 from . import limits
 from .layout import (

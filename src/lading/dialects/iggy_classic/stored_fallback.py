@@ -10,7 +10,7 @@ from lading.kernels.arrays import Bytes, Longs
 from lading.model.state import State
 
 from ..iggy_messages.cutting_fallback import cut_messages, find_intact_messages, survey_messages
-from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.header_block_fallback import list_headers
 from ..iggy_messages.layout import POSITION_MAX, UNTYPED
 from .layout import HEADERS, LENGTH_BYTES, OFFSET, STATE, STORED_BYTES_MIN
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from ...model.kinds import FIXED_SIZE_BYTES, Kind
-from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.header_block_fallback import list_headers
 from ..iggy_messages.layout import TYPED
 from . import limits
 from .errors import StatusError

@@ -9,8 +9,7 @@ import numpy as np
 
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 
-from ..iggy_messages.header_places import list_headers
-from ..iggy_messages.header_writing_fallback import write_headers
+from ..iggy_messages.header_block_fallback import list_headers, write_headers
 from ..iggy_messages.layout import FITS, NO_PAYLOAD, TYPED
 from . import layout, limits
 from .checksums import hash_batch, hash_bytes

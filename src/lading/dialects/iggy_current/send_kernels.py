@@ -24,7 +24,7 @@ from lading.kernels.signature import (
 )
 from lading.kernels.xxh3 import xxh3_64
 
-from ..iggy_messages.header_writing import write_headers
+from ..iggy_messages.header_block import write_headers
 from ..iggy_messages.layout import FITS, HEADER_BYTES_MIN, NO_PAYLOAD, TYPED
 from . import limits
 from .layout import (

@@ -1,15 +1,20 @@
-"""Header blocks inside kernels: measured, searched and copied; ``header_places.py`` is what needs no Numba.
+"""Header blocks inside kernels: measured, searched, copied, checked and written.
 
-A header is ``[key length u32][key][kind u8][value length u32][value]``, with the kind of the key in front where keys
-are ``typed`` (layout.TYPED, else UNTYPED). In bounds: each length is read only if it lies before ``end``. Keys are
-loaded in whole words: callers see to SPARE_BYTES behind a block, or behind its last key if keys have no kinds;
-``…_at_edge`` does the same where these may be missing, with a copy of the block.
+``header_block_fallback.py`` is what needs no Numba. A header is ``[key length u32][key][kind u8][value length u32]
+[value]``, with the kind of the key in front where keys are ``typed`` (layout.TYPED, else UNTYPED).
+
+In bounds: each length is read only if it lies before ``end``. Keys are loaded in whole words: callers see to
+SPARE_BYTES behind a block, or behind its last key if keys have no kinds; ``…_at_edge`` does the same where these may be
+missing, with a copy of the block. To ``check_header`` the bytes behind the last key are enough if more than a value
+follows there. Headers are written from a Batch: Arrow's ends lie inside their data, and callers made ``out`` as large
+as all parts add up to.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.kernels.key_text import (
     SHORT_BYTES,
     copy_odd_text,
@@ -22,18 +27,29 @@ from lading.kernels.key_text import (
 )
 from lading.kernels.memory import base, load8, load32, loadi64, memcpy, store8, store32, store64
 from lading.kernels.signature import Data, inline, int64, routine, step
+from lading.kernels.text import UTF8_BAD, ascii_only, utf8_check
 
+from . import limits
 from .layout import (
     BAD_HEADERS,
     BAD_KIND,
     FINE,
+    FITS,
     HEADER_BYTES_MIN,
+    KEY_SIZE,
     SPARE_BYTES,
     STORED_KIND_MAX,
     STRING_KEY,
     TYPED,
+    TYPED_KEY,
+    UNKNOWN_KIND,
     VALUE_HEAD_BYTES,
+    VALUE_SIZE,
 )
+
+_OK, _MALFORMED = limits.OK, limits.MALFORMED
+_BAD_KEY, _BAD_VALUE = limits.INVALID_HEADER_KEY, limits.INVALID_HEADER_VALUE
+_KEY_MAX, _VALUE_MAX, _KIND_MAX = limits.KEY_BYTES_MAX, limits.VALUE_BYTES_MAX, limits.KIND_MAX
 
 
 @inline
@@ -253,3 +269,81 @@ def headers_add_up(data: Data, at: int, end: int, typed: int) -> bool:
             return False
         at += VALUE_HEAD_BYTES + int64(load32(data, at + 1))
     return at == end
+
+
+@step
+def check_header(data: Data, at: int, end: int, typed: int) -> tuple[int, int, int]:
+    """Check the header at ``at`` of a block: a status of ``limits``, bytes of its value, where the next one begins."""
+    if end - at < HEADER_BYTES_MIN + typed:
+        return _MALFORMED, 0, at
+    key_kind = key_kind_at(data, at, typed)
+    if key_kind < 1 or key_kind > _KIND_MAX:
+        return _MALFORMED, 0, at
+    key_size = int64(load32(data, at + typed))
+    if key_size < 1 or key_size > _KEY_MAX:
+        return _BAD_KEY, 0, at
+    key_at = at + typed + 4
+    kind_at = key_at + key_size
+    if end - kind_at < VALUE_HEAD_BYTES:
+        return _MALFORMED, 0, at
+    text = key_kind != STRING_KEY or ascii_only(data, key_at, key_size)
+    if not text and utf8_check(data, key_at, key_size) == UTF8_BAD:
+        return _BAD_KEY, 0, at
+    kind = load8(data, kind_at)
+    if kind < 1 or kind > _KIND_MAX:
+        return _MALFORMED, 0, at
+    value_size = int64(load32(data, kind_at + 1))
+    if value_size < 1 or value_size > _VALUE_MAX:
+        return _BAD_VALUE, 0, at
+    if end - kind_at - VALUE_HEAD_BYTES < value_size:
+        return _MALFORMED, 0, at
+    return _OK, value_size, kind_at + VALUE_HEAD_BYTES + value_size
+
+
+@step
+def write_headers(
+    out: Data,
+    at: int,
+    first: int,
+    end: int,
+    typed: int,
+    key_ends: Ints,
+    keys: Bytes,
+    key_kinds: Kinds,
+    kinds: Kinds,
+    value_ends: Ints,
+    values: Bytes,
+    where: Longs,
+) -> tuple[int, int]:
+    """Write the headers from ``first`` to ``end``: why one does not fit, or FITS, and the position behind them.
+
+    ``where[1]`` is left at the header that does not fit.
+    """
+    key_data, value_data = base(keys), base(values)
+    for header in range(first, end):
+        where[1] = header
+        key_at = int64(key_ends[header])
+        key_size = int64(key_ends[header + 1]) - key_at
+        value_at = int64(value_ends[header])
+        value_size = int64(value_ends[header + 1]) - value_at
+        kind = kinds[header]
+        key_kind = key_kinds[header]
+        if key_kind != STRING_KEY and (typed != TYPED or key_kind < 1 or key_kind > _KIND_MAX):
+            return TYPED_KEY, at
+        if key_size < 1 or key_size > _KEY_MAX:
+            return KEY_SIZE, at
+        if kind < 1 or kind > _KIND_MAX:
+            return UNKNOWN_KIND, at
+        if value_size < 1 or value_size > _VALUE_MAX:
+            return VALUE_SIZE, at
+        if typed == TYPED:
+            store8(out, at, key_kind)
+            at += 1
+        store32(out, at, key_size)
+        memcpy(out, at + 4, key_data, key_at, key_size)
+        at += 4 + key_size
+        store8(out, at, kind)
+        store32(out, at + 1, value_size)
+        memcpy(out, at + VALUE_HEAD_BYTES, value_data, value_at, value_size)
+        at += VALUE_HEAD_BYTES + value_size
+    return FITS, at

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Longs
 from lading.model.names import key_text
 
-from .header_places import list_headers
+from .header_block_fallback import list_headers
 from .layout import (
     ARROW_BYTES_MAX,
     BAD_HEADERS,

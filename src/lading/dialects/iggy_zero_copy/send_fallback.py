@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 
 from ..iggy_messages import limits as header_limits
-from ..iggy_messages.header_checks_fallback import RefusedMessage, check_header
-from ..iggy_messages.header_places import list_headers
-from ..iggy_messages.header_writing_fallback import write_headers
+from ..iggy_messages.header_block_fallback import RefusedMessage, check_header, list_headers, write_headers
 from ..iggy_messages.ids import WORDS, draw_uuid4
 from ..iggy_messages.layout import BAD_HEADERS, CUT, FINE, FITS, NO_PAYLOAD, STRING_KEY, TYPED, UNTYPED
 from . import limits

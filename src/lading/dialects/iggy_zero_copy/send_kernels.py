@@ -28,9 +28,7 @@ from lading.kernels.xxh3 import xxh3_64
 
 from ..iggy_messages import limits as header_limits
 from ..iggy_messages.drawing import read_id
-from ..iggy_messages.header_block import headers_add_up
-from ..iggy_messages.header_checks import check_header
-from ..iggy_messages.header_writing import write_headers
+from ..iggy_messages.header_block import check_header, headers_add_up, write_headers
 from ..iggy_messages.layout import (
     BAD_HEADERS,
     CUT,
@@ -96,6 +94,7 @@ def _check_block(data: Data, at: int, end: int, typed: int) -> int:
 @routine
 def _check_block_at_edge(data: Data, at: int, end: int, typed: int) -> int:
     """``_check_block`` where SPARE_BYTES may be missing behind the block."""
+    # in bounds: the block ends at ``end``, and the copy has SPARE_BYTES behind it
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     status = _check_block(base(copy), 0, end - at, typed)

@@ -10,7 +10,7 @@ import xxhash
 from lading.kernels.arrays import Bytes, Longs
 
 from ..iggy_messages.cutting_fallback import cut_messages, find_intact_messages, survey_messages
-from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.header_block_fallback import list_headers
 from ..iggy_messages.layout import POSITION_MAX, TYPED
 from .layout import HEAD_BYTES, OFFSET, STORED_BYTES_MIN, UNHASHED_BYTES
 

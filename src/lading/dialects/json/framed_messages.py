@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from ...model.errors import MalformedMessage
 from ...model.kinds import Kind
 from ..iggy_current import layout as current
-from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.header_block_fallback import list_headers
 from ..iggy_messages.layout import TYPED
 from ..iggy_zero_copy.layout import WireForm
 from .text import dump
