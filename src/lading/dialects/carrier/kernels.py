@@ -49,6 +49,7 @@ from .layout import (
 @inline
 def put_varint(out: Data, at: int, value: int) -> int:
     """Write an unsigned varint; where it ends."""
+    # in bounds: callers counted the varint among what they made room for
     while value > 0x7F:
         store8(out, at, (value & 0x7F) | 0x80)
         value >>= 7
@@ -60,6 +61,7 @@ def put_varint(out: Data, at: int, value: int) -> int:
 @inline
 def _end(ends: Data, entry: int) -> int:
     """Return where the bytes of the entry before ``entry`` end; ``ends`` is an address."""
+    # in bounds: Arrow has one end more than entries
     return int64(load32(ends, 4 * entry))
 
 
@@ -117,6 +119,7 @@ def _plain_size(flags: int, first: int, last: int, kinds: Data) -> int:
     if flags & ENTRIES_FLAG:
         # at most HEADERS_MAX entries: their count is one byte
         size += 1 + ENTRY_BYTES * (last - first)
+        # in bounds: each header of the Batch has a kind
         for header in range(first, last):
             if load8(kinds, header) != RAW:
                 size += 1

@@ -42,12 +42,14 @@ _ROW_BYTES = 8 * ROW_WORDS
 
 @inline
 def _all_valid(out: Data, place: int, count: int) -> None:
+    # in bounds: the buffer at ``place`` has a bit for each of ``count``, rounded up to whole bytes
     for byte in range((count + 7) // 8):
         store8(out, place + byte, 0xFF)
 
 
 @inline
 def _invalid(out: Data, place: int, index: int) -> None:
+    # in bounds: ``index`` is one of the count that ``_all_valid`` had
     byte = place + (index >> 3)
     store8(out, byte, int64(load8(out, byte)) & ~(1 << (index & 7)))
 

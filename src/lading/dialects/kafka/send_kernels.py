@@ -104,6 +104,7 @@ def weigh(
 
 @inline
 def _put(out: Data, at: int, data: Data, start: int, size: int) -> int:
+    # in bounds: the bytes lie between two of Arrow's ends, and ``weigh`` counted them with their varint
     at = store_varint(out, at, size)
     memcpy(out, at, data, start, size)
     return at + size

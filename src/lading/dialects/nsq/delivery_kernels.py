@@ -44,6 +44,7 @@ _LINE_FEED, _0, _9, _A, _F = b"\n09af"
 @step
 def _put_digits(out: Data, at: int, ident: int) -> None:
     """Write an id as ID_BYTES lower-case hexadecimal digits."""
+    # in bounds: the caller has the whole head of a frame at ``out``
     for place in range(ID_BYTES):
         digit = (ident >> (60 - 4 * place)) & 15
         store8(out, at + place, digit + (_0 if digit < 10 else _A - 10))

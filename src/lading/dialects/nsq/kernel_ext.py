@@ -68,6 +68,7 @@ def _note(headers: Data, at: int, name: int, name_bytes: int, kind: int, form: i
 @inline
 def _is_name(data: Data, at: int, size: int, found: int) -> bool:
     """Return whether a name is its own text in a Batch: UTF-8 without escapes, and not that of a carrier."""
+    # in bounds: ``read_member`` found ``size`` bytes, and the name of a carrier is two words
     if size == _CARRIER_BYTES and load64(data, at) == _CARRIER_LOW and load64(data, at + 8) == _CARRIER_HIGH:
         return False
     return found == PLAIN or (found == WIDE and utf8_check(data, at, size) != UTF8_BAD)

@@ -222,6 +222,7 @@ def scan(
 @inline
 def _copy_value(out: Data, to: int, data: Data, side: Data, header_data: Data, row: int) -> int:
     """The bytes of a value that is there; its size."""
+    # in bounds: ``scan`` wrote ``row`` and found the value whole, and the caller's buffer has room for its size
     form, value, size = (
         int64(load64(header_data, row + 8 * FORM)),
         int64(load64(header_data, row + 8 * VALUE)),
@@ -296,6 +297,7 @@ def fill(region: Bytes, side: Bytes, rows: Table, headers: Table, memory: Bytes,
 
 @inline
 def _equal(data: Data, at: int, keys: Data, key: int, size: int) -> bool:
+    # in bounds: both have ``size`` bytes, as the caller compared
     step = 0
     while step < size and load8(data, at + step) == load8(keys, key + step):
         step += 1

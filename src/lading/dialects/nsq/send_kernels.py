@@ -97,6 +97,7 @@ def _trace(data: Data, at: int, size: int) -> tuple[bool, int]:
 def _is_trace(data: Data, at: int, size: int) -> bool:
     if size != _TRACE_BYTES:
         return False
+    # in bounds: ``read_member`` found a name of ``size`` bytes, as many as the other has
     step = 0
     while step < size and load8(data, at + step) == _TRACE_NAME[step]:
         step += 1
