@@ -35,6 +35,17 @@ def test_there_are_five_walks() -> None:
     assert len(STEPS) == len(re.findall(r"^\|[^|]+\| `[^|]+\.py` `[^|]+` \|$", PAGE, re.MULTILINE)) > 35
 
 
+def test_each_walk_says_what_is_copied_who_waits_and_where_it_can_fail() -> None:
+    walks = [part for part in PAGE.split("\n## ") if "| step | code |" in part]
+    silent = [
+        (walk.partition("\n")[0], word)
+        for walk in walks
+        for word in ("Copied:", "Waits:", "can\\s+fail")
+        if re.search(word, walk) is None
+    ]
+    assert len(walks) == 5 and not silent
+
+
 @pytest.mark.parametrize(("file", "name"), STEPS)
 def test_a_step_is_in_the_code(file: str, name: str) -> None:
     path = ROOT / "src" / "lading" / file
