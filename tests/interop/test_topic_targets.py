@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,11 +13,16 @@ from confluent_kafka import Consumer as KafkaClient
 from lading import Headers, Producer, i16, testing
 from lading.client import delivery
 from lading.pipeline import side_effects
+from lading.pipeline.quarantine import Quarantine
+from lading.pipeline.settings import PipelineSettings
 from tests.interop.kafka_broker import RunningKafka
+from tests.interop.kafka_clients import made
 from tests.pipeline.direct import Crash, Driver
 
 pytestmark = pytest.mark.interop
 MESSAGES = 200
+LARGE = 150
+"""The message that is above the limit of the topic it goes to."""
 TOML = """
 [pipeline]
 id = "sorted"
@@ -28,7 +34,7 @@ topic = "flights"
 delay = "int"
 [[route]]
 where = "delay >= 100"
-to = "{cluster}/{topic}_late"
+to = "{cluster}/{late}"
 [good]
 to = "{cluster}/{topic}_good"
 """
@@ -41,12 +47,15 @@ def test_apache_kafka_has_each_message_once(
     by_partition, send = side_effects._by_partition, delivery.send_once
     topic = f"sorted_{tmp_path.name}"
     file = tmp_path / "sorted.toml"
+    late = made(kafka, max_message_bytes="20000")
+    payloads = [b"%d" % number for number in range(MESSAGES)]
+    payloads[LARGE] = Random(LARGE).randbytes(100_000)
     with testing.broker() as broker:
         with Producer(broker.url) as producer:
             for number in range(MESSAGES):
                 headers = Headers([("delay", i16(number)), ("a", "x"), ("a", "again")])
-                producer.send("flights", b"%d" % number, headers=headers, key=b"k%d" % number)
-        file.write_text(TOML.format(source=broker.url, cluster=f"kafka://{kafka.address}", topic=topic))
+                producer.send("flights", payloads[number], headers=headers, key=b"k%d" % number)
+        file.write_text(TOML.format(source=broker.url, cluster=f"kafka://{kafka.address}", topic=topic, late=late))
 
         def strike_half(*arguments: Any) -> Any:
             yield from by_partition(*arguments)
@@ -64,20 +73,22 @@ def test_apache_kafka_has_each_message_once(
             Driver(file).run()
         monkeypatch.undo()
         Driver(file).run()
+        (row,) = Quarantine(PipelineSettings.load(file)).rows(reasons=["refused_by_target"])
+        assert "takes at most 20000 bytes a message" in row["detail"] and row["message"] == f"flights/0/{LARGE}"
     client = KafkaClient(
         {
             "bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest",
             "isolation.level": "read_committed", "enable.partition.eof": True,
         }
     )  # fmt: skip
-    for name, numbers in (("late", range(100, MESSAGES)), ("good", range(100))):
-        client.subscribe([f"{topic}_{name}"])
+    for name, numbers in ((late, range(100, MESSAGES)), (f"{topic}_good", range(100))):
+        client.subscribe([name])
         seen: Counter[bytes | None] = Counter()
         while (message := client.poll(20)) is not None and not message.error():
             seen[message.value()] += 1
             assert [header[0] for header in message.headers() or []][:3] == ["delay", "a", "a"]
-        sent: Counter[bytes | None] = Counter(b"%d" % number for number in numbers)
+        sent: Counter[bytes | None] = Counter(payloads[number] for number in numbers if number != LARGE)
         lost, doubled = sum((sent - seen).values()), sum((seen - sent).values())
-        print(f"{name}, crashed in {phase}: sent {len(numbers)}, lost {lost}, doubled {doubled}")
+        print(f"{name}, crashed in {phase}: sent {sent.total()}, lost {lost}, doubled {doubled}")
         assert (lost, doubled) == (0, 0)
     client.close()

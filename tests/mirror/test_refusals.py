@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -58,33 +59,40 @@ def test_a_message_that_is_too_large_stops_or_is_counted(
     assert read_arrow(broker.url, "large_nsq").column("payload").to_pylist() == [bytes(10), bytes(20)]
 
 
+@pytest.mark.parametrize("on_refused", ["stop", "skip"])
 def test_a_topic_whose_limit_is_smaller_than_a_message(
-    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, on_refused: str
 ) -> None:
-    noise = bytes(range(256)) * 400
-    for name in ("noisy", "quiet"):
+    noise = Random(17).randbytes(100_000)
+    noisy, quiet = f"noisy_{on_refused}", f"quiet_{on_refused}"
+    for name in (noisy, quiet):
         open_transport(broker.url).create_topic(name, 1)
     with Producer(broker.url) as producer:
-        for payload in (b"1", noise, b"3"):
-            producer.send("noisy", payload)
+        for payload in (b"1", noise, bytes(50_000), b"3"):
+            producer.send(noisy, payload)
 
     def limit(size_bytes: int) -> None:
         change = {"name": "max.message.bytes", "value": str(size_bytes), "config_operation": 0}
-        resource = {"resource_type": 2, "resource_name": "quiet", "configs": [change]}
+        resource = {"resource_type": 2, "resource_name": quiet, "configs": [change]}
         frames = KafkaFrames(broker.endpoints["kafka"])
         answer = frames.ask("IncrementalAlterConfigs", 0, resources=[resource], validate_only=False)
         assert answer.responses[0].error_code == 0
 
     limit(10_000)
-    for on_refused in ("stop", "skip"):
-        with pytest.raises(
-            LimitExceeded, match=r"max\.message\.bytes\) .*; raise that limit and run this again, as --on"
-        ):
-            mirror(broker.url, urls["kafka"], "noisy", "quiet", on_refused=on_refused)
-        assert read_arrow(broker.url, "quiet").num_rows == 0
-    limit(1_000_000)
-    assert mirror(broker.url, urls["kafka"], "noisy", "quiet").messages == 3
-    assert read_arrow(broker.url, "quiet").column("payload").to_pylist() == [b"1", noise, b"3"]
+    with pytest.raises(LimitExceeded) as refused:
+        mirror(broker.url, urls["kafka"], noisy, quiet)
+    assert "partition 0, offset 1 of the source: it takes 100" in str(refused.value)
+    assert "the topic at most 10000 (max.message.bytes); mirror the others with --on-refused skip" in str(refused.value)
+    assert read_arrow(broker.url, quiet).num_rows == 0
+    if on_refused == "stop":
+        limit(1_000_000)
+    done = mirror(broker.url, urls["kafka"], noisy, quiet, on_refused=on_refused, fidelity=True)
+    # 50,000 zeros are sent compressed, as that is what the topic counts
+    sent = [b"1", bytes(50_000), b"3"] if on_refused == "skip" else [b"1", noise, bytes(50_000), b"3"]
+    assert (done.messages, done.topics[0].refused) == (len(sent), 4 - len(sent))
+    assert next(row for row in done.fidelity.rows() if row["fact"] == "size")["lost"] == 4 - len(sent)
+    assert read_arrow(broker.url, quiet).column("payload").to_pylist() == sent
+    assert mirror(broker.url, urls["kafka"], noisy, quiet, on_refused=on_refused).messages == 0
 
 
 def test_a_source_that_was_cut_back(broker: testing.BrokerProcess, mirror: Any, tmp_path: Path) -> None:

@@ -61,9 +61,10 @@ class Driver:
                 table_run = to_table_run(settings, state, plan, [planner])
                 with RunWithdrawal(table_run) as withdrawal:
                     withdrawal.claim_tables()
-                    ensure_topics(settings, [planner.topic()])
+                    bounds = ensure_topics(settings, [planner.topic()])
                     start = engine.begin(table_run, resume=resume)
-                job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
+                accepted = _accepted(state, accept_batch=accept_batch)
+                job = _job(settings, state, token, [planner], plan, accepted, bounds)
 
                 def publish(ranges: Sequence[OffsetRange]) -> None:
                     written = []

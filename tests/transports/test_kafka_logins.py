@@ -10,6 +10,7 @@ import pytest
 from lading.broker.core.rights import Right
 from lading.dialects.kafka.scram_client import ScramLogin
 from lading.model.errors import MalformedMessage, RemoteError, SettingError
+from lading.model.protocol import MessageBound
 from lading.testing import BrokerProcess
 from lading.transports.kafka.transport import KafkaTransport
 from lading.transports.open import open_transport
@@ -95,3 +96,17 @@ def test_what_does_not_fit() -> None:
             open_transport("kafka://host", **options)
     with pytest.raises(SettingError, match="no place for oauth_token"):
         open_transport("kafka://host?oauth_token=secret")
+
+
+def test_what_a_topic_takes_is_told_to_those_who_may_see_its_configuration(tmp_path: Path) -> None:
+    """To others it is not known, and no fault."""
+    rules = [rule("ann", Right.WRITE, "other")]
+    with broker_with_users(tmp_path / "data", rules) as (broker, _):
+        assert http_client(broker, basic="root").post("/topics/default/t", json={}).status_code == 201
+        url = f"kafka://{broker.endpoints['kafka']}"
+        found = []
+        for name in ("ann", "root"):
+            transport = KafkaTransport(url, username=name, password=PASSWORDS[name], sasl_mechanism="PLAIN")
+            found.append(transport.message_bound("t"))
+            transport.close()
+        assert found == [None, MessageBound(1_048_588, "max.message.bytes")]

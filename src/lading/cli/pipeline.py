@@ -251,3 +251,8 @@ def _show(report: RunReport) -> None:
         f"{report.rows_per_s:,.0f} a second: "
         f"{became}, {report['quarantined']:,} quarantined"
     )
+    if refused := report["copies_refused"]:
+        print_note(
+            f"{format_count(refused, 'quarantined message')} in the table alone: the quarantine topic takes none of "
+            "that size"
+        )

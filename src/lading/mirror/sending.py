@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ..client.arrived import skip_arrived
 from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol
 from ..model.errors import LimitExceeded, LocalError
-from ..transports.fitting import find_unholdable, reduce_to_target
+from ..transports.fitting import capabilities_at, find_refused, reduce_to_target
 from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.transactions import TransactionalTransport
 from .settings import MirrorSettings
@@ -36,6 +36,7 @@ class TopicTarget:
         id_ = f"lading-mirror-{mirror}-{topic}" if isinstance(transport, TransactionalTransport) else None
         self._protocol = choose_commit_protocol(transport, DeliveryTarget(settings.target, topic, KEY_PREFIX, id_))
         self._attempts = 0
+        self._capabilities = capabilities_at(transport, topic)
         self._takes_headers = not isinstance(transport, HeaderAwareTransport) or transport.takes_headers(topic)
         if settings.carrier == "off" and not transport.capabilities.order:
             raise LocalError(
@@ -57,14 +58,14 @@ class TopicTarget:
 
     def show(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return what a plain reader of the target sees of messages."""
-        return reduce_to_target(batch, self._transport.capabilities, headers=self._takes_headers)
+        return reduce_to_target(batch, self._capabilities, headers=self._takes_headers)
 
     def split_refused(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, list[str]]:
         """Return the messages that the target can hold, those that it cannot, and why."""
         import numpy as np
         import pyarrow as pa
 
-        refused = find_unholdable(batch, self._transport.capabilities)
+        refused = find_refused(batch, self._capabilities)
         keep = np.ones(batch.num_rows, np.bool_)
         keep[[row for row, _ in refused]] = False
         return batch.filter(pa.array(keep)), batch.filter(pa.array(~keep)), [sentence for _, sentence in refused]
@@ -97,15 +98,15 @@ class TopicTarget:
             return LimitExceeded(sentence)
         places = ", ".join(f"partition {one.partition} from offset {one.first}" for one in stretches)
         return LimitExceeded(
-            f"{self._settings.target}, topic {self.topic!r}: {error} (read from {places}); raise that limit "
-            "and run this again, as --on-refused skip leaves out only what no topic there can hold"
+            f"{self._settings.target}, topic {self.topic!r}: {error} (read from {places}); raise that limit and run "
+            "this again; --on-refused skip leaves such messages out if this login may see the limit (DescribeConfigs)"
         )
 
     def _find_refused(self, stretches: Sequence[Stretch]) -> str | None:
         """Return a sentence about the first message that the target cannot hold, None if it can hold all."""
         for stretch in stretches:
             for batch in stretch.batches:
-                for row, sentence in find_unholdable(batch, self._transport.capabilities)[:1]:
+                for row, sentence in find_refused(batch, self._capabilities)[:1]:
                     offset = batch.column("offset")[row].as_py()
                     return (
                         f"{self._settings.target}, topic {self.topic!r}: cannot take partition {stretch.partition}, "

@@ -77,6 +77,15 @@ class HeaderForm(Interface):
         ...
 
 
+class MessageBound(NamedTuple):
+    """The most bytes that one topic lets a message take, as its server counts them, and the setting that says so."""
+
+    bytes_max: int
+    setting: str
+    is_compressed: bool = True
+    """Whether the server counts the bytes as they are sent, compressed where that makes them fewer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """Facts that a message keeps in a protocol's own form; a carrier has the rest, or ``strict`` refuses it."""
@@ -112,6 +121,11 @@ class Capabilities:
     payload_bytes_max: int = BYTES_MAX
     whole_bytes_max: int | None = None
     """Headers and payload of one message together."""
+    bound: MessageBound | None = None
+    """What the topic that is asked about bounds, beside the protocol."""
+    measure: str | None = None
+    """``module:function`` that finds the messages of a batch above a ``bound``: called with both, it returns the row
+    and the size in bytes of each."""
     form: str | None = None
     """``module:object`` of a HeaderForm."""
     text_carrier: bool = False

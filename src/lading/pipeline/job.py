@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from ..columns.contract import Projection
+from ..model.protocol import Capabilities, MessageBound
 from ..tables.ranges import OffsetRange
 from ..tables.scan_spec import ScanSpec
+from ..transports.open import capabilities_of
+from ..transports.topic_address import TopicAddress
 from .plan import Plan
 from .settings import PipelineSettings
 
@@ -56,6 +59,8 @@ class PipelineJob:
     accepted: tuple[Mapping[str, Any], ...] = ()
     step_schema: str | None = None
     """The columns that the steps return, as ``schema_text`` writes them."""
+    bounds: Mapping[str, MessageBound] = field(default_factory=dict)
+    """What the topics that messages go to took at most when the run began, by URL."""
 
     def text(self) -> str:
         """Return the job as JSON."""
@@ -67,6 +72,7 @@ class PipelineJob:
         held = json.loads(text)
         held["sources"] = {topic: SourcePlace(**row) for topic, row in held["sources"].items()}
         held["accepted"] = tuple(held["accepted"])
+        held["bounds"] = {url: MessageBound(*row) for url, row in held["bounds"].items()}
         return cls(**held)
 
     @cached_property
@@ -77,7 +83,19 @@ class PipelineJob:
     @cached_property
     def plan(self) -> Plan:
         """The plan of the settings."""
-        return Plan.of(self.settings, None if self.step_schema is None else schema_of_text(self.step_schema))
+        made = None if self.step_schema is None else schema_of_text(self.step_schema)
+        return Plan.of(self.settings, made, self.bounds)
+
+    def capabilities_at(self, topic: TopicAddress) -> Capabilities:
+        """Return what a message keeps in a topic, and what that takes at most."""
+        if topic.url not in self._capabilities:
+            found = capabilities_of(topic.server)
+            self._capabilities[topic.url] = replace(found, bound=self.bounds.get(topic.url))
+        return self._capabilities[topic.url]
+
+    @cached_property
+    def _capabilities(self) -> dict[str, Capabilities]:
+        return {}
 
     def reading(self, piece: OffsetRange) -> ScanSpec:
         """Return how a range is read."""

@@ -13,6 +13,7 @@ from ..columns.contract import FIELD_TYPES, Projection, type_word
 from ..filter.filter import Filter
 from ..model.batch import FIELDS
 from ..model.errors import SettingError
+from ..model.protocol import MessageBound
 from ..model.state import STATE_BY_WORD, State
 from ..tables.files import local_directory, table_location
 from ..tables.object_path import TablePath
@@ -74,6 +75,8 @@ class Destination:
     topic: TopicAddress | None = None
     refused: int = -1
     """The failure of messages that its topic cannot hold."""
+    too_large: int = -1
+    """The failure of messages above the bound of its topic, if that has one."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +132,18 @@ class Plan:
     """How tables are divided that are."""
 
     @classmethod
-    def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
+    def of(
+        cls, settings: PipelineSettings, made: pa.Schema | None = None, bounds: Mapping[str, MessageBound] | None = None
+    ) -> Plan:
         """Return the plan of these settings; ``made`` are the columns that the SQL steps return, if there are steps.
 
+        ``bounds`` is what topics take at most, by URL, as far as that is known.
         From then on this process reaches its tables as ``[storage]`` says. Raises SettingError with the first problem
         found.
         """
         for problem in problems(settings):
             raise SettingError(problem)
-        plan = _plan(settings, made)
+        plan = _plan(settings, made, bounds or {})
         # in every process that has a plan: the driver, and each task
         settings.storage.bind([*plan.forms, plan.quarantine])
         return replace(plan, partitions=_partitions(settings, plan.schemas))
@@ -205,13 +211,13 @@ class Plan:
         return [*(one.filter for one in self.expectations), *routes]
 
 
-def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
+def _plan(settings: PipelineSettings, made: pa.Schema | None, bounds: Mapping[str, MessageBound]) -> Plan:
     document, contract = settings.document, settings.contract
     failures = list(_failures(contract, verify_checksum=document.quality.verify_checksum))
     expectations = _expectations(settings, failures)
     return Plan(
         contract,
-        _steps(settings) if document.step else _destinations(settings, failures),
+        _steps(settings) if document.step else _destinations(settings, failures, bounds),
         table_location("quarantine", settings.quarantine_table),
         tuple(failures),
         document.quality.verify_checksum,
@@ -271,7 +277,9 @@ def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestinati
     return tuple(results)
 
 
-def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[Destination, ...]:
+def _destinations(
+    settings: PipelineSettings, failures: list[Failure], bounds: Mapping[str, MessageBound]
+) -> tuple[Destination, ...]:
     """Return routes and good; ``failures`` grows by those of routes to quarantine, and of topics that refuse."""
     document, contract = settings.document, settings.contract
 
@@ -284,11 +292,15 @@ def _destinations(settings: PipelineSettings, failures: list[Failure]) -> tuple[
         return TablePlan(table_location("table", settings.place(to)), Projection(fields, headers, names))
 
     def destination(name: str, section: Route | Good, **more: Any) -> Destination:
-        topic, refused = topic_of(section.to), -1
+        topic, refused, too_large = topic_of(section.to), -1, -1
         if topic is not None:
             refused = len(failures)
             failures.append(Failure.of("refused_by_target", name, topic=topic.topic, server=topic.server))
-        return Destination(name, table=table(section.table, section.columns), topic=topic, refused=refused, **more)
+            if topic.url in bounds:
+                too_large = len(failures)
+                failures.append(Failure.too_large(name, topic, bounds[topic.url]))
+        written = table(section.table, section.columns)
+        return Destination(name, table=written, topic=topic, refused=refused, too_large=too_large, **more)
 
     destinations = []
     for at, route in enumerate(document.route):

@@ -25,6 +25,7 @@ from ..tables.ranges import OffsetRange
 from ..tables.scan import FetchedRange, fetch_range
 from ..tables.staging import TASK_ROWS, TableFiles, Target, staging_stem
 from ..tables.table_commit import StagedRange
+from ..transports.fitting import find_refused
 from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob
 from .rows import COPY_SCHEMA, copies, quarantine_columns
@@ -36,6 +37,8 @@ _STATE_FIELDS: list[pa.Field[Any]] = [
 ]  # fmt: skip
 STATE_SCHEMA = pa.schema(_STATE_FIELDS)
 DELAY_UNIT_US = 1000
+COPIES_REFUSED = "copies_refused"
+"""The count of quarantined messages that the quarantine topic cannot hold, so that they are in the table alone."""
 TASK_US = "task_us"
 """The count of the time that tasks took, from the first byte requested to the last one staged."""
 
@@ -193,7 +196,11 @@ class _Range:
             if self._copies is None:
                 target = name_target(address)
                 self._copies = StagedArrow(self._job, f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target)
-            self._copies.add(copies(made, self._piece.topic, self._job.settings.id))
+            copied = copies(made, self._piece.topic, self._job.settings.id)
+            refused = [row for row, _ in find_refused(copied, self._job.capabilities_at(address))]
+            # the quarantine table has every message: a copy that the topic refuses is only counted
+            self.counts[COPIES_REFUSED] += len(refused)
+            self._copies.add(copied.take(np.delete(np.arange(copied.num_rows), refused)) if refused else copied)
 
     def _stage_states(self) -> DataFile:
         first, end, state = zip(*self._marked, strict=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..model.protocol import MessageBound
+from ..transports.topic_address import TopicAddress
+
 SENTENCES: Final[dict[str, str]] = {
     "missing_header": "the header {header!r} is required, and the message does not have it",
     "null_header": "the header {header!r} is required and its value is null",
@@ -18,6 +21,11 @@ SENTENCES: Final[dict[str, str]] = {
     "route": "the {header} takes it to quarantine: {condition}",
 }
 """Reason to message; checks run in the order of the contract, then checksum, expectations, routes, topics."""
+TOO_LARGE: Final = (
+    "topic {topic} at {server} ({header}) takes at most {bytes_max} bytes a message, headers included ({setting}), and "
+    "this one has more"
+)
+"""The sentence of messages that a topic refuses for a bound of its own, which can be raised."""
 BY_CHOICE: Final = "route"
 """The reason of messages that are no faults: a route asked for them."""
 
@@ -37,6 +45,13 @@ class Failure:
     def of(cls, reason: str, header: str | None = None, **words: str) -> Failure:
         """Return the failure with its message filled in."""
         return cls(reason, header, SENTENCES[reason].format(header=header, **words))
+
+    @classmethod
+    def too_large(cls, header: str, topic: TopicAddress, bound: MessageBound) -> Failure:
+        """Return the failure of messages above the bound of a topic."""
+        words = {"bytes_max": bound.bytes_max, "setting": bound.setting}
+        sentence = TOO_LARGE.format(header=header, topic=topic.topic, server=topic.server, **words)
+        return cls("refused_by_target", header, sentence)
 
     @property
     def counter(self) -> str:

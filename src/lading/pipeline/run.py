@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import DataLoss, LocalError, SettingError
+from ..model.protocol import MessageBound
 from ..settings import Address
 from ..tables import engine
 from ..tables.engine import RunStart, TableRun
@@ -93,9 +94,10 @@ def run(
                 table_run = to_table_run(settings, state, plan, planners)
                 with RunWithdrawal(table_run) as withdrawal:
                     withdrawal.claim_tables()
-                    ensure_topics(settings, list(metas.values()))
+                    bounds = ensure_topics(settings, list(metas.values()))
                     start = engine.begin(table_run, resume=resume)
-                    job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
+                    accepted = _accepted(state, accept_batch=accept_batch)
+                    job = _job(settings, state, token, planners, plan, accepted, bounds)
                     withdrawal.keep()
                     address = metrics or settings.document.metrics.address
                     with _told(settings), _figures(settings, address, on_metrics) as shown:
@@ -197,19 +199,24 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
             )
 
 
-def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> None:
+def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> dict[str, MessageBound]:
     """Create the topics that messages are sent to, with as many partitions as the sources have, if they are missing.
 
-    Raises LocalError for one that takes no headers, and for one that is a source under another address.
+    Returns what each takes at most, by URL, as far as its server tells. Raises LocalError for one that takes no
+    headers, and for one that is a source under another address.
     """
     partitions = max(len(meta.partitions) for meta in sources)
-    for key, (server, topic) in settings.topics.items():
-        meta = ensure_topic(server, topic, partitions, settings.access(server))
+    bounds: dict[str, MessageBound] = {}
+    for key, address in settings.topics.items():
+        server, topic = address
+        meta, bound = ensure_topic(server, topic, partitions, settings.access(server))
+        bounds |= {} if bound is None else {address.url: bound}
         if meta.topic_id is not None and meta.topic_id in {one.topic_id for one in sources}:
             raise LocalError(
                 f"{settings.name}: {key} {topic!r} at {server} is the topic that the pipeline reads, under another "
                 "address: it would read its own copies again and again; name another one"
             )
+    return bounds
 
 
 def command(settings: PipelineSettings, *more: str) -> str:
@@ -233,6 +240,7 @@ def _job(
     planners: list[Planner],
     plan: Plan,
     accepted: tuple[Any, ...],
+    bounds: Mapping[str, MessageBound],
 ) -> PipelineJob:
     sources = {
         planner.options.topic: SourcePlace(
@@ -244,7 +252,7 @@ def _job(
     return PipelineJob(
         settings.raw, str(settings.base), settings.name, str(state.directory), state.pipeline, token,
         command(settings, "--resume"), command(settings, "--accept-batch"), sources, accepted,
-        None if plan.step_schema is None else schema_text(plan.step_schema),
+        None if plan.step_schema is None else schema_text(plan.step_schema), bounds,
     )  # fmt: skip
 
 

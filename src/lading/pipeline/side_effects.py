@@ -17,12 +17,14 @@ from ..client.arrived import skip_arrived
 from ..client.delivery import DeliveryTarget, send_once
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog, LimitExceeded, LocalError, Reason, Refusal
+from ..model.protocol import MessageBound
 from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, DataFile, Manifest
 from ..tables.options import DEDUPE_HEADER, transport_options
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.table_commit import delete_staged, staging_path
+from ..transports.fitting import capabilities_at
 from ..transports.interface import HeaderAwareTransport, Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue, open_transport
@@ -125,18 +127,28 @@ def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
         _require_headers(transport, server, topic)
 
 
-def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> TopicMeta:
-    """Return a topic to send to, created if it is missing. Raises NoHeadersThere if it takes no headers."""
+def ensure_topic(
+    server: str, topic: str, partitions: int, access: Mapping[str, Any]
+) -> tuple[TopicMeta, MessageBound | None]:
+    """Return a topic to send to, created if it is missing, and what it takes at most, if its server tells that.
+
+    Raises NoHeadersThere if it takes no headers.
+    """
     with open_server(server, access) as transport:
+        meta = _find_or_create(transport, server, topic, partitions)
+        return meta, capabilities_at(transport, meta.name).bound
+
+
+def _find_or_create(transport: Transport, server: str, topic: str, partitions: int) -> TopicMeta:
+    try:
+        return _require_headers(transport, server, topic)
+    except UnknownTopic:
         try:
-            return _require_headers(transport, server, topic)
-        except UnknownTopic:
-            try:
-                return transport.create_topic(topic, partitions)
-            except Refusal as error:
-                if error.reason is not Reason.TOPIC_NAME_EXISTS:
-                    raise
-                return transport.topic(topic)
+            return transport.create_topic(topic, partitions)
+        except Refusal as error:
+            if error.reason is not Reason.TOPIC_NAME_EXISTS:
+                raise
+            return transport.topic(topic)
 
 
 @contextmanager

@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..client.outgoing import OUT_SCHEMA
-from ..model.protocol import Capabilities
 from ..model.run import Decoded
 from ..tables.files import OWN, STAGED
 from ..tables.manifest import DataFile
 from ..tables.staging import HashingFile
-from ..transports.fitting import find_unholdable
-from ..transports.open import capabilities_of
+from ..transports.fitting import find_oversized, find_unholdable
 from ..transports.topic_address import TopicAddress
 from .classification import ClassifiedBatch
 from .job import PipelineJob
@@ -36,7 +34,6 @@ class StagedTopics:
         self._job = job
         self._stem = stem
         self._files: dict[TopicAddress, StagedArrow] = {}
-        self._capabilities: dict[TopicAddress, Capabilities] = {}
 
     def take(self, plan: Plan, decoded: Decoded, judged: ClassifiedBatch, partition: int) -> None:
         """Stage the messages that go to topics. What a topic cannot hold fails in ``judged``, which is changed."""
@@ -45,11 +42,14 @@ class StagedTopics:
             if not rows.size:
                 continue
             batch = _whole(decoded, rows, partition)
-            refused = [row for row, _ in find_unholdable(batch, self._capabilities_of(address))]
-            if refused:
+            capabilities = self._job.capabilities_at(address)
+            refused = [row for row, _ in find_unholdable(batch, capabilities)]
+            too_large = [row for row, _ in find_oversized(batch, capabilities, refused)]
+            if refused or too_large:
+                judged.failure[rows[too_large]] = plan.destinations[at].too_large
                 judged.failure[rows[refused]] = plan.destinations[at].refused
-                judged.destination[rows[refused]] = -1
-                batch = batch.take(np.delete(np.arange(rows.size), refused))
+                judged.destination[rows[refused + too_large]] = -1
+                batch = batch.take(np.delete(np.arange(rows.size), refused + too_large))
             if batch.num_rows:
                 self._file(address).add(batch)
 
@@ -63,11 +63,6 @@ class StagedTopics:
             name = f"{self._stem}-{MESSAGES}-{len(self._files)}.arrow"
             self._files[address] = StagedArrow(self._job, name, COPY_SCHEMA, MESSAGES, name_target(address))
         return self._files[address]
-
-    def _capabilities_of(self, address: TopicAddress) -> Capabilities:
-        if address not in self._capabilities:
-            self._capabilities[address] = capabilities_of(address.server)
-        return self._capabilities[address]
 
 
 class StagedArrow:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA, schema_of_fields
 from ..model.errors import LimitExceeded, LocalError
+from .interface import BoundedTransport, Transport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,8 +88,37 @@ def reduce_to_target(batch: pa.RecordBatch, target: Capabilities, *, headers: bo
     return with_columns(bare.batch, columns) if columns else bare.batch
 
 
+def capabilities_at(transport: Transport, topic: str) -> Capabilities:
+    """Return what a message keeps in one topic, its own bound of their size among it."""
+    found = transport.capabilities
+    return replace(found, bound=transport.message_bound(topic)) if isinstance(transport, BoundedTransport) else found
+
+
 def find_unholdable(batch: pa.RecordBatch, target: Capabilities) -> list[tuple[int, str]]:
     """Return the rows that not even a carrier brings into the target, each with the sentence that says why."""
     from ..dialects.carrier import carry
 
     return [(one.row, one.sentence) for one in carry(batch, target).unholdable]
+
+
+def find_oversized(batch: pa.RecordBatch, target: Capabilities, skipped: Collection[int] = ()) -> list[tuple[int, str]]:
+    """Return the rows above the bound of the topic, each with the sentence that says so; ``skipped`` are not measured.
+
+    What the target cannot hold at all has no size there, and is to be skipped.
+    """
+    import numpy as np
+
+    bound = target.bound
+    if bound is None or target.measure is None:
+        return []
+    rows = np.delete(np.arange(batch.num_rows), sorted(skipped))
+    measured = batch.take(rows) if skipped else batch
+    found: list[tuple[int, int]] = resolve_name(target.measure)(measured, bound) if rows.size else []
+    limit = f"the topic at most {bound.bytes_max} ({bound.setting})"
+    return [(int(rows[at]), f"it takes {size_bytes} bytes there, and {limit}") for at, size_bytes in found]
+
+
+def find_refused(batch: pa.RecordBatch, target: Capabilities) -> list[tuple[int, str]]:
+    """Return the rows that the topic takes in no way, in order, each with the sentence that says why."""
+    found = find_unholdable(batch, target)
+    return sorted([*found, *find_oversized(batch, target, [row for row, _ in found])])

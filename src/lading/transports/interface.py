@@ -14,10 +14,11 @@ from .fetched import FetchResult, States
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..model.protocol import Capabilities
+    from ..model.protocol import Capabilities, MessageBound
     from ..model.state import State
 
 __all__ = [
+    "BoundedTransport",
     "FetchResult",
     "Filtering",
     "LongPollTransport",
@@ -272,6 +273,15 @@ class HeaderAwareTransport(Protocol):
     def takes_headers(self, topic: str) -> bool:
         """Return whether messages of this topic may have headers."""
         ...  # fmt: skip
+
+
+@runtime_checkable
+class BoundedTransport(Protocol):
+    """A transport to servers that bound the size of a message topic by topic."""
+
+    def message_bound(self, topic: str) -> MessageBound | None:
+        """Return what the topic takes now, None if the server does not tell this login."""
+        ...
 
 
 @runtime_checkable

@@ -52,6 +52,7 @@ APIS: Final[dict[str, Api]] = {
     "OffsetForLeaderEpoch": Api(23, "consumer", 2, 4),
     "AddPartitionsToTxn": Api(24, "producer", 0, 3),
     "EndTxn": Api(26, "producer", 0, 4),
+    "DescribeConfigs": Api(32, "admin", 1, 4),
     "SaslAuthenticate": Api(36, "sasl", 0, 2),
     "DeleteGroups": Api(42, "admin", 0, 2),
 }

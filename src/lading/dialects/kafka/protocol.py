@@ -39,6 +39,7 @@ RECORDS: Final = Capabilities(
     id=False,
     time_step_us=1000,
     text_carrier=True,
+    measure="lading.transports.kafka.sizes:find_oversized",
 )
 """Records have no limits of their own: those of a broker are on whole batches."""
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.commands import EARLIEST, LATEST
+from ...model.errors import RemoteError
 from ...model.names import DEFAULT_STREAM
+from ...model.protocol import MessageBound
 from ..interface import PartitionMeta, TopicMeta
 from ..topics import unknown_topic_error
 from .cluster import KafkaCluster, raise_for_code
 from .offsets import list_offsets
+
+MESSAGE_BYTES_MAX: Final = "max.message.bytes"
+COMPRESSION_TYPE: Final = "compression.type"
+TOPIC_RESOURCE: Final = 2
 
 
 class KafkaTopics:
@@ -43,6 +49,32 @@ class KafkaTopics:
             known = [row.name for row in self._cluster.metadata(None).topics if not row.is_internal]
             raise unknown_topic_error(name, known, self._url)
         return self.describe([row])[0]
+
+    def message_bound(self, name: str) -> MessageBound | None:
+        """Return what the topic takes now; None if the cluster does not tell this login."""
+        wanted = [MESSAGE_BYTES_MAX, COMPRESSION_TYPE]
+        resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": wanted}
+
+        def ask() -> Any:
+            answer = self._cluster.ask(
+                "DescribeConfigs", resources=[resource], include_synonyms=False, include_documentation=False
+            )
+            (row,) = answer.results
+            # a topic that was just created is not known to every broker yet
+            raise_for_code(f"the configuration of topic {name!r}", row.error_code, row.error_message)
+            return row.configs
+
+        try:
+            values = {one.name: one.value for one in self._cluster.retry(ask)}
+        except RemoteError as error:
+            if error.code is None:
+                raise
+            # no right to it, or a server that has no such request: it refuses what is too large when that is sent
+            return None
+        if values.get(MESSAGE_BYTES_MAX) is None:
+            return None
+        is_compressed = values.get(COMPRESSION_TYPE) != "uncompressed"
+        return MessageBound(int(values[MESSAGE_BYTES_MAX]), MESSAGE_BYTES_MAX, is_compressed)
 
     def forget(self, name: str) -> None:
         """Forget leaders and id of a topic that was deleted."""

@@ -13,6 +13,7 @@ from ...dialects.kafka.protocol import PROTOCOL, RECORDS
 from ...dialects.kafka.scram import HASHES
 from ...dialects.protocols import SCHEMES
 from ...model.errors import LocalError, SettingError
+from ...model.protocol import MessageBound
 from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..interface import Membership, SendResult, TopicMeta
@@ -123,6 +124,10 @@ class KafkaTransport:
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if there is none."""
         return self._topics.look_up(name)
+
+    def message_bound(self, topic: str) -> MessageBound | None:
+        """Return what the topic's ``max.message.bytes`` lets a record take, None if this login may not see it."""
+        return self._topics.message_bound(topic)
 
     def groups(self) -> list[dict[str, Any]]:
         """Return a row of each consumer group, with the number of its ``members`` and its ``lag``."""

@@ -15,6 +15,7 @@ from ...model.errors import LimitExceeded, RemoteError
 from ..fitting import fill_missing_columns, fit_to_target
 from ..interface import SendResult
 from .cluster import FIRST_PAUSE_S, KafkaCluster, Retriable, kafka_error
+from .sizes import LONE_CODEC, encode_records
 from .socket import KafkaSocket
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class _Part:
     high: int
     first: int
     sequence: int
+    compression: Literal["lz4"] | None = None
 
     @property
     def end(self) -> int:
@@ -86,22 +88,15 @@ class _Delivery:
 
     def next(self) -> _Part:
         """Return the next part; rows are made ready a slice at a time, while the broker is busy with those before."""
-        import numpy as np
-        import pyarrow as pa
-
         if not self.left:
             first, ready = self.prepared, self.waiting.popleft()
             rows = ready.slice(0, SLICE_ROWS)
             if ready.num_rows > SLICE_ROWS:
                 self.waiting.appendleft(ready.slice(SLICE_ROWS))
-            told: Any = rows.column("timestamp").cast(pa.int64()).fill_null(self.now_us)
-            times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
-            records = RecordEncoder.carrying(rows, times_us)
-            if records is None:
-                records = RecordEncoder(fit_to_target(rows, RECORDS, "Kafka", strict=False), times_us)
+            records = encode_records(rows, self.now_us)
             for low, high in records.split_batches():
                 number = (self.sequence + first + low) % SEQUENCES
-                self.left.append(_Part(records, low, high, first + low, number))
+                self.left.append(_Part(records, low, high, first + low, number, self.compression))
             self.prepared += rows.num_rows
         return self.left.popleft()
 
@@ -339,7 +334,7 @@ class KafkaWriter:
         part = delivery.next()
         delivery.sent.append(part)
         producer = replace(known, sequence=part.sequence)
-        data = part.records.encode(part.low, part.high, producer, delivery.compression)
+        data = part.records.encode(part.low, part.high, producer, part.compression)
         id_ = None if self._transaction is None else self._transaction.id
         broker.send_produce(*place, data, timeout_ms=int(self._cluster.timeout_s * 1000), transactional_id=id_)
 
@@ -359,14 +354,18 @@ class KafkaWriter:
         part = delivery.left.popleft()
         if part.high - part.low == 1:
             delivery.left.appendleft(part)
+            if part.compression is None:
+                # the topic counts the bytes that are sent
+                part.compression = LONE_CODEC
+                return
             raise LimitExceeded(
                 f"message {part.first} of the batch takes {int(part.records.sizes[part.low])} bytes as a record; "
                 f"topic {place[0]!r} does not accept as many (max.message.bytes)"
             )
         half = (part.high - part.low) // 2
         after = (part.sequence + half) % SEQUENCES
-        delivery.left.appendleft(_Part(part.records, part.low + half, part.high, part.first + half, after))
-        delivery.left.appendleft(_Part(part.records, part.low, part.low + half, part.first, part.sequence))
+        delivery.left.appendleft(replace(part, low=part.low + half, first=part.first + half, sequence=after))
+        delivery.left.appendleft(replace(part, high=part.low + half))
 
     def _renumber(self) -> None:
         self._reset_producer_id()

@@ -1,0 +1,44 @@
+"""Messages as records of a Kafka cluster, and how many bytes each takes alone, which a topic bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ...dialects.kafka.encode import RecordEncoder
+from ...dialects.kafka.layout import BATCH_HEADER_BYTES
+from ...dialects.kafka.protocol import RECORDS
+from ..fitting import fill_missing_columns, fit_to_target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...model.protocol import MessageBound
+
+LONE_CODEC: Final[Literal["lz4"]] = "lz4"
+"""What a record is compressed with that is too large as it is: the bytes that are sent are those that count."""
+
+
+def encode_records(rows: pa.RecordBatch, now_us: int) -> RecordEncoder:
+    """Return complete messages as records, with carriers; ``now_us`` is the time of those that have none."""
+    import numpy as np
+    import pyarrow as pa
+
+    told: Any = rows.column("timestamp").cast(pa.int64()).fill_null(now_us)
+    times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
+    carrying = RecordEncoder.carrying(rows, times_us)
+    return carrying or RecordEncoder(fit_to_target(rows, RECORDS, "Kafka", strict=False), times_us)
+
+
+def find_oversized(batch: pa.RecordBatch, bound: MessageBound) -> list[tuple[int, int]]:
+    """Return the rows whose record makes a larger batch than ``bound``, alone and compressed, each with its size."""
+    import numpy as np
+
+    records = encode_records(fill_missing_columns(batch), 0)
+    found = []
+    for row in np.flatnonzero(records.sizes + BATCH_HEADER_BYTES > bound.bytes_max).tolist():
+        size_bytes = len(records.encode(row, row + 1))
+        if size_bytes > bound.bytes_max and bound.is_compressed:
+            size_bytes = len(records.encode(row, row + 1, compression=LONE_CODEC))
+        if size_bytes > bound.bytes_max:
+            found.append((row, size_bytes))
+    return found
