@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,11 @@ from lading.tables.spooling import resolve_spool
 DEADLINE_S = 60.0
 
 
-def planner_of(broker: testing.BrokerProcess, topic: str, spool: Path) -> Planner:
+def planner_of(
+    broker: testing.BrokerProcess, topic: str, spool: Path, more: Mapping[str, str] | None = None
+) -> Planner:
     """A stream's view of a queue."""
-    options = {"from": f"nsq://{broker.endpoints['nsqd_tcp']}", "topic": topic, "spool": str(spool)}
+    options = {"from": f"nsq://{broker.endpoints['nsqd_tcp']}", "topic": topic, "spool": str(spool), **(more or {})}
     return Planner(resolve_spool(SourceOptions.parse(options)))
 
 
@@ -57,6 +59,18 @@ def test_a_spool_process_that_ended_is_started_again(
     assert [record.message for record in caplog.records if "spool process" in record.message] == [
         f"the spool process of nsq://{broker.endpoints['nsqd_tcp']} ended (signal 9); starting another"
     ]
+    planner.close()
+
+
+def test_secrets_of_a_queue_are_no_arguments_of_its_process(broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    """Everybody on a machine sees what processes were called with."""
+    planner = planner_of(broker, "spooled.secret", tmp_path / "spool", {"transport.auth_secret": "hush-hush"})
+    publish(broker, "spooled.secret", 3)
+    assert end_of(planner) == 3
+    child = planner._filling._child
+    assert child is not None
+    words = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    assert b"lading.spool" in words and b"hush-hush" not in words
     planner.close()
 
 

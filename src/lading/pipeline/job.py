@@ -13,10 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from ..columns.contract import Projection
+from ..model.errors import SettingError
 from ..model.protocol import Capabilities, MessageBound
+from ..tables.options import type_transport
 from ..tables.ranges import OffsetRange
 from ..tables.scan_spec import ScanSpec
 from ..transports.open import capabilities_of
+from ..transports.secrets import name_process
 from ..transports.topic_address import TopicAddress
 from .plan import Plan
 from .settings import PipelineSettings
@@ -41,6 +44,7 @@ class SourcePlace:
     states: Any
     fail_on_data_loss: bool
     transport: Mapping[str, Any] = field(repr=False)
+    """How it is reached, as it stands in the file: references instead of secrets, which each process follows."""
 
 
 @dataclass(frozen=True)
@@ -105,5 +109,15 @@ class PipelineJob:
             Projection(("offset",)),
             states=source.states,
             fail_on_data_loss=source.fail_on_data_loss,
-            transport=source.transport,
+            transport=self._follow(source),
         )
+
+    def _follow(self, source: SourcePlace) -> dict[str, Any]:
+        """Return the options of a source's transport. Raises SettingError, which names this process."""
+        try:
+            return type_transport(self.settings.expand_transport(source.transport))
+        except SettingError as error:
+            raise SettingError(
+                f"{error}. That was {name_process()}, which reads {source.from_}: the driver and every executor read "
+                "source.transport for themselves"
+            ) from None

@@ -245,7 +245,7 @@ def _job(
     sources = {
         planner.options.topic: SourcePlace(
             planner.options.from_, settings.server(source), source.states, source.fail_on_data_loss,
-            dict(planner.options.transport),
+            {} if is_queue(settings.url(source.from_)) else source.transport,
         )
         for source, planner in zip(settings.document.source, planners, strict=True)
     }  # fmt: skip

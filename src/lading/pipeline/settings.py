@@ -192,7 +192,11 @@ class PipelineSettings:
 
         Raises SettingError for a variable that is not set.
         """
-        return expand_variables(source.transport, f"{self.name}: source.transport")
+        return self.expand_transport(source.transport)
+
+    def expand_transport(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a source's transport with variables of the environment of this process in place."""
+        return expand_variables(options, f"{self.name}: source.transport")
 
     @property
     def clear_secrets(self) -> Iterator[str]:

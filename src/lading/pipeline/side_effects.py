@@ -21,7 +21,7 @@ from ..model.protocol import MessageBound
 from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, DataFile, Manifest
-from ..tables.options import DEDUPE_HEADER, transport_options
+from ..tables.options import DEDUPE_HEADER, type_transport
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.table_commit import delete_staged, staging_path
 from ..transports.fitting import capabilities_at
@@ -154,7 +154,7 @@ def _find_or_create(transport: Transport, server: str, topic: str, partitions: i
 @contextmanager
 def open_server(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
     """Open a server with the options of the pipeline's file; it is closed at the end of the block."""
-    transport = open_transport(url, **transport_options({f"transport.{name}": str(access[name]) for name in access}))
+    transport = open_transport(url, **type_transport(access))
     try:
         yield transport
     finally:

@@ -1,9 +1,10 @@
 """``python -m lading.spool URL TOPIC CHANNEL SPOOL [OPTIONS]``: fill a spool until standard input ends or SIGTERM.
 
-OPTIONS is a JSON object: options of the transport, and ``keep_s``. A line with a number on standard input says that
-everything before that offset is done with, so that it may be deleted when it is old. One line of JSON on standard
-output says that what waited has been taken (``{"event": "caught_up", "end": …}``), that another process fills the spool
-(``taken``), or what went wrong.
+OPTIONS is a JSON object: options of the transport, and ``keep_s``; with ``-`` it is the first line on standard input,
+as there may be secrets in it, and everybody on a machine sees the arguments of a command. Another line there, with a
+number, says that everything before that offset is done with, so that it may be deleted when it is old. One line of JSON
+on standard output says that what waited has been taken (``{"event": "caught_up", "end": …}``), that another process
+fills the spool (``taken``), or what went wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TAKEN_LOOK_S: Final = 0.1
 def main(arguments: list[str]) -> int:
     """Run until stopped; return 0, or 1 after an error."""
     url, topic, channel, directory = arguments[:4]
-    options: dict[str, Any] = json.loads(arguments[4]) if len(arguments) > 4 else {}
+    options = _read_options(arguments[4]) if len(arguments) > 4 else {}
     ended: list[bool] = []
     told = _Told()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -59,6 +60,14 @@ def main(arguments: list[str]) -> int:
         _say(event="failed", message=str(error))
         return 1
     return 0
+
+
+def _read_options(text: str) -> dict[str, Any]:
+    if text != "-":
+        return dict(json.loads(text))
+    # unbuffered: what follows the line is read by select
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as raw:
+        return dict(json.loads(raw.readline()))
 
 
 def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) -> None:

@@ -152,6 +152,11 @@ def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
     return {name: parse_option(name, text, prefix="transport.") for name, text in given.items()}
 
 
+def type_transport(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a transport, as a file or a caller gives them, with their types."""
+    return transport_options({f"transport.{name}": str(value) for name, value in options.items()})
+
+
 def _prefixed(values: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {name[len(prefix) :].lower(): value for name, value in values.items() if name.lower().startswith(prefix)}
 

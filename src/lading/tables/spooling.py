@@ -94,12 +94,24 @@ class SpoolProcess:
         more = dict(options.queue_options)
         if options.spool_keep_s is not None:
             more["keep_s"] = options.spool_keep_s
-        arguments = (options.queue, options.topic, options.channel, options.from_, json.dumps(more))
-        command = [sys.executable, "-m", "lading.spool", *arguments]
+        # options have secrets, and arguments are seen by everybody on the machine
+        command = [
+            sys.executable,
+            "-m",
+            "lading.spool",
+            options.queue,
+            options.topic,
+            options.channel,
+            options.from_,
+            "-",
+        ]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self.stop)
         self._done = 0
-        assert self._child.stdout is not None
+        assert self._child.stdin is not None and self._child.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(json.dumps(more).encode() + b"\n")
+            self._child.stdin.flush()
         told = _first_line(self._child.stdout)
         if told.get("event") not in ("caught_up", "taken"):
             self.stop()

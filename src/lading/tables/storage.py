@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -24,6 +23,7 @@ from ..transports.secrets import (
     clear_secret_sentence,
     expand_variables,
     is_clear_secret,
+    name_process,
     read_references,
     secret_of,
 )
@@ -209,7 +209,7 @@ class StorageReferences:
 
     def _unresolved_error(self, sentence: str, root: str) -> SettingError:
         return SettingError(
-            f"{sentence}. That was process {os.getpid()} on {socket.gethostname()}, which opens {root}: the driver and "
+            f"{sentence}. That was {name_process()}, which opens {root}: the driver and "
             "every executor read [storage] for themselves"
         )
 

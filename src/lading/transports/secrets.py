@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
@@ -70,8 +71,8 @@ def expand_variables(
 ) -> dict[str, Any]:
     """Return the options of a file with variables of the environment in place: ``${NAME}`` in texts, ``…_env`` whole.
 
-    That is done once, by the process that reads the file: workers may have another environment. Raises SettingError,
-    which names ``where`` and the option, for a variable that is not set, and for a secret that is given twice.
+    Each process does that for itself: what travels is what stands in the file. Raises SettingError, which names
+    ``where`` and the option, for a variable that is not set, and for a secret that is given twice.
     """
     variables = os.environ if environment is None else environment
 
@@ -92,6 +93,11 @@ def expand_variables(
         else:
             found[name] = value
     return found
+
+
+def name_process() -> str:
+    """Return how errors name this process, one of several that follow the references of a file."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _replace(value_of: Callable[[str, str], str], option: str, found: re.Match[str]) -> str:
