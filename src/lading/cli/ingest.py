@@ -13,6 +13,7 @@ from ..model.errors import LocalError
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, From, Resume, TopicName, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
+from .storage_option import Storage, parse_storage
 
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
@@ -76,6 +77,7 @@ def ingest(
         bool, typer.Option("--local", help="Work in processes of this machine, without Spark and Java.")
     ] = False,
     from_: From = DEFAULT_SERVER,
+    storage: Storage = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Copy a topic into a table with typed header columns, exactly once. Rerun to continue.
@@ -96,6 +98,9 @@ def ingest(
 
     # before seconds go by in which Spark starts
     place = table_location("table", split_target(to)[1])
+    references = parse_storage(storage)
+    if references is not None:
+        references.bind([place])
     check_directory("the table", place)
     check_directory("the state directory", local_directory("the state directory (--state)", state or str(place)))
     if columns is None:
@@ -128,7 +133,7 @@ def ingest(
             report = ingest_topic(
                 executor, from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
                 follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
-                partition_by=partition_by or (),
+                partition_by=partition_by or (), storage=references,
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
     if output is Output.JSON:

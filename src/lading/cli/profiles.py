@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import LocalError
 from ..transports.secrets import (
@@ -19,8 +19,13 @@ from ..transports.secrets import (
     secret_of,
 )
 
+if TYPE_CHECKING:
+    from ..tables.storage import StorageReferences
+
 OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in TRANSPORT_SECRETS))
 """What a profile may say besides ``${VARIABLE}`` for a secret, which never stands there itself."""
+STORAGE: Final = "storage"
+"""The section of a profile with the address of an object store and references to its credentials."""
 FILES: Final = tuple(name for name in OPTIONS if name.endswith("_file"))
 
 
@@ -36,7 +41,8 @@ def use_profile(name: str) -> None:
     Raises LocalError if there is no such profile, or if it says what no profile can.
     """
     file = profiles_file()
-    profile = _read(file, name)
+    profile, storage = _read(file, name)
+    _STORAGE[:] = [] if storage is None else [storage]
     # a login that the environment has is another server's
     forget_environment()
     for option, value in profile.items():
@@ -46,7 +52,16 @@ def use_profile(name: str) -> None:
         os.environ[f"LADING_{option.upper()}"] = str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _read(file: Path, name: str) -> dict[str, Any]:
+_STORAGE: Final[list[StorageReferences]] = []
+"""What the profile of this process says about its object store."""
+
+
+def storage_of_profile() -> StorageReferences | None:
+    """Return how tables on object stores are reached, as the profile says; None if it does not, or there is none."""
+    return _STORAGE[0] if _STORAGE else None
+
+
+def _read(file: Path, name: str) -> tuple[dict[str, Any], StorageReferences | None]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -59,6 +74,7 @@ def _read(file: Path, name: str) -> dict[str, Any]:
     if not isinstance(profile, dict):
         listed = ", ".join(document) or "none"
         raise LocalError(f"profile {name!r} is not in {file}{_did_you_mean(name, document)}; there are: {listed}")
+    storage = profile.pop(STORAGE, None)
     for option in profile:
         if option not in OPTIONS and option not in TRANSPORT_SECRETS:
             near = _did_you_mean(option, OPTIONS)
@@ -68,7 +84,18 @@ def _read(file: Path, name: str) -> dict[str, Any]:
                 f"profile {name!r} in {file}: put the {option} into a file and name it as {option}_file, or write "
                 f'{option} = "${{VARIABLE}}"'
             )
-    return expand_variables(profile, f"profile {name!r} in {file}")
+    where = f"profile {name!r} in {file}"
+    return expand_variables(profile, where), _read_storage(storage, file, where)
+
+
+def _read_storage(section: object, file: Path, where: str) -> StorageReferences | None:
+    if section is None:
+        return None
+    from ..tables.storage import StorageReferences
+
+    if not (isinstance(section, dict) and all(isinstance(value, str) for value in section.values())):
+        raise LocalError(f'{where}: storage is a section with texts, such as region = "eu-west-1"')
+    return StorageReferences.parse(section, file.parent, where)
 
 
 def use_transport_options(texts: Iterable[str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..model.errors import SettingError
 from .options import DEFAULT_SERVER, AsOutput, From, States
 from .output import Output, json_line, print_first_rows
+from .storage_option import Storage, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,7 @@ def sql(
     ] = None,
     states: States = "available",
     memory: Annotated[str, typer.Option(help="What the query may use before it spills to disk.")] = "1GB",
+    storage: Storage = None,
     output: AsOutput = Output.TEXT,
 ) -> None:  # fmt: skip
     """Run SQL over topics and tables, without Spark. Needs the extra "sql" (DuckDB).
@@ -49,7 +51,8 @@ def sql(
     """
     from ..tables.query import QuerySource, run_query
 
-    source = QuerySource(from_, _tables(table or []), columns, "all" if states == "all" else "available", memory)
+    kept: Literal["all", "available"] = "all" if states == "all" else "available"
+    source = QuerySource(from_, _tables(table or []), columns, kept, memory, parse_storage(storage))
     with run_query(query, source) as result:
         if output is Output.JSON:
             for batch in result:

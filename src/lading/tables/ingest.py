@@ -30,6 +30,7 @@ from .ranges import OffsetRange
 from .schema import table_schema
 from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
 from .state import PipelineStateDirectory
+from .storage import StorageReferences
 from .table_commit import StagedBatch, StagedRange, commit
 from .takeover import open_state
 from .watch import ManifestWatch
@@ -95,6 +96,7 @@ def ingest(
     max_rows_per_partition: int | None = None,
     transport: Mapping[str, Any] | None = None,
     partition_by: Sequence[str] = (),
+    storage: StorageReferences | Mapping[str, str] | None = None,
     on_progress: Callable[[IngestProgress], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
@@ -105,8 +107,9 @@ def ingest(
     batch every ``interval_s`` seconds until interrupted, else this returns when everything up to the end of the topic
     at the start is written. ``verify_checksum`` is on if the payload is among the columns. ``resume`` starts a new
     checkpoint where the manifests end. ``partition_by`` divides the table (``["day(timestamp)", "carrier"]``), as it
-    was divided before. When ``stopped`` returns true, a run with ``follow`` ends, and any other raises
-    KeyboardInterrupt.
+    was divided before. ``storage`` says how the object store of the table is reached, by references
+    (``{"region": "eu-west-1", "secret_access_key_env": "LAKE_SECRET", …}``), which each process follows. When
+    ``stopped`` returns true, a run with ``follow`` ends, and any other raises KeyboardInterrupt.
 
     For readers of manifests a batch is in the table whole or not at all, and every message is in it once after any
     crash and restart, whatever options changed in between. Raises LocalError if the table belongs to another writer,
@@ -118,6 +121,9 @@ def ingest(
     table = table_location("table", place)
     target = str(table) if form == DEFAULT_FORM else f"{form}:{table}"
     state_at = local_directory("the state directory (--state)", str(table) if state_dir is None else state_dir)
+    references = None if storage is None else _references(storage)
+    if references is not None:
+        references.bind([table])
     text = columns if columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
     partitions = Partitions.parse(partition_by, table_schema(projection))
@@ -138,7 +144,10 @@ def ingest(
         # the flat name of the topic, however it was spelled
         topic = planner.topic().name
         planner.options = replace(options, topic=topic)
-        resume_command = _resume_command(from_, topic, target, state_dir, columns, where, partition_by)
+        resume_command = _resume_command(
+            from_, topic, target, state_dir, columns, where, partition_by,
+            {} if references is None or references.name else dict(references.options),
+        )  # fmt: skip
         with remove_made_directories(table, state_at), translate_disk_errors(f"the table {table}"):
             make_directory("the table", table)
             state = open_state(state_at, topic, "topic", [table], resume_command, take_over=resume)
@@ -150,6 +159,7 @@ def ingest(
                     verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
                     fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
                     file_bytes=file_bytes, compression=compression, transport=options.transport,
+                    storage=None if references is None else references.document(),
                 )  # fmt: skip
                 run = engine.TableRun(
                     f"the table {table}", state, [planner], {table: job.schema}, job.resume_command,
@@ -209,14 +219,21 @@ def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirector
 
 def _resume_command(
     from_: str, topic: str, target: str, state_dir: str | Path | None, columns: str | None, where: str | None,
-    partition_by: Sequence[str],
+    partition_by: Sequence[str], storage: Mapping[str, str],
 ) -> str:  # fmt: skip
     words = ["lading", "ingest", topic, target, "--from", from_, "--resume"]
     words += ["--columns", columns] if columns is not None else []
     words += ["--where", where] if where is not None else []
     words += [word for level in partition_by for word in ("--partition-by", level)]
     words += ["--state", str(state_dir)] if state_dir is not None else []
+    words += [word for name, value in storage.items() for word in ("--storage", f"{name}={value}")]
     return shlex.join(words)
+
+
+def _references(storage: StorageReferences | Mapping[str, str]) -> StorageReferences:
+    if isinstance(storage, StorageReferences):
+        return storage
+    return StorageReferences.parse(storage, Path.cwd(), "", "storage")
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -266,7 +266,7 @@ class ObjectPath:
     def _refused_error(self, error: Exception) -> RemoteError:
         references, origin = find_references(str(self)), f"the environment ({GRANTS[self._scheme]})"
         if references is not None and references.has_credentials(self._scheme):
-            origin = f"[storage] of {references.name}"
+            origin = references.origin
         return RemoteError(
             f"{self}: the store refuses these credentials{_code_of(error)}; they come from {origin} and need the "
             f"rights to list, get, put and delete below {self.root}"

@@ -19,6 +19,7 @@ from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.registry import split_target
 from .object_path import ObjectPath, TablePath, storage_options
 from .partitions import parse_value
+from .storage import StorageReferences
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,8 @@ class QuerySource:
     states: States = "available"
     memory: str = MEMORY
     """Memory that DuckDB may use before it spills to disk."""
+    storage: StorageReferences | None = None
+    """How tables on object stores are reached; None: as the environment says."""
 
 
 class TopicScan:
@@ -146,7 +149,10 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> obje
         if form not in DATASETS:
             raise LocalError(f"table {name!r}: {form} tables cannot be queried; query {', '.join(DATASETS)} tables")
         if "://" in place:
-            return _open_in_store(form, catalog, table_location(f"table {name!r}", place), wanted)
+            location = table_location(f"table {name!r}", place)
+            if source.storage is not None:
+                source.storage.bind([location])
+            return _open_in_store(form, catalog, location, wanted)
         if not Path(place).is_dir():
             raise LocalError(f"table {name!r}: directory {place} does not exist; name a table, NAME=DIRECTORY")
         return DATASETS[form](place, wanted)

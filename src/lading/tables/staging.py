@@ -28,6 +28,7 @@ from .ranges import OffsetRange
 from .scan import Counts, read_range
 from .scan_spec import ScanSpec
 from .schema import as_field, table_schema
+from .storage import bind_document
 from .table_commit import StagedRange
 
 TASK_ROWS = 65_536
@@ -62,6 +63,8 @@ class TableJob:
     file_bytes: int = FILE_BYTES
     compression: str = COMPRESSION
     transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    storage: Mapping[str, Any] | None = None
+    """How the object store of the table is reached, as ``StorageReferences.document`` says it."""
 
     def text(self) -> str:
         """Return the job as JSON, to be read by ``parse``."""
@@ -138,6 +141,7 @@ def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
     """
     counts = Counts()
+    bind_document(job.storage, [job.table])
     writer = TableFiles(job.target, piece.start, staging_stem(job.run, piece, attempt))
     try:
         for part in read_range(job.reading, piece, counts):

@@ -1,4 +1,4 @@
-"""Addresses and credentials of object stores that a file names, such as a pipeline's ``[storage]``, by reference.
+"""Addresses and credentials of object stores, by reference: ``[storage]`` of a pipeline or a profile, ``--storage``.
 
 What travels to other processes, and is written, are references: ``${VARIABLE}``, ``…_env``, ``…_file``. Each process
 reads them for itself whenever it reaches for a store, so that a file that was rotated counts for the next request.
@@ -98,21 +98,24 @@ class StoreAccess:
 class StorageReferences:
     """``[storage]`` of a file, as it stands there: references instead of credentials.
 
-    ``base`` is the directory that files are relative to.
+    ``name`` is that of the file, ``base`` the directory that files are relative to. Without a name ``section`` is an
+    option of a command.
     """
 
     name: str
     base: str
     options: tuple[tuple[str, str], ...] = ()
+    section: str = "[storage]"
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], base: Path, name: str) -> StorageReferences:
+    def parse(cls, options: Mapping[str, str], base: Path, name: str, section: str = "[storage]") -> StorageReferences:
         """Return the references of a section. Raises SettingError for its form; nothing is read, and no value told."""
-        made = cls(name, str(base), tuple(options.items()))
+        made = cls(name, str(base), tuple(options.items()), section)
         ways: dict[str, str] = {}
         for option, value in options.items():
             if option not in KNOWN and option not in STORAGE_SECRETS:
-                raise SettingError(f"{name}: unknown key storage.{option}; {_advice(option)}")
+                key = f"{name}: unknown key storage.{option}" if name else f"{section}: unknown option {option!r}"
+                raise SettingError(f"{key}; {_advice(option)}")
             if is_clear_secret(option, value):
                 raise SettingError(clear_secret_sentence(made._where, option, REFERENCES))
             secret = secret_of(option) or option
@@ -176,7 +179,16 @@ class StorageReferences:
 
     @property
     def _where(self) -> str:
-        return f"{self.name}: [storage]"
+        return f"{self.name}: {self.section}" if self.name else self.section
+
+    @property
+    def origin(self) -> str:
+        """Where credentials come from, for people."""
+        return f"{self.section} of {self.name}" if self.name else self.section
+
+    def document(self) -> dict[str, Any]:
+        """Return the references as JSON, for ``bind_document`` in other processes."""
+        return {**self.__dict__, "options": dict(self.options)}
 
     def _check_endpoint(self, endpoint: str) -> None:
         try:
@@ -198,7 +210,8 @@ class StorageReferences:
         for option, kinds in OPTIONS.items():
             if option not in found:
                 names = (name for one in kinds if one.scheme == scheme for name in one.variables)
-                others |= dict.fromkeys(names, f", or write {option}{VARIABLE} or {option}{FILE} into [storage]")
+                remedy = f", or write {option}{VARIABLE} or {option}{FILE} into {self.section}"
+                others |= dict.fromkeys(names, remedy)
         for variable, advice in others.items():
             if os.environ.get(variable):
                 raise self._unresolved_error(
@@ -210,8 +223,15 @@ class StorageReferences:
     def _unresolved_error(self, sentence: str, root: str) -> SettingError:
         return SettingError(
             f"{sentence}. That was {name_process()}, which opens {root}: the driver and "
-            "every executor read [storage] for themselves"
+            f"every executor read {self.section} for themselves"
         )
+
+
+def bind_document(document: Mapping[str, Any] | None, tables: Iterable[object]) -> None:
+    """Reach these tables by the references that ``document`` returned, in this process; None changes nothing."""
+    if document is not None:
+        options = tuple(document["options"].items())
+        StorageReferences(**{**document, "options": options}).bind(tables)
 
 
 def find_access(url: str) -> StoreAccess:
