@@ -44,6 +44,17 @@ def test_check_tells_every_problem(place: Place, capsys: pytest.CaptureFixture[s
         file = place.write(lambda text, before=before, after=after: text.replace(before, after, 1))  # type: ignore[misc]
         assert _run("pipeline", "check", str(file)) == 1
         assert says in capsys.readouterr().out
+    for column, meant in (("value", "payload"), ("Offset", "offset"), ("carier", "carrier")):
+        named = place.write(lambda text, name=column: text.replace("[good]", f'[good]\ncolumns = ["{name}"]'))  # type: ignore[misc]
+        assert _run("pipeline", "check", str(named)) == 1
+        assert f"nor a message field (did you mean {meant!r}?)" in capsys.readouterr().out
+    payload = place.write(lambda text: text.replace("[headers]", '[headers]\nvalue = "int be required"', 1))
+    assert _run("pipeline", "check", str(payload)) == 2
+    told = """did you mean 'payload'? For a header of that name write `value = "int be required from value"`."""
+    assert told in capsys.readouterr().err
+    said_so = place.write(lambda text: text.replace("[headers]", '[headers]\nvalue = "int be from value"', 1))
+    assert _run("pipeline", "check", str(said_so)) == 0
+    capsys.readouterr()
     misspelt = place.write(lambda text: text.replace("[good]", "[god]"))
     assert _run("pipeline", "run", str(misspelt)) == 2
     assert capsys.readouterr().err == f"lading: {misspelt}: unknown key god; did you mean good?\n"
@@ -103,7 +114,12 @@ def test_both_redrives_say_the_same_sentence(capsys: pytest.CaptureFixture[str])
 
 def test_contract_commands(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("contract", "infer", place.topic, "--from", place.url) == 0
-    assert 'carrier = "string"' in capsys.readouterr().out
+    inferred = capsys.readouterr().out
+    assert 'carrier = "string"' in inferred
+    alone = place.base / "contract.toml"
+    alone.write_text(inferred)
+    assert _run("contract", "infer", place.topic, "--from", place.url, "--against", str(alone)) == 0
+    assert "are what" in capsys.readouterr().err
     assert _run("contract", "infer", place.topic, "--from", place.url, "--against", str(place.write())) == 1
     assert "is required, and is missing" in capsys.readouterr().out
     held = place.write(lambda text: text.replace('"string required"', '"string"').replace('"int"', '"string"'))

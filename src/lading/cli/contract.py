@@ -30,7 +30,9 @@ def infer(
     against: Annotated[
         Path | None,
         typer.Option(
-            "--against", metavar="FILE", help="Report drift from this pipeline's contract; exit 1 if there is any."
+            "--against",
+            metavar="FILE",
+            help="Report drift from the contract in this file, of a pipeline or [headers] alone; exit 1 if any.",
         ),
     ] = None,
     from_: From = DEFAULT_SERVER,
@@ -50,10 +52,10 @@ def infer(
     """
     from ..model.errors import LocalError
     from ..pipeline.contract import drift, headers_section, profile_topic
-    from ..pipeline.settings import PipelineSettings
+    from ..pipeline.settings import load_contract
     from .connection import open_source
 
-    contract = None if against is None else PipelineSettings.load(against).contract
+    contract = None if against is None else load_contract(against)
     with open_source(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:

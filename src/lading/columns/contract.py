@@ -213,7 +213,7 @@ def parse_header_column(name: str, words: str) -> HeaderColumn:
 
     Without ``from`` a near miss of a message field's name is refused. Raises SettingError that names what is wrong.
     """
-    return _header_column(name, list(_tokens(words)))
+    return _header_column(name, list(_tokens(words)), f'{name} = "{words} from {name}"')
 
 
 def parse_columns(text: str) -> Projection:
@@ -236,7 +236,7 @@ def parse_columns(text: str) -> Projection:
                     f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
                     f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
                 )
-            headers.append(_header_column(name.text, words))
+            headers.append(_header_column(name.text, words, f"{name} {words[0]} from {name}"))
         elif name.text in FIELD_TYPES:
             fields.append(name.text)
         else:
@@ -307,7 +307,8 @@ def _parts(text: str) -> Iterator[list[_Token]]:
         yield part
 
 
-def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
+def _header_column(name: str, words: list[_Token], remedy: str) -> HeaderColumn:
+    """Return the column; ``remedy`` is how a header is declared whose name nearly is that of a message field."""
     if not words:
         raise SettingError(f"column {name!r} has no type; for example `{name} string`")
     type_, rest = parse_type(words[0].text), words[1:]
@@ -328,5 +329,5 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
         else:
             encoding = parse_encoding(word.text)
     if header is None:
-        refuse_near_miss(name, f"For a header of that name write `{name} {words[0]} from {name}`.")
+        refuse_near_miss(name, f"For a header of that name write `{remedy}`.")
     return HeaderColumn(name, name if header is None else header, type_, encoding, required)

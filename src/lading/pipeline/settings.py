@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from ..columns.contract import Projection
 from ..model.errors import SettingError
 from ..tables.files import OWN
 from ..tables.formats.registry import split_target
@@ -78,15 +79,7 @@ class PipelineSettings:
     @classmethod
     def load(cls, file: Path) -> PipelineSettings:
         """Load ``file``. Raises SettingError if it cannot be read or is invalid."""
-        try:
-            document = tomllib.loads(file.read_text())
-        except OSError as error:
-            raise SettingError(f"cannot read the pipeline file {file}: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise SettingError(f"pipeline file {file}: invalid TOML: {error}") from None
-        return cls(document, file.absolute().parent, str(file))
+        return cls(_read_document(file), file.absolute().parent, str(file))
 
     def _require_whole(self, key: str, section: Good | Route) -> None:
         """Raise SettingError for keys that say nothing without a table, and for a topic that no step can send to."""
@@ -208,6 +201,28 @@ class PipelineSettings:
 
     def _relative(self, text: str) -> str:
         return text if "://" in text else str((self.base / text).absolute())
+
+
+def load_contract(file: Path) -> Projection:
+    """Return the contract in a pipeline's file, or in one with ``[headers]`` alone, as ``contract infer`` writes it.
+
+    Raises SettingError as ``PipelineSettings.load`` does.
+    """
+    document = _read_document(file)
+    if document.keys() == {"headers"} and isinstance(document["headers"], dict):
+        return parse_headers(document["headers"], str(file))
+    return PipelineSettings(document, file.absolute().parent, str(file)).contract
+
+
+def _read_document(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingError(f"cannot read the pipeline file {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"pipeline file {file}: invalid TOML: {error}") from None
 
 
 def _sentence(error: ValidationError, single: Collection[str]) -> str:

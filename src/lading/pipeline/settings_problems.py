@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ..columns.contract import FIELD_TYPES, Projection, did_you_mean
+from ..columns.field_names import field_meant
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..model.errors import FilterError, SettingError
@@ -115,7 +116,9 @@ def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str
     known = [*(column.name for column in contract.headers), *FIELD_TYPES]
     for name in names:
         if name not in known:
-            yield f"{name!r} is neither a header of [headers] nor a message field{did_you_mean(name, known)}"
+            field = field_meant(name, FIELD_TYPES)
+            near = did_you_mean(name, known) if field is None else f" (did you mean {field!r}?)"
+            yield f"{name!r} is neither a header of [headers] nor a message field{near}"
     if twice := next((name for name in names if names.count(name) > 1), None):
         yield f"{twice!r} is named twice"
 

@@ -252,7 +252,8 @@ class ObjectPath:
         if any(word in text for word in (*ROLES, "Missing AccessKeyId", "Missing SecretAccessKey")):
             return LocalError(
                 f"{self}: no credentials: set {GRANTS[self._scheme]} in the environment of this process and of its "
-                "executors, or run it on a machine whose role has them"
+                "executors, say in [storage] of the pipeline's file or by --storage where they are, or run it on a "
+                "machine whose role has them"
             )
         if "NoSuchBucket" in text:
             return self._missing_bucket_error()
