@@ -87,7 +87,9 @@ def servers(request: pytest.FixtureRequest) -> tuple[str, str]:
 @pytest.mark.timeout(1800)
 def test_kill_at_each_step(servers: tuple[str, str], tmp_path: Path, full: bool) -> None:
     source, server = servers
-    steps, report = RedrivenTopic(source, server, tmp_path).redrive()
+    # a fresh cluster takes more steps the first time, as it creates the topic that keeps its transactions
+    runs = [RedrivenTopic(source, server, tmp_path).redrive() for _ in range(2 if full else 1)]
+    steps, report = runs[-1]
     once = not server.startswith(("iggy", "nsq"))
     assert (report["sent"], report["delivery"]) == (LETTERS, "once" if once else AT_LEAST_ONCE)
     points = range(1, steps + 1) if full else sorted(Random(17).sample(range(1, steps + 1), SAMPLE))

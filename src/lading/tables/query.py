@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from ..client.bulk import read_arrow, read_batches
+from ..columns.field_names import field_meant
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..transports.fetched import States
@@ -30,6 +32,8 @@ AFTER: Final = ("payload",)
 SAMPLE_MESSAGES: Final = 20_000
 """So many messages are looked at for the columns of a topic."""
 MEMORY: Final = "1GB"
+_UNKNOWN_COLUMN: Final = re.compile(r'Referenced column "([^"]+)" not found')
+_SYNTAX_ERROR: Final = re.compile(r'syntax error at or near "([^"]+)"')
 ROWS: Final = 10_000
 """Rows of a batch of the result."""
 
@@ -78,10 +82,19 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
     try:
         _require_one_statement(duckdb, connection, sql)
         query = _parse(sql)
-        for name in query.tables if query is not None else sorted(connection.get_table_names(sql)):
-            connection.register(name, _open(name, source, None if query is None else query.columns))
+        tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
+
+        def bind(wanted: frozenset[str] | None) -> Any:
+            for name in tables:
+                connection.register(name, _open(name, source, wanted))
+            return connection.sql(sql)
+
         try:
-            result = connection.sql(sql)
+            try:
+                result = bind(None if query is None else query.columns)
+            except duckdb.BinderException:
+                # DuckDB names the columns that are near a mistyped one, of all that there are
+                result = bind(None)
             if result is None:
                 raise LocalError("the query has no result; ask for one, such as select count(*) from flights")
             yield result.to_arrow_reader(ROWS)
@@ -115,6 +128,11 @@ def _require_one_statement(duckdb: Any, connection: Any, sql: str) -> None:
 
 def _query_error(error: Exception) -> LocalError:
     text = str(error).strip()
+    fields = (*BEFORE, *AFTER)
+    if (found := _UNKNOWN_COLUMN.search(text)) and (field := field_meant(found[1], fields)):
+        text += f"\nDid you mean {field!r}?"
+    elif (found := _SYNTAX_ERROR.search(text)) and found[1] in fields:
+        text += f'\nThe column {found[1]} is a word of SQL too: write it in double quotes, "{found[1]}".'
     return LocalError(f"query: {text}")
 
 
