@@ -16,8 +16,8 @@ from lading.mirror.state import MappedRange, MirrorState, Range, lock_state
 from lading.model.errors import DataLoss, LimitExceeded, LocalError, SettingError
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
-from tests.endpoints.kafka_frames import KafkaFrames
 from tests.mirror.conftest import contents, fill
+from tests.topic_limits import limit_messages
 
 
 def test_source_and_target_are_the_same(broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any) -> None:
@@ -71,21 +71,14 @@ def test_a_topic_whose_limit_is_smaller_than_a_message(
         for payload in (b"1", noise, bytes(50_000), b"3"):
             producer.send(noisy, payload)
 
-    def limit(size_bytes: int) -> None:
-        change = {"name": "max.message.bytes", "value": str(size_bytes), "config_operation": 0}
-        resource = {"resource_type": 2, "resource_name": quiet, "configs": [change]}
-        frames = KafkaFrames(broker.endpoints["kafka"])
-        answer = frames.ask("IncrementalAlterConfigs", 0, resources=[resource], validate_only=False)
-        assert answer.responses[0].error_code == 0
-
-    limit(10_000)
+    limit_messages(broker.endpoints["kafka"], quiet, 10_000)
     with pytest.raises(LimitExceeded) as refused:
         mirror(broker.url, urls["kafka"], noisy, quiet)
     assert "partition 0, offset 1 of the source: it takes 100" in str(refused.value)
     assert "the topic at most 10000 (max.message.bytes); mirror the others with --on-refused skip" in str(refused.value)
     assert read_arrow(broker.url, quiet).num_rows == 0
     if on_refused == "stop":
-        limit(1_000_000)
+        limit_messages(broker.endpoints["kafka"], quiet, 1_000_000)
     done = mirror(broker.url, urls["kafka"], noisy, quiet, on_refused=on_refused, fidelity=True)
     # 50,000 zeros are sent compressed, as that is what the topic counts
     sent = [b"1", bytes(50_000), b"3"] if on_refused == "skip" else [b"1", noise, bytes(50_000), b"3"]

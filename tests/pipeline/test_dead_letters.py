@@ -11,15 +11,17 @@ import itertools
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from lading import Consumer, Producer, testing
-from lading.model.errors import FilterError, LocalError
+from lading.model.errors import FilterError, LimitExceeded, LocalError
 from lading.pipeline.dead_letter_redrive import ForeignDeadLetters
 from lading.pipeline.ledger import Ledger
 from lading.transports.lading.transport import LadingTransport
+from tests.topic_limits import limit_messages
 
 _numbers = itertools.count()
 OWN: list[tuple[str, Any]] = [("carrier", b"UA"), ("via", b"ORD"), ("via", None), ("empty", b"")]
@@ -200,3 +202,22 @@ def test_spring_retry_topics_and_redpanda_connect(place: DeadLetterPlace) -> Non
         (1, b"key", b"nine", 1_000), (1, b"key", b"ten", 2_000),
     ]  # fmt: skip
     assert [[(key, value) for key, _, value in one.headers] for one in found] == [own, own]
+
+
+def test_a_letter_above_the_limit_of_its_topic(place: DeadLetterPlace, served: testing.BrokerProcess) -> None:
+    """It stops a redrive with what to do, and not those after it, which was so for ever: the step was tried again."""
+    noise = Random(17).randbytes(100_000)
+    place.send(noise, OWN + CONNECT)
+    limit_messages(served.endpoints["kafka"], place.orders, 10_000)
+    letters = ForeignDeadLetters(place.url, place.topic, place.state)
+    kafka = f"kafka://{served.endpoints['kafka']}"
+    for _ in range(2):
+        with pytest.raises(LimitExceeded, match=r"max\.message\.bytes\).*raise that limit.*; or leave out .* --where"):
+            letters.redrive(server=kafka)
+    assert place.origin() == []
+    done = letters.redrive("offset <> 5", server=kafka)
+    assert (done.sent, done.already) == (4, 0)
+    limit_messages(served.endpoints["kafka"], place.orders, 1_000_000)
+    done = letters.redrive(server=kafka)
+    assert (done.sent, done.already) == (1, 4)
+    assert sorted(len(message.payload or b"") for message in place.origin()) == [3, 5, 5, 100_000]

@@ -36,7 +36,6 @@ from typing import Any
 import polars
 import pyarrow as pa
 import pytest
-from confluent_kafka import admin as tools
 from deltalake import DeltaTable, write_deltalake
 
 from lading import Producer, read_arrow, testing
@@ -48,12 +47,11 @@ from lading.pipeline.settings import PipelineSettings
 from lading.tables.state import PipelineStateDirectory
 from tests.tables.logged_forms import FORMS, LoggedForm, loaded, own_catalog
 from tests.tables.logged_forms import run as run_form
+from tests.topic_limits import limit_messages
 
 from .conftest import Place
 from .direct import Crash, Driver, checked
 
-kafka_tools: Any = tools
-"""Its stubs miss half of it."""
 ROOT = Path(__file__).parents[2]
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 
@@ -211,7 +209,7 @@ class BoundedTopic:
     def __init__(self, place: Place, broker: testing.BrokerProcess, payloads: list[bytes]) -> None:
         self.late = f"{place.topic}-late"
         wide, kafka = f"{place.topic}-wide", f"kafka://{broker.endpoints['kafka']}"
-        self._admin = kafka_tools.AdminClient({"bootstrap.servers": broker.endpoints["kafka"]})
+        self._address = broker.endpoints["kafka"]
         for name in (wide, self.late):
             place.transport.create_topic(name, 1)
         place.transport.send(wide, 0, complete(len(payloads), {"payload": pa.array(payloads)}))
@@ -222,12 +220,7 @@ class BoundedTopic:
         self._url = place.url
 
     def limit(self, size_bytes: int) -> None:
-        entry = kafka_tools.ConfigEntry(
-            "max.message.bytes", str(size_bytes), incremental_operation=kafka_tools.AlterConfigOpType.SET
-        )
-        changed = kafka_tools.ConfigResource(kafka_tools.ResourceType.TOPIC, self.late, incremental_configs=[entry])
-        for done in self._admin.incremental_alter_configs([changed]).values():
-            done.result(10)
+        limit_messages(self._address, self.late, size_bytes)
 
     def arrived(self) -> Counter[bytes]:
         payloads: list[Any] = read_arrow(self._url, self.late).column("payload").to_pylist()

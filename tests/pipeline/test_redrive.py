@@ -11,6 +11,7 @@ import pytest
 
 from lading import read_arrow
 from lading.model.errors import FilterError, LocalError, SettingError
+from lading.pipeline import ledger as ledger_module
 from lading.pipeline import quarantine as quarantine_module
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
@@ -173,7 +174,7 @@ def test_an_interrupted_redrive_sends_nothing_twice(
             real(*arguments)
         raise Crash
 
-    monkeypatch.setattr(quarantine_module, "send_copies", crash)
+    monkeypatch.setattr(ledger_module, "send_copies", crash)
     with pytest.raises(Crash):
         _quarantine(file).redrive(limit=40)
     monkeypatch.undo()

@@ -20,10 +20,10 @@ from ..tables.state import PipelineStateDirectory
 from ..transports.open import is_queue
 from ..transports.topics import UnknownTopic
 from .dead_letters import parse_filter, recognize, restore_keys, select, strip
-from .ledger import Ledger, LedgerEntry, MessageIdentity
+from .ledger import UNACCEPTED, Ledger, MessageIdentity
 from .quarantine import AT_LEAST_ONCE, MAX_REPLAYS, ONCE
 from .rows import COPY_SCHEMA, replay, replays_of
-from .side_effects import NoHeadersThere, send_copies, sends_once
+from .side_effects import sends_once
 
 READ: Final = ", ".join(("partition", *FIELDS))
 WITHOUT_PAYLOAD: Final = "share group"
@@ -143,17 +143,9 @@ class ForeignDeadLetters:
                 continue
             identities = self._identities(part)
             entry = ledger.begin(server, topic, [identities[at] for at in restored])
-            self._deliver(ledger, entry, [made])
+            ledger.deliver(entry, [made], self._access(server))
             on_sent(len(restored))
         return gone
-
-    def _deliver(self, ledger: Ledger, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
-        try:
-            send_copies(entry.server, entry.topic, entry.key, parts, self._access(entry.server), entry.sending)
-        except (UnknownTopic, NoHeadersThere):
-            ledger.withdraw(entry)
-            raise
-        ledger.mark_done(entry)
 
     def _access(self, server: str) -> Mapping[str, Any]:
         """Return the transport options of a server: those given are of the source."""
@@ -169,8 +161,8 @@ class ForeignDeadLetters:
                 keep = pa.array([identity in wanted for identity in self._identities(batch)])
                 if pc.any(keep).as_py():
                     parts.append(self._restore(batch.filter(keep), columns.filter(keep), max_replays)[0])
-            with suppress(UnknownTopic, NoHeadersThere):
-                self._deliver(ledger, entry, parts)
+            with suppress(*UNACCEPTED):
+                ledger.deliver(entry, parts, self._access(entry.server))
                 done += len(wanted)
                 on_sent(len(wanted))
         return done

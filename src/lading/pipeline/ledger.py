@@ -8,16 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ..model.errors import CorruptLog, LocalError
+from ..model.errors import CorruptLog, LimitExceeded, LocalError
 from ..tables.files import read_document, write_document
 from ..tables.state import PipelineStateDirectory
-from .side_effects import TopicSending
+from ..transports.topics import UnknownTopic
+from .side_effects import NoHeadersThere, TopicSending, send_copies
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MessageIdentity = tuple[str, int, int, int]
 """A quarantined message: topic, partition, offset, and when it was quarantined (microseconds since 1970 UTC), because
 offsets repeat after a topic was deleted and created again."""
+UNACCEPTED: Final = (UnknownTopic, NoHeadersThere, LimitExceeded)
+"""What says that a topic cannot accept messages, so that none of them is in it."""
 VERSION = 1
 
 
@@ -109,6 +115,20 @@ class Ledger:
     def mark_done(self, entry: LedgerEntry) -> None:
         """Record that the messages of an entry were sent."""
         self._write(LedgerEntry(entry.number, entry.key, entry.server, entry.topic, entry.messages, True))
+
+    def deliver(self, entry: LedgerEntry, parts: Iterable[pa.RecordBatch], access: Mapping[str, Any]) -> None:
+        """Send the messages of an entry. If its topic cannot accept them, withdraw it: a retry would never end.
+
+        Raises UNACCEPTED then, and the errors of the transport.
+        """
+        try:
+            send_copies(entry.server, entry.topic, entry.key, parts, access, entry.sending)
+        except UNACCEPTED as error:
+            self.withdraw(entry)
+            if isinstance(error, LimitExceeded):
+                raise LimitExceeded(f"{error}; or leave out what is too large with --where") from None
+            raise
+        self.mark_done(entry)
 
     def withdraw(self, entry: LedgerEntry) -> None:
         """Delete an entry of which nothing was sent: its messages wait again."""

@@ -21,13 +21,12 @@ from ..model.names import flat_name
 from ..tables.files import table_location
 from ..tables.object_path import ObjectPath, TablePath
 from ..tables.schema import with_field_names
-from ..transports.topics import UnknownTopic
-from .ledger import Ledger, LedgerEntry, MessageIdentity
+from .ledger import UNACCEPTED, Ledger, MessageIdentity
 from .plan import VERDICT
 from .reasons import SENTENCES
 from .rows import COPY_SCHEMA, replay
 from .settings import PipelineSettings
-from .side_effects import NoHeadersThere, send_copies, sends_once
+from .side_effects import sends_once
 from .state import existing
 
 CHUNK_ROWS = 10_000
@@ -171,7 +170,7 @@ class Quarantine:
                 for topic, part in _by_topic(batch):
                     server, target = self._server(topic), to or topic
                     entry = self.ledger.begin(server, target, identities(part))
-                    self._sent(entry, [_replayed(part)])
+                    self.ledger.deliver(entry, [_replayed(part)], self._settings.access(server))
                     steps += 1
                     on_sent(part.num_rows)
                 return steps
@@ -221,21 +220,11 @@ class Quarantine:
             for batch in self.batches():
                 keep = [at for at, identity in enumerate(identities(batch)) if identity in wanted]
                 parts += [_replayed(batch.take(pa.array(keep)))] if keep else []
-            with suppress(UnknownTopic, NoHeadersThere):
-                self._sent(entry, parts)
+            with suppress(*UNACCEPTED):
+                self.ledger.deliver(entry, parts, self._settings.access(entry.server))
                 done += len(wanted)
                 on_sent(len(wanted))
         return done
-
-    def _sent(self, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
-        """Send the messages of an entry. If its topic cannot accept them, withdraw it: a retry would never end."""
-        try:
-            access = self._settings.access(entry.server)
-            send_copies(entry.server, entry.topic, entry.key, parts, access, entry.sending)
-        except (UnknownTopic, NoHeadersThere):
-            self.ledger.withdraw(entry)
-            raise
-        self.ledger.mark_done(entry)
 
     def _server(self, topic: str) -> str:
         sources = self._settings.document.source
