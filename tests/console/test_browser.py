@@ -94,6 +94,11 @@ def rows(page: Page) -> Any:
     return page.locator("tr.message")
 
 
+def choose_poisoned(page: Page) -> None:
+    page.get_by_role("button", name="set state").click()
+    page.get_by_role("dialog").get_by_label("State", exact=True).select_option("poisoned")
+
+
 def test_from_topics_to_the_bytes_of_a_header(open_page: Callable[..., Page]) -> None:
     page = open_page("/")
     page.get_by_role("row", name=re.compile("flights")).get_by_role("link", name="Messages").click()
@@ -199,9 +204,9 @@ def test_a_state_is_set_after_it_was_agreed_to(open_page: Callable[..., Page], b
     with Producer(broker.url) as producer:
         producer.send("marked", b"one")
     page = open_page("/messages?topic=marked&open=0:0")
-    page.get_by_label("Set the state").select_option("poisoned")
+    choose_poisoned(page)
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    page.get_by_label("Set the state").select_option("poisoned")
+    choose_poisoned(page)
     page.get_by_role("dialog").get_by_role("button", name="Set state").click()
     page.get_by_text("No messages here").wait_for()
     # all that a filter selects, counted first

@@ -21,7 +21,7 @@ from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
 from lading.transports.lading.transport import LadingTransport
 
-from .test_browser import WAIT_MS, browser, console, end, open_page, rows, start_console
+from .test_browser import WAIT_MS, browser, choose_poisoned, console, end, open_page, rows, start_console
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -76,7 +76,7 @@ def test_a_dialog_is_left_by_keyboard_and_changes_nothing(
     with Producer(broker.url) as producer:
         producer.send("kept", b"one")
     page = open_page("/messages?topic=kept&open=0:0")
-    page.get_by_label("Set the state").select_option("poisoned")
+    choose_poisoned(page)
     dialog = page.get_by_role("dialog")
     dialog.wait_for()
     # the focus cannot leave it
@@ -188,7 +188,7 @@ def test_two_browsers_see_the_same_and_each_its_own_place(
         rows(first).nth(0).wait_for()
         assert rows(second).count() == 1, "a page that does not follow stays as it is"
         rows(second).nth(0).click()
-        second.get_by_label("Set the state").select_option("poisoned")
+        choose_poisoned(second)
         second.get_by_role("dialog").get_by_role("button", name="Set state").click()
         second.get_by_text("No messages here").or_(rows(second).filter(has_text="two")).first.wait_for()
         first.goto("/messages?topic=shared")

@@ -22,7 +22,13 @@ let keys = {};
 
 function go(path, replace = false) {
   history[replace ? "replaceState" : "pushState"](null, "", path);
+  arrive();
+}
+
+function arrive() {
   show();
+  // what had the focus is gone with the page before: Tab goes on from the beginning of this one
+  if (document.activeElement === document.body) main.focus({ preventScroll: true });
 }
 
 async function show() {
@@ -97,7 +103,7 @@ function themeButton() {
 
 function showKeys() {
   const rows = [["g", "topics"], ["/", "search, or filter what is shown"], ["j  k", "next, previous row"],
-    ["Enter", "open a row"], ["t", "live tail on and off"], ["n  o", "newest or oldest first"], ["Esc", "close, or cancel a search"], ["?", "this list"]];
+    ["Enter", "open a row"], ["t", "live tail on and off"], ["n  o", "newest or oldest first"], ["Esc", "close a message, or cancel a search"], ["?", "this list"]];
   const dialog = h("dialog", { class: "ask", onclick: () => dialog.close(), "aria-label": "Keyboard" },
     h("h2", {}, "Keyboard"), h("dl", { class: "keys" }, rows.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
     h("div", { class: "buttons" }, h("button", { class: "primary" }, "Close")));
@@ -112,6 +118,16 @@ function moveRow(step) {
   rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }
 
+function leaveDetail(target) {
+  // from inside a message, or from its row: closed, with the focus on the row
+  const row = target.closest?.("tr.detail")?.previousElementSibling ?? target.closest?.("tr[aria-expanded=true]");
+  if (!row) return false;
+  row.focus();
+  // as if Enter had been pressed there, which is what closes it
+  row.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
+  return true;
+}
+
 document.addEventListener("keydown", (event) => {
   // an open dialog has the keyboard to itself: Escape closes it, and cancels nothing behind it
   if (document.querySelector("dialog[open]")) return;
@@ -124,15 +140,22 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "g") go("/");
   else if (event.key === "j") moveRow(1);
   else if (event.key === "k") moveRow(-1);
+  else if (event.key === "Escape" && leaveDetail(event.target)) event.preventDefault();
   else if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
 document.addEventListener("click", (event) => {
+  if (event.target.matches?.(".skip")) {
+    // the address stays: another one would draw the page anew, and empty a form
+    event.preventDefault();
+    main.focus();
+    return;
+  }
   const link = event.target.closest?.("a[href^='/']");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target) return;
   event.preventDefault();
   go(link.getAttribute("href"));
 });
-window.addEventListener("popstate", show);
+window.addEventListener("popstate", arrive);
 document.getElementById("help").addEventListener("click", showKeys);
 themeButton();
 fill(document.getElementById("nav"), NAV.map(([path, label]) => h("a", { href: path }, label)));

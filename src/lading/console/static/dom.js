@@ -19,6 +19,26 @@ export function fill(element, ...children) {
   return element;
 }
 
+// by what an element is found again after its surroundings were drawn anew
+const nameOf = (one) => Object.values(one.dataset).join() || one.getAttribute("href") || one.textContent;
+
+export function redraw(element, ...children) {
+  // fill, for what a person may be in the middle of: focus, sideways scrolling and opened parts stay, and so does
+  // all of it, with what is selected, if nothing has changed
+  const made = fill(document.createElement("div"), ...children);
+  const pair = (selector) => [...element.querySelectorAll(selector)].map((one, at) => [one, made.querySelectorAll(selector)[at]]).filter(([, twin]) => twin);
+  for (const [old, twin] of pair("details")) twin.open = old.open;
+  if (made.childNodes.length === element.childNodes.length && [...made.childNodes].every((one, at) => one.isEqualNode(element.childNodes[at]))) return element;
+  const scrolled = pair(".scroll, .stack").map(([old, twin]) => [twin, old.scrollLeft]);
+  const focused = document.activeElement !== element && element.contains(document.activeElement) ? document.activeElement : null;
+  element.replaceChildren(...made.childNodes);
+  for (const [one, left] of scrolled) one.scrollLeft = left;
+  // an element that was moved, not made anew, has lost the focus too
+  const again = focused && (element.contains(focused) ? focused : [...element.querySelectorAll(focused.tagName)].find((one) => nameOf(one) === nameOf(focused)));
+  again?.focus({ preventScroll: true });
+  return element;
+}
+
 // what moves, hides or reorders text: the same characters as model/printable.py
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\u{110bd}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]/gu;
 
@@ -84,7 +104,7 @@ export async function copy(text, what) {
   }
 }
 
-export function ask(title, body, action, { danger = false } = {}) {
+export function ask(title, body, action, { danger = false, focus = null } = {}) {
   // resolves to true if the person agreed
   return new Promise((resolve) => {
     const dialog = h("dialog", { class: "ask", "aria-label": title });
@@ -94,8 +114,30 @@ export function ask(title, body, action, { danger = false } = {}) {
     dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
     document.body.append(dialog);
     dialog.showModal();
-    agree.focus();
+    (focus ?? agree).focus();
   });
+}
+
+export function closeDetail(row) {
+  row.setAttribute("aria-expanded", "false");
+  row.nextElementSibling.remove();
+}
+
+export function toggleDetail(row, load) {
+  // opens what `load` resolves to below a row, or closes it
+  if (row.nextElementSibling?.classList.contains("detail")) return closeDetail(row);
+  const cell = h("td", { colspan: row.children.length }, h("p", { class: "soft" }, "…"));
+  row.setAttribute("aria-expanded", "true");
+  row.after(h("tr", { class: "detail" }, cell));
+  return load().then((nodes) => fill(cell, nodes)).catch((error) => { if (error.name !== "AbortError") fill(cell, errorBox(error)); });
+}
+
+export function openRow(name, toggle, ...cells) {
+  // a row of a table that opens by a click or by Enter
+  const row = h("tr", { tabindex: 0, class: "message", "aria-expanded": "false", dataset: { name },
+    onclick: (event) => { if (!event.target.closest("a") && !String(getSelection())) toggle(row); },
+    onkeydown: (event) => { if (event.key === "Enter" && event.target === row) toggle(row); } }, cells);
+  return row;
 }
 
 export function errorBox(error, filter = null) {
@@ -109,7 +151,9 @@ export function errorBox(error, filter = null) {
 export function table(heads, rows, attributes = {}) {
   // heads: [label, "n" for numbers]; rows: arrays of cells (nodes or texts)
   const labels = heads.map((one) => (Array.isArray(one) ? one : [one, ""]));
-  return h("div", { class: "scroll" }, h("table", attributes,
+  // at the width of a telephone, rows of many columns become cards
+  const shape = { class: labels.length > 3 ? "cards" : null, ...attributes };
+  return h("div", { class: "scroll" }, h("table", shape,
     h("thead", {}, h("tr", {}, labels.map(([label, kind]) => h("th", { class: kind, scope: "col" }, label)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, row.map((one, at) =>
       h("td", { class: labels[at][1], "data-label": typeof labels[at][0] === "string" ? labels[at][0] : null }, one)))))));

@@ -1,7 +1,7 @@
 // Dead letters and quarantine: why messages failed, one beside its reason, and sending a selection back.
 import { get, post, stream } from "../api.js";
-import { ask, count, errorBox, fill, h, plural, table, toast, visible } from "../dom.js";
-import { barCell } from "./headers.js";
+import { ask, count, errorBox, fill, h, openRow, plural, redraw, table, toast, toggleDetail, visible } from "../dom.js";
+import { barCell } from "./charts.js";
 import { detail } from "./message.js";
 
 export const title = () => "Failures";
@@ -56,7 +56,7 @@ async function letters(main, context, topic) {
   function draw(found) {
     const most = Math.max(1, ...found.bars.map((one) => one.messages));
     fill(facts, plural(found.letters, "dead letter"), found.strangers ? `, and ${count(found.strangers)} that no known system put here` : "");
-    fill(place, found.bars.length ? [h("h2", {}, "Why"), table(["reason", "from topic", "put here by", ["", "barcell"], ["messages", "n"]], found.bars.map((one) => [
+    redraw(place, found.bars.length ? [h("h2", {}, "Why"), table(["reason", "from topic", "put here by", ["", "barcell"], ["messages", "n"]], found.bars.map((one) => [
       one.convention === "Lading" ? visible(one.why) : h("button", { type: "button", class: "link", title: "Only these", onclick: () => { where.value = `exception = ${quoted(one.why)}`; context.keep({ where: where.value }); load(); } }, visible(one.why)),
       visible(one.origin_topic), one.convention, barCell(one.messages, most, count(one.messages)), count(one.messages)])),
     h("h2", {}, "The last ones"), rows(found.rows)] : h("p", { class: "empty" }, "Nothing here says why it failed."));
@@ -64,21 +64,18 @@ async function letters(main, context, topic) {
 
   function rows(found) {
     const body = h("tbody", {}, found.map((one) => {
-      const row = h("tr", { tabindex: 0, class: "message", onclick: (event) => { if (!event.target.closest("a")) open(row, one); }, onkeydown: (event) => { if (event.key === "Enter" && event.target === row) open(row, one); } },
+      return openRow(`${one.partition}:${one.offset}`, (row) => open(row, one),
         h("td", { class: "place", "data-label": "message" }, `${one.partition}:${one.offset}`), h("td", { "data-label": "reason" }, visible(one.why)), h("td", { class: "text", "data-label": "said" }, visible(one.reason ?? "")),
         h("td", { "data-label": "was at" }, one.origin_topic ? h("a", { href: `/messages?topic=${encodeURIComponent(one.origin_topic)}&open=${one.origin_partition}:${one.origin_offset}` }, visible(`${one.origin_topic} ${one.origin_partition ?? "?"}:${one.origin_offset ?? "?"}`)) : ""));
-      return row;
     }));
     return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "what was said", "where it was"].map((one) => h("th", { scope: "col" }, one)))), body));
   }
 
   function open(row, one) {
-    if (row.nextElementSibling?.classList.contains("detail")) { row.nextElementSibling.remove(); return; }
-    const cell = h("td", { colspan: 4 });
-    row.after(h("tr", { class: "detail" }, cell));
-    get("/api/message", { topic, partition: one.partition, offset: one.offset }, context.signal)
-      .then((whole) => fill(cell, h("div", { class: "warning" }, h("p", {}, h("b", {}, visible(one.why)), one.reason && one.reason !== one.why ? [": ", visible(one.reason, true)] : null)), detail(whole, context, load)))
-      .catch((error) => fill(cell, errorBox(error)));
+    return toggleDetail(row, async () => {
+      const whole = await get("/api/message", { topic, partition: one.partition, offset: one.offset }, context.signal);
+      return [h("div", { class: "warning" }, h("p", {}, h("b", {}, visible(one.why)), one.reason && one.reason !== one.why ? [": ", visible(one.reason, true)] : null)), detail(whole, context, load)];
+    });
   }
   await load();
 }
@@ -113,7 +110,7 @@ async function quarantine(main, context, pipeline) {
     try {
       const found = await get("/api/quarantine", { pipeline, where: where.value.trim(), reason: reasons() }, context.signal);
       const most = Math.max(1, ...found.bars.map((one) => one.messages));
-      fill(place, h("h2", {}, "Why"), table(["reason", "header", ["", "barcell"], ["messages", "n"], ["waiting", "n"], ["sent again", "n"], ["parked", "n"]], found.bars.map((one) => [
+      redraw(place, h("h2", {}, "Why"), table(["reason", "header", ["", "barcell"], ["messages", "n"], ["waiting", "n"], ["sent again", "n"], ["parked", "n"]], found.bars.map((one) => [
         h("button", { type: "button", class: "chip", "aria-pressed": String(reasons().includes(one.reason)), onclick: () => { context.keep({ reason: reasons().includes(one.reason) ? reasons().filter((other) => other !== one.reason) : [...reasons(), one.reason] }); load(); } }, one.reason.replaceAll("_", " ")),
         visible(one.header ?? ""), barCell(one.messages, most, count(one.messages)), count(one.messages), count(one.waiting), count(one.replayed), count(one.parked)])),
       h("h2", {}, "Messages"), list(found.rows));
@@ -124,20 +121,18 @@ async function quarantine(main, context, pipeline) {
 
   function list(found) {
     const body = h("tbody", {}, found.map((one) => {
-      const row = h("tr", { tabindex: 0, class: "message", onclick: () => open(row, one), onkeydown: (event) => { if (event.key === "Enter" && event.target === row) open(row, one); } },
+      return openRow(one.message, (row) => open(row, one),
         h("td", {}, visible(one.message)), h("td", { "data-label": "reason" }, one.reason.replaceAll("_", " ")), h("td", { class: "text", "data-label": "detail" }, visible(one.detail)), h("td", { class: "n", "data-label": "sent again" }, count(one.replays)), h("td", { "data-label": "status" }, one.status));
-      return row;
     }));
     return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "detail", "sent again", "status"].map((one) => h("th", { scope: "col" }, one)))), body));
   }
 
   function open(row, one) {
-    if (row.nextElementSibling?.classList.contains("detail")) { row.nextElementSibling.remove(); return; }
-    const cell = h("td", { colspan: 5 });
-    row.after(h("tr", { class: "detail" }, cell));
-    get("/api/quarantined", { pipeline, message: one.message }, context.signal)
-      .then((found) => fill(cell, h("div", { class: "warning" }, found.reasons.map((told) => h("p", {}, h("b", {}, told.reason.replaceAll("_", " ")), ": ", visible(told.detail)))), detail(found.message, { ...context, about: { ...context.about, can_mark: false, can_send: false } }, load)))
-      .catch((error) => fill(cell, errorBox(error)));
+    return toggleDetail(row, async () => {
+      const found = await get("/api/quarantined", { pipeline, message: one.message }, context.signal);
+      const about = { ...context.about, can_mark: false, can_send: false };
+      return [h("div", { class: "warning" }, found.reasons.map((told) => h("p", {}, h("b", {}, told.reason.replaceAll("_", " ")), ": ", visible(told.detail)))), detail(found.message, { ...context, about }, load)];
+    });
   }
   await load();
 }

@@ -1,6 +1,7 @@
 // The header explorer: what headers hold and weigh, how that changes, drift from contracts, and a contract to begin with.
 import { stream } from "../api.js";
 import { copy, count, errorBox, fill, h, plural, size, table, visible } from "../dom.js";
+import { barCell, columns, sparkline } from "./charts.js";
 import { tabs } from "./topic.js";
 
 export const title = (params) => `${params.get("topic") ?? ""} headers`;
@@ -39,26 +40,10 @@ export async function render(main, context) {
   await load();
 }
 
-function sparkline(values, label) {
-  const most = Math.max(1e-9, ...values);
-  return h("span", { class: "spark", role: "img", "aria-label": label }, values.map((one) => {
-    const bar = h("i", { title: `${one.toFixed(1)} %` });
-    bar.style.height = `${(20 * one) / most}px`;
-    return bar;
-  }));
-}
-
-function barCell(value, most, label) {
-  const bar = h("span", { class: "hbar", title: label });
-  bar.style.width = `${Math.max(0.5, (100 * value) / Math.max(1, most))}%`;
-  return bar;
-}
-
 function profile(found, topic) {
   const most = Math.max(1, ...found.headers.map((one) => one.bytes));
   const cards = [["messages", count(found.messages)], ["headers", count(found.headers_count)], ["bytes of headers", size(found.header_bytes)], ["bytes of payloads", size(found.payload_bytes)], ["bytes of keys", size(found.key_bytes)]];
   const intervals = found.intervals;
-  const tallest = Math.max(1, ...intervals.map((one) => one.messages));
   return [
     h("div", { class: "cards-row" }, cards.map(([label, value]) => h("div", { class: "card" }, label, h("b", {}, value)))),
     h("h2", {}, "Headers, the heaviest first"),
@@ -71,11 +56,7 @@ function profile(found, topic) {
       ? table(["header", "drift", ["messages", "n"], "what it is", "what it means for the table"], one.rows.map((row) => [visible(row.header), row.breaks ? h("b", { class: "bad" }, row.kind) : row.kind, count(row.messages), visible(row.sentence), visible(row.table)]))
       : h("p", { class: "soft" }, "None: all messages are as it says.")]),
     h("h2", {}, "Messages over time"),
-    h("div", { class: "stack", role: "img", "aria-label": "messages over time" }, intervals.map((one) => {
-      const bar = h("i", { class: "routed" });
-      bar.style.height = `${(100 * one.messages) / tallest}%`;
-      return h("span", { title: `${one.begin}, ${one.seconds} s: ${count(one.messages)} messages` }, bar);
-    })),
+    columns("messages over time", "from", intervals.map((one) => [one.begin, [["messages", one.messages, "routed"]]])),
     intervals.length ? h("p", { class: "soft" }, `${intervals[0].begin} to ${intervals.at(-1).begin}, intervals of ${count(intervals[0].seconds)} s`) : null,
     h("div", { class: "two" },
       h("section", {}, h("h2", {}, "Heaviest messages"), table(["message", ["headers", "n"], ["bytes of headers", "n"], ["payload", "n"]], found.heaviest.map((one) => [
@@ -88,4 +69,3 @@ function examples(values) {
   const text = Array.isArray(values) ? values.join(", ") : String(values ?? "");
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
 }
-export { barCell };

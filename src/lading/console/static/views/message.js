@@ -108,44 +108,47 @@ export function detail(whole, context, changed) {
       h("button", { type: "button", class: "mini", onclick: () => copy(JSON.stringify(whole.json), "the message as a line of JSON") }, "copy as JSON"),
       h("button", { type: "button", class: "mini", onclick: () => copy(link, "the address of this message") }, "copy link"),
       context.about.can_send ? h("a", { class: "button mini", href: `/send?topic=${encodeURIComponent(whole.topic)}&like=${whole.partition}:${whole.offset}` }, "send one like it") : null,
-      context.about.can_mark ? stateMenu(whole, changed) : null),
+      context.about.can_mark ? h("button", { type: "button", class: "mini", onclick: () => markOne(whole, changed) }, "set state…") : null),
     whole.headers.length ? h("div", { class: "scroll" }, h("table", { class: "headers-table" }, h("thead", {}, h("tr", {}, [["header"], ["kind"], ["value"], ["size", "n"], ["copy", "n"]].map(([one, kind]) => h("th", { scope: "col", class: kind }, one)))), rows)) : h("p", { class: "soft" }, "none"), all,
     payloadView(whole));
 }
 
-function stateMenu(whole, changed) {
-  const menu = h("select", { class: "mini", "aria-label": "Set the state", onchange: () => set(menu.value) },
-    h("option", { value: "" }, "set state…"), STATES.filter((one) => one !== whole.state).map((one) => h("option", { value: one }, one.replaceAll("_", " "))));
-  async function set(state) {
-    menu.value = "";
-    if (!state) return;
-    const reason = h("input", { type: "text", placeholder: "optional; goes with the dead letter", maxlength: 1000 });
-    const isSure = await ask("Set the state of a message", [h("p", {}, "Message ", h("b", {}, `${whole.topic} ${whole.partition}:${whole.offset}`), ` is ${whole.state.replaceAll("_", " ")} and becomes `, h("b", {}, state.replaceAll("_", " ")), "."),
-      h("p", {}, state === "available" ? "Consumers see it again." : "Consumers do not see it any more."), h("label", { class: "wide" }, "reason", reason)], "Set state", { danger: state !== "available" });
-    if (!isSure) return;
-    try {
-      await post("/api/states", { topic: whole.topic, partition: whole.partition, offset: whole.offset, state, reason: reason.value || null });
-      toast(`message ${whole.partition}:${whole.offset} is ${state.replaceAll("_", " ")}`);
-      changed();
-    } catch (error) {
-      await ask("The state was not set", [errorBox(error)], "Close");
-    }
+async function askState(title, about, agree, state) {
+  // which state, and why; null if the person left it
+  const choice = h("select", { "aria-label": "State" }, STATES.filter((one) => one !== state).map((one) => h("option", { value: one }, one.replaceAll("_", " "))));
+  if (state === null) choice.value = "poisoned";
+  const reason = h("input", { type: "text", placeholder: "optional; goes with the dead letter", maxlength: 1000 });
+  const note = h("p", { class: "soft" });
+  const draw = () => { note.textContent = choice.value === "available" ? "Consumers see it." : "Consumers do not see it any more."; };
+  choice.addEventListener("change", draw);
+  draw();
+  const agreed = await ask(title, [h("p", {}, about), h("label", { class: "wide" }, "state ", choice), note, h("label", { class: "wide" }, "reason", reason)], agree, { focus: choice });
+  return agreed ? { state: choice.value, word: choice.value.replaceAll("_", " "), reason: reason.value || null } : null;
+}
+
+async function markOne(whole, changed) {
+  const place = `${whole.partition}:${whole.offset}`;
+  const wanted = await askState("Set the state of a message", ["Message ", h("b", {}, visible(`${whole.topic} ${place}`)), ` is ${whole.state.replaceAll("_", " ")}.`], "Set state", whole.state);
+  if (!wanted) return;
+  try {
+    await post("/api/states", { topic: whole.topic, partition: whole.partition, offset: whole.offset, state: wanted.state, reason: wanted.reason });
+    toast(`message ${place} is ${wanted.word}`);
+    changed();
+  } catch (error) {
+    await ask("The state was not set", [errorBox(error)], "Close");
   }
-  return menu;
 }
 
 export async function markAll(topic, where, partition, changed) {
   // of all that a filter selects: what a dry run counts is what is agreed to
-  const state = h("select", { "aria-label": "State" }, STATES.map((one) => h("option", { value: one }, one.replaceAll("_", " "))));
-  state.value = "poisoned";
-  const reason = h("input", { type: "text", placeholder: "optional; goes with the dead letters", maxlength: 1000 });
-  if (!(await ask("Set the state of all that match", [h("p", {}, h("code", {}, visible(where))), h("label", { class: "wide" }, "state ", state), h("label", { class: "wide" }, "reason", reason)], "Count them first"))) return;
-  const change = { topic, where, partition, state: state.value, reason: reason.value || null };
-  const word = state.value.replaceAll("_", " ");
+  const wanted = await askState("Set the state of all that match", h("code", {}, visible(where)), "Count them first", null);
+  if (!wanted) return;
+  const { word, state, reason } = wanted;
+  const change = { topic, where, partition, state, reason };
   try {
     const would = await post("/api/states", { ...change, dry_run: true });
     if (!would.changed && !would.matched) { toast("no message matches", "bad"); return; }
-    const agreed = await ask(plural(would.matched, "message matches", "messages match"), [h("p", {}, `${count(would.changed)} of them would become `, h("b", {}, word), `; ${count(would.seen)} were looked at.`)], `Make them ${word}`, { danger: state.value !== "available" });
+    const agreed = await ask(plural(would.matched, "message matches", "messages match"), [h("p", {}, `${count(would.changed)} of them would become `, h("b", {}, word), `; ${count(would.seen)} were looked at.`)], `Make them ${word}`, { danger: state !== "available" });
     if (!agreed) return;
     const did = await post("/api/states", change);
     toast(`${plural(did.changed, "message")} became ${word}`);

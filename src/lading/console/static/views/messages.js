@@ -1,6 +1,6 @@
 // Messages: browse by offset and time, search with a filter, follow what arrives, headers as columns that one picks.
 import { get, stream } from "../api.js";
-import { count, errorBox, fill, h, moment, plural, visible } from "../dom.js";
+import { closeDetail, count, errorBox, fill, h, moment, openRow, plural, redraw, toggleDetail, visible } from "../dom.js";
 import { detail, markAll } from "./message.js";
 import { tabs } from "./topic.js";
 
@@ -17,6 +17,7 @@ export async function render(main, context) {
   let next = null;
   let work = new AbortController();
   let counting = null;
+  let opened = null; // the message that is shown whole: kept while others arrive
   context.signal.addEventListener("abort", () => { work.abort(); counting?.abort(); });
 
   const picked = () => params.getAll("column");
@@ -35,13 +36,16 @@ export async function render(main, context) {
   const submit = h("button", { type: "submit", class: "primary" }, "Search");
   const facts = h("p", { class: "soft facts", role: "status" });
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress" });
+  const stop = h("button", { type: "button", hidden: true, onclick: cancel }, "Cancel");
+  const other = h("input", { type: "text", size: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Another header", placeholder: "another header", title: "A header that is not among these, as a column" });
+  const others = h("form", { onsubmit: (event) => { event.preventDefault(); addColumn(); } }, other);
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Headers as columns" });
   const place = h("div");
   const problem = h("div");
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "Show more");
   const form = h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); restart(); } },
-    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, tail);
-  main.append(tabs(topic, "/messages", context), form, problem, chips, h("div", { class: "factbar" }, facts, bar), place, h("div", { class: "center" }, more));
+    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, stop, tail);
+  main.append(tabs(topic, "/messages", context), form, problem, h("div", { class: "chipbar" }, chips, others), h("div", { class: "factbar" }, facts, bar), place, h("div", { class: "center" }, more));
 
   order.addEventListener("click", () => setOrder(!newest()));
   tail.addEventListener("click", () => setTail(!tailing()));
@@ -65,6 +69,21 @@ export async function render(main, context) {
     if (tailing()) { context.keep({ tail: null }); drawControls(); }
   }
 
+  function showStop(isShown) {
+    // what is hidden has no focus
+    if (!isShown && document.activeElement === stop) search.focus();
+    stop.hidden = !isShown;
+  }
+
+  function addColumn() {
+    const key = other.value;
+    other.value = "";
+    if (!key || picked().includes(key)) return;
+    // a list has the first headers of each message, and those that are columns
+    context.keep({ column: [...picked(), key] });
+    restart();
+  }
+
   function drawControls() {
     order.textContent = newest() ? "Newest first" : "Oldest first";
     order.disabled = tailing();
@@ -80,6 +99,7 @@ export async function render(main, context) {
     counting?.abort();
     rows = [];
     next = null;
+    opened = null;
     seen.clear();
     fill(problem);
     more.hidden = true;
@@ -91,9 +111,7 @@ export async function render(main, context) {
     work = new AbortController();
     const { signal } = work;
     more.hidden = true;
-    submit.textContent = "Cancel";
-    submit.type = "button";
-    submit.onclick = cancel;
+    showStop(true);
     let ended = false;
     try {
       for await (const found of stream("/api/messages", values(isMore && next ? { at: next } : {}), signal)) {
@@ -108,9 +126,7 @@ export async function render(main, context) {
     } finally {
       if (work.signal === signal) {
         bar.hidden = true;
-        submit.textContent = "Search";
-        submit.type = "submit";
-        submit.onclick = null;
+        showStop(false);
       }
     }
     if (ended) { more.hidden = next === null; draw(); }
@@ -127,17 +143,19 @@ export async function render(main, context) {
   async function countAll() {
     counting = new AbortController();
     const { signal } = counting;
-    const stop = h("button", { type: "button", class: "link", onclick: () => counting.abort() }, "cancel");
+    showStop(true);
     try {
       for await (const found of stream("/api/count", values({ at: null }), signal)) {
         bar.hidden = Boolean(found.end);
         bar.value = found.looked_at / Math.max(1, found.total);
-        fill(facts, found.end ? `${plural(found.found, "message matches", "messages match")} of ${count(found.total)}, counted in ${found.seconds.toFixed(2)} s` : [`${count(found.found)} of ${count(found.looked_at)} so far · `, stop]);
+        fill(facts, found.end ? `${plural(found.found, "message matches", "messages match")} of ${count(found.total)}, counted in ${found.seconds.toFixed(2)} s` : `${count(found.found)} of ${count(found.looked_at)} so far`);
       }
     } catch (error) {
       bar.hidden = true;
       if (!signal.aborted) showProblem(error);
-      else fill(facts, facts.textContent.replace(" · cancel", "; cancelled"));
+      else if (!context.signal.aborted) fill(facts, `${facts.textContent}; cancelled`);
+    } finally {
+      if (counting.signal === signal) showStop(false);
     }
   }
 
@@ -182,9 +200,10 @@ export async function render(main, context) {
   }
 
   function draw() {
+    const focused = document.activeElement;
     const columns = picked();
     const keys = [...new Set([...columns, ...[...seen].sort((a, b) => b[1] - a[1]).map(([key]) => key)])].slice(0, 40);
-    fill(chips, keys.length ? h("span", { class: "soft" }, "Columns") : null, keys.map((key) => {
+    redraw(chips, keys.length ? h("span", { class: "soft" }, "Columns") : null, keys.map((key) => {
       const on = columns.includes(key);
       return h("button", { type: "button", class: "chip", "aria-pressed": String(on), onclick: () => {
         context.keep({ column: on ? columns.filter((one) => one !== key) : [...columns, key] });
@@ -196,30 +215,33 @@ export async function render(main, context) {
     const body = h("tbody");
     for (const one of rows) {
       const name = `${one.partition}:${one.offset}`;
-      const row = h("tr", { tabindex: 0, class: "message", "aria-expanded": String(open === name), dataset: { name }, onclick: (event) => { if (!event.target.closest("a") && !String(getSelection())) toggle(row, one); },
-        onkeydown: (event) => { if (event.key === "Enter" && event.target === row) toggle(row, one); } }, cells(one, columns, heads));
+      const row = openRow(name, (at) => toggle(at, one), cells(one, columns, heads));
       body.append(row);
       if (open === name) expand(row, one);
     }
-    const focused = document.activeElement?.closest?.("tr.message")?.dataset.name;
-    fill(place, rows.length ? h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, heads.map((one) => h("th", { scope: "col" }, visible(one))))), body)) : null);
-    if (focused) body.querySelector(`tr[data-name="${CSS.escape(focused)}"]`)?.focus();
+    redraw(place, rows.length ? h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, visible(head))))), body)) : null);
+    // the message that is open was moved, and what had the focus in it has lost it
+    if (place.contains(focused)) focused.focus({ preventScroll: true });
   }
 
   function toggle(row, one) {
-    const isOpen = row.nextElementSibling?.classList.contains("detail");
-    for (const other of document.querySelectorAll("tr.detail")) { other.previousElementSibling?.setAttribute("aria-expanded", "false"); other.remove(); }
+    const isOpen = row.getAttribute("aria-expanded") === "true";
+    for (const shown of place.querySelectorAll("tr[aria-expanded=true]")) closeDetail(shown);
+    opened = null;
     context.keep({ open: isOpen ? null : `${one.partition}:${one.offset}` });
     if (!isOpen) expand(row, one);
   }
 
   function expand(row, one) {
-    row.setAttribute("aria-expanded", "true");
-    const cell = h("td", { colspan: row.children.length }, h("p", { class: "soft" }, "…"));
-    row.after(h("tr", { class: "detail" }, cell));
-    get("/api/message", { topic, partition: one.partition, offset: one.offset }, context.signal)
-      .then((whole) => fill(cell, detail(whole, context, () => restart())))
-      .catch((error) => { if (!context.signal.aborted) fill(cell, errorBox(error)); });
+    const name = row.dataset.name;
+    if (opened?.name === name) {
+      opened.shown.firstChild.colSpan = row.children.length;
+      row.setAttribute("aria-expanded", "true");
+      row.after(opened.shown);
+      return;
+    }
+    toggleDetail(row, async () => detail(await get("/api/message", { topic, partition: one.partition, offset: one.offset }, context.signal), context, restart));
+    opened = { name, shown: row.nextElementSibling };
   }
 
   drawControls();

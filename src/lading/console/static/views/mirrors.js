@@ -1,6 +1,6 @@
 // Mirrors: which systems, how far, and the fidelity table of a report.
 import { get } from "../api.js";
-import { count, fill, h, table, visible } from "../dom.js";
+import { count, h, redraw, table, visible } from "../dom.js";
 
 export const title = () => "Mirrors";
 
@@ -9,7 +9,7 @@ export async function render(main, context) {
   main.append(h("div", { class: "bar" }, h("h1", {}, "Mirrors")), place);
   await context.every(5, async () => {
     const found = await get("/api/mirrors", {}, context.signal);
-    fill(place, found.mirrors.length ? found.mirrors.map(mirror) : h("p", { class: "empty" }, "No mirror of this user has run on this machine. ", h("code", {}, "lading mirror SRC DST --report fidelity.json"), " makes one; ", h("code", {}, "--mirror fidelity.json"), " shows its report here."));
+    redraw(place, found.mirrors.length ? found.mirrors.map(mirror) : h("p", { class: "empty" }, "No mirror of this user has run on this machine. ", h("code", {}, "lading mirror SRC DST --report fidelity.json"), " makes one; ", h("code", {}, "--mirror fidelity.json"), " shows its report here."));
   });
 }
 

@@ -1,7 +1,7 @@
 // Pipelines: what their runs made of the messages, and expectations over time.
 import { get } from "../api.js";
-import { count, fill, h, moment, table, visible } from "../dom.js";
-import { barCell } from "./headers.js";
+import { count, h, moment, redraw, table, visible } from "../dom.js";
+import { barCell, columns } from "./charts.js";
 
 export const title = () => "Pipelines";
 const OUTCOMES = ["good", "routed", "quarantined"];
@@ -11,18 +11,13 @@ export async function render(main, context) {
   main.append(h("div", { class: "bar" }, h("h1", {}, "Pipelines"), h("span", { class: "soft legend" }, OUTCOMES.map((one) => [h("i", { class: one }), one]))), place);
   await context.every(5, async () => {
     const found = await get("/api/pipelines", {}, context.signal);
-    fill(place, found.pipelines.length ? found.pipelines.map(pipeline) : h("p", { class: "empty" }, "Start the console with ", h("code", {}, "--pipeline FILE"), " to see the runs of a pipeline; repeat it for several."));
+    redraw(place, found.pipelines.length ? found.pipelines.map(pipeline) : h("p", { class: "empty" }, "Start the console with ", h("code", {}, "--pipeline FILE"), " to see the runs of a pipeline; repeat it for several."));
   });
 }
 
 function bars(batches, parts, label) {
-  const most = Math.max(1, ...batches.map((one) => parts(one).reduce((sum, [, value]) => sum + value, 0)));
-  return h("div", { class: "stack", role: "img", "aria-label": label }, batches.map((one) => h("span", { title: `batch ${one.number}, ${moment(one.written_us).slice(0, 19)}: ${parts(one).map(([name, value]) => `${count(value)} ${name}`).join(", ")}` },
-    parts(one).map(([name, value]) => {
-      const bar = h("i", { class: OUTCOMES.includes(name) ? name : "quarantined" });
-      bar.style.height = `${(100 * value) / most}%`;
-      return bar;
-    }))));
+  const kind = (name) => (OUTCOMES.includes(name) ? name : "quarantined");
+  return columns(label, "batch, time (UTC)", batches.map((one) => [`${one.number}, ${moment(one.written_us).slice(0, 19)}`, parts(one).map(([name, value]) => [name, value, kind(name)])]));
 }
 
 function pipeline(one) {

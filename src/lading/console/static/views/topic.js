@@ -1,6 +1,6 @@
 // One topic: its partitions, the groups and channels that read it, its settings.
 import { get } from "../api.js";
-import { count, fill, h, rate, size, table, visible } from "../dom.js";
+import { count, h, rate, redraw, size, table, visible } from "../dom.js";
 
 export const title = (params) => params.get("topic") ?? "Topic";
 
@@ -23,7 +23,7 @@ export async function render(main, context) {
     const speed = last ? Math.max(0, (found.end_sum - last.end_sum) / (found.at_s - last.at_s)) : null;
     last = found;
     const cards = [["messages", count(found.messages)], ["size", size(found.size_bytes)], ["rate", rate(speed)], ["partitions", count(found.partitions_count)], ["groups", found.groups.length ? count(found.groups.length) : "–"]];
-    fill(place,
+    redraw(place,
       h("div", { class: "cards-row" }, cards.map(([label, value]) => h("div", { class: "card" }, label, h("b", {}, value)))),
       found.damage.length ? h("div", { class: "warning", role: "alert" }, found.damage.map((one) => h("p", {}, visible(one)))) : null,
       h("h2", {}, "Groups and channels"), groups(found, context),

@@ -1,6 +1,6 @@
 // All topics: size, rate, lag, damage.
 import { get } from "../api.js";
-import { count, fill, h, plural, rate, size, visible } from "../dom.js";
+import { count, fill, h, plural, rate, redraw, size, visible } from "../dom.js";
 
 export const title = () => "Topics";
 const SORTS = {
@@ -26,14 +26,12 @@ export async function render(main, context) {
       .sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0) * (back ? -1 : 1));
     fill(facts, plural(rows.length, "topic"), wanted ? `, ${count(shown.length)} shown` : "");
     const head = (key, label, kind = "") => h("th", { class: kind, scope: "col", "aria-sort": by === key ? (back ? "descending" : "ascending") : null },
-      h("button", { class: "sort", type: "button", onclick: () => { context.keep({ sort: key, down: by === key ? !back : key !== "name" }); draw(); } },
+      h("button", { class: "sort", type: "button", dataset: { sort: key }, onclick: () => { context.keep({ sort: key, down: by === key ? !back : key !== "name" }); draw(); } },
         label, by === key ? (back ? " ↓" : " ↑") : ""));
-    const focused = document.activeElement?.closest?.("tr")?.dataset.topic;
     const made = h("table", { class: "topics cards" }, h("thead", {}, h("tr", {}, head("name", "topic"), head("partitions", "partitions", "n"),
       head("messages", "messages", "n"), head("size", "size", "n"), head("rate", "rate", "n"), head("lag", "lag", "n"), h("th", { scope: "col" }, ""))),
     h("tbody", {}, shown.map((one) => topicRow(one, context))));
-    fill(place, rows.length ? h("div", { class: "scroll" }, made) : h("p", { class: "empty" }, "There are no topics yet. ", h("code", {}, "lading topic create flights"), " creates one, and so does a client that sends."));
-    if (focused) made.querySelector(`tr[data-topic="${CSS.escape(focused)}"]`)?.focus();
+    redraw(place, rows.length ? h("div", { class: "scroll" }, made) : h("p", { class: "empty" }, "There are no topics yet. ", h("code", {}, "lading topic create flights"), " creates one, and so does a client that sends."));
   }
 
   await context.every(REFRESH_S, async () => {
