@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -231,3 +232,36 @@ def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:
         words = process.communicate(timeout=TIMEOUT_S)[1].decode()
     told = {line.split()[2] for line in words.splitlines() if "a TLS hello came to a plain port" in line}
     assert told == set(plain), words
+
+
+KAFKA_FIRST = struct.pack(">ihhih", 18, 18, 3, 1, 6) + b"client"
+IGGY_FIRST = struct.pack("<II", 45, 38)
+WRONG_PORTS = {
+    "an HTTP request": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", ("kafka", "iggy_tcp", "nsqd_tcp", "nsqlookupd_tcp")),
+    "a client of nsqd": (b"  V2IDENTIFY\n", ("kafka", "iggy_tcp", "nsqlookupd_tcp")),
+    "a client of nsqlookupd": (b"  V1PING\n", ("kafka", "iggy_tcp", "nsqd_tcp")),
+    "a Kafka request": (KAFKA_FIRST, ("iggy_tcp", "nsqd_tcp", "nsqlookupd_tcp", "admin", "iggy_http", "nsqd_http")),
+    "an Iggy request": (IGGY_FIRST, ("kafka", "nsqd_tcp", "nsqlookupd_tcp", "admin", "nsqd_http")),
+}
+
+
+def test_a_client_of_another_protocol_is_told_as_such(tmp_path: Path) -> None:
+    """`curl` at the port of Kafka was "a request claims 1195725856 bytes", which is "GET "; others were nothing."""
+    expected = {(name, what) for what, (_, names) in WRONG_PORTS.items() for name in names}
+    with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
+        for data, names in WRONG_PORTS.values():
+            for name in names:
+                connection = Connection(endpoints[name])
+                connection.socket.sendall(data)
+                with suppress(ConnectionError):
+                    while connection.socket.recv(4096):
+                        pass
+                connection.close()
+        process.terminate()
+        words = process.communicate(timeout=TIMEOUT_S)[1].decode()
+    told = {
+        (line.split()[2], line.split("closing the connection: ")[1].split(" came to a port of another protocol")[0])
+        for line in words.splitlines()
+        if "came to a port of another protocol; name the port of " in line
+    }
+    assert told == expected, words

@@ -1,4 +1,4 @@
-"""The peer of a connection as log lines name it, and its mistake that a protocol cannot tell: TLS on a plain port."""
+"""The peer of a connection as log lines name it, and its mistake that a protocol cannot tell: it speaks another one."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ HANDSHAKE_BYTE: Final = 22
 _TLS_MAJOR: Final = 3
 _CLIENT_HELLO: Final = 1
 _TYPE_AT: Final = 5
+_HEAD_BYTES: Final = 8
+_WRONG_PORT: Final = "{} came to a port of another protocol; name the port of {} in the client"
+_HTTP_WORDS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
+"""Of a request line, as much as tells it from a length that a protocol allows."""
+_NSQ_MAGICS: Final = {
+    b"  V2": ("a client of nsqd", "the endpoint nsqd_tcp"),
+    b"  V1": ("a client of nsqlookupd", "the endpoint nsqlookupd_tcp"),
+}
+_KAFKA_FIRST_APIS: Final = (b"\x00\x12", b"\x00\x11", b"\x00\x03")
+"""What a Kafka client may ask first: ApiVersions, SaslHandshake, Metadata."""
 
 
 def is_tls_hello(received: Sequence[int]) -> bool:
@@ -25,6 +35,27 @@ def is_tls_hello(received: Sequence[int]) -> bool:
     if len(received) < 2 or received[0] != HANDSHAKE_BYTE or received[1] != _TLS_MAJOR:
         return False
     return len(received) <= _TYPE_AT or received[_TYPE_AT] == _CLIENT_HELLO
+
+
+def name_other_protocol(received: Sequence[int], *, is_http: bool = False) -> str | None:
+    """Return a sentence for the log on a connection that begins as another protocol does, or None if it is unknown.
+
+    For first bytes that the endpoint's own protocol, HTTP if ``is_http``, does not allow: those of Iggy and Kafka alone
+    would prove little.
+    """
+    if is_tls_hello(received):
+        return TLS_HELLO
+    head = bytes(received[:_HEAD_BYTES])
+    if not is_http and head[:4] in _HTTP_WORDS:
+        return _WRONG_PORT.format("an HTTP request", "an HTTP endpoint")
+    if head[:4] in _NSQ_MAGICS:
+        return _WRONG_PORT.format(*_NSQ_MAGICS[head[:4]])
+    # both begin with the size of a small request: Kafka's high byte first, Iggy's low byte first, with a small code
+    if head[:2] == b"\0\0" and head[4:6] in _KAFKA_FIRST_APIS:
+        return _WRONG_PORT.format("a Kafka request", "the endpoint kafka")
+    if len(head) == _HEAD_BYTES and head[2:4] == b"\0\0" and head[6:8] == b"\0\0":
+        return _WRONG_PORT.format("an Iggy request", "the endpoint iggy_tcp")
+    return None
 
 
 def peer_of(transport: asyncio.BaseTransport | None) -> str:

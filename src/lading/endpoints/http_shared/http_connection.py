@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 
 from ..base.admission import Places
 from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
-from ..base.peer import TLS_HELLO, close_sending, is_tls_hello, origin_of
+from ..base.peer import close_sending, name_other_protocol, origin_of
 
 if TYPE_CHECKING:
     from ...settings import ConnectionSettings, Settings
@@ -233,8 +233,8 @@ class HttpConnection(HttpToolsProtocol):
                 if isinstance(cause, RequestTooLarge):
                     self._refuse(cause.status, str(cause), "head_too_large")
                 else:
-                    is_tls = not self._requests_count and is_tls_hello(data)
-                    why = TLS_HELLO if is_tls else "the request is not HTTP"
+                    other = None if self._requests_count else name_other_protocol(data, is_http=True)
+                    why = other or "the request is not HTTP"
                     log.info("closing the connection: %s", why, extra=origin_of(self._context.name, self.transport))
                     self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.", "invalid_request")
                 return

@@ -25,7 +25,7 @@ from ...model.errors import LadingError, MalformedMessage, Reason
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.metering import measure_request
-from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.peer import is_tls_hello, name_other_protocol
 from ..base.responses import Bytes, Parts, Slot
 from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
@@ -138,7 +138,6 @@ class IggySession(ProtocolSession):
             end = inbox.at + _HEAD_BYTES + length
             if end > inbox.have:
                 if not self.requests_count and is_tls_hello(inbox.unread):
-                    log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
                     self._fail_framing(Reason.MALFORMED)
                 break
             if self.is_blocked or self.is_congested or self._is_pending:
@@ -363,6 +362,8 @@ class IggySession(ProtocolSession):
     def _fail_framing(self, reason: Reason) -> None:
         """Framing is lost: say it where the protocol can, and close when what came before is answered."""
         self.connection.count_dropped(reason.value)
+        if not self.requests_count and (other := name_other_protocol(self.inbox.unread)) is not None:
+            log.info("closing the connection: %s", other, extra=self.connection.origin())
         self.inbox.at = self.inbox.have = 0
         self.lingers = True
         self.responses.add(self._to_error(FRAMING, CODE_OF[reason]))

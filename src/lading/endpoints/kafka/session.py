@@ -28,7 +28,7 @@ from ...dialects.kafka.requests import (
 from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
-from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.peer import name_other_protocol
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
@@ -132,7 +132,7 @@ class KafkaSession(ProtocolSession):
             (size,) = _SIZE.unpack_from(inbox.view, inbox.at)
             if not 0 <= size <= self._request_bytes_max:
                 too_long = f"a request claims {size} bytes; the limit is {self._request_bytes_max}"
-                self.close_on_error(TLS_HELLO if is_tls_hello(inbox.unread) else too_long)
+                self.close_on_error(name_other_protocol(inbox.unread) or too_long)
                 break
             start = inbox.at + LENGTH_BYTES
             end = start + size

@@ -14,7 +14,7 @@ from ...dialects.nsq import commands, identify, limits
 from ...dialects.nsq.commands import COMMANDS, ClientState, Command, Line
 from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, NsqProtocolError
 from ...model.errors import LadingError
-from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.peer import name_other_protocol
 from ..base.services import Services
 from .consume import NsqConsumer
 from .fork import EXTENDED, PLAIN, VERSION
@@ -104,8 +104,8 @@ def take_magic(inbox: Inbox, connection: ConnectionHandle) -> bool:
     if inbox.have < end:
         return False
     if bytes(inbox.view[inbox.at : end]) != commands.MAGIC:
-        if is_tls_hello(inbox.view[inbox.at : inbox.have]):
-            log.info("closing the connection: %s", TLS_HELLO, extra=connection.origin())
+        if (other := name_other_protocol(inbox.view[inbox.at : inbox.have])) is not None:
+            log.info("closing the connection: %s", other, extra=connection.origin())
         raise NsqProtocolError("E_BAD_PROTOCOL")
     inbox.at = end
     return True

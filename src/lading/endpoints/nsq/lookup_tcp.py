@@ -17,7 +17,7 @@ from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import NsqProtocolError
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
-from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.peer import name_other_protocol
 from ..base.services import Endpoint, Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from ..io.gate import Gate
@@ -166,9 +166,10 @@ class LookupSession(ProtocolSession):
         magic = bytes(inbox.unread[: len(MAGIC)])
         if len(magic) < len(MAGIC):
             return False
-        if is_tls_hello(magic):
-            log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
         if magic != MAGIC:
+            # nsqd's own, "  V2", too: a producer or consumer that was given the port of nsqlookupd
+            if (other := name_other_protocol(inbox.unread)) is not None:
+                log.info("closing the connection: %s", other, extra=self.connection.origin())
             raise NsqProtocolError("E_BAD_PROTOCOL")
         inbox.at += len(MAGIC)
         self._has_greeted = True
