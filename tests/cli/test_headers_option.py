@@ -42,7 +42,7 @@ def test_order_and_duplicates_are_kept() -> None:
         ("a:str=1", "did you mean 'string'"),
         ("a:integer=1", "did you mean 'int64'"),
         ("a:Double=1", "did you mean 'float64'"),
-        ("delay:uint8=256", "does not fit a header of kind uint8 (0 to 255)"),
+        ("delay:uint8=256", "-H delay:uint8=256: 256 does not fit a header of kind uint8 (0 to 255)"),
         ("delay:uint8=many", "'many' is no uint8"),
         ("ok:bool=perhaps", "'perhaps' is no bool"),
         ("=x", "a header needs a key"),

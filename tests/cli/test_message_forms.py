@@ -66,7 +66,10 @@ def test_json_gives_back_every_byte(key: bytes | None, payload: bytes | None) ->
         (b'{"headers": [{"kind": "string"}]}', "an object with a key"),
         (b'{"headers": [{"key": "\\ud800"}]}', "line 1: the text is not UTF-8"),
         (b'{"headers": [{"key": "a", "kind": "unit16", "value": 1}]}', "did you mean 'uint16'"),
-        (b'{"headers": [{"key": "a", "kind": "uint8", "value": 256}]}', "does not fit a header of kind uint8"),
+        (
+            b'{"headers": [{"key": "a", "kind": "uint8", "value": 256}]}',
+            "header 'a': 256 does not fit a header of kind uint8",
+        ),
         (b'{"headers": [{"key": "a", "kind": "uint8", "value": 1.5}]}', "header 'a': 1.5 is no uint8"),
         (b'{"headers": [{"key": "a", "kind": "bool", "value": 2}]}', "header 'a': 2 is no bool"),
     ],

@@ -68,7 +68,7 @@ def test_end_stops_without_a_timeout(transport: MemoryTransport, end: Any, count
     ("arguments", "words"),
     [
         ({"start": "begin"}, "'begin'.*earliest"),
-        ({"start": {9: 0}}, "partitions that are not there"),
+        ({"start": {9: 0}}, "partition 9 does not exist"),
         ({"states": "some"}, "states"),
         ({"where": "n >"}, "n >"),
         ({"on_loss": "cry"}, "on_loss"),

@@ -42,6 +42,9 @@ def parse_headers(options: list[str]) -> Headers:
             continue
         try:
             headers.add(key, PARSERS[kind](text))
+        except LocalError as error:
+            # a number out of range: the error knows the kind's bounds, and not which of many headers it is
+            raise LocalError(f"-H {option}: {error}") from None
         except (ValueError, KeyError):
             raise LocalError(f"-H {option}: {text!r} is no {word}; {FORMS}") from None
     if "" in headers:

@@ -94,6 +94,8 @@ def _parse_header(header: Any) -> Header:
         if parser is None or isinstance(value, list):
             raise ValueError
         return Header(key, kind, parser(str(value)).data)
+    except LocalError as error:
+        raise LocalError(f"header {key!r}: {error}") from None
     except (ValueError, KeyError):
         raise LocalError(f"header {key!r}: {value!r} is no {named}") from None
 

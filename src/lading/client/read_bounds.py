@@ -44,9 +44,22 @@ def spans(
             stop = None if until is None else resolve_offset(transport, meta, part, until)
             found[place] = ReadBounds(meta, part.number, offset, sure, stop)
     if isinstance(start, Mapping) and len(found) < len(start):
-        names = ", ".join(f"{meta.name!r} (0 to {len(meta.partitions) - 1})" for meta in metas)
-        raise LocalError(f"start names partitions that are not there: {dict(start)!r}; there are those of {names}")
+        raise _missing_partition_error(metas, [place for place in start if not _is_in(place, found)])
     return found
+
+
+def _is_in(place: int | TopicPartition, found: Mapping[TopicPartition, ReadBounds]) -> bool:
+    return place in found if isinstance(place, tuple) else any(number == place for _, number in found)
+
+
+def _missing_partition_error(metas: Sequence[TopicMeta], missing: Sequence[int | TopicPartition]) -> LocalError:
+    named = " and ".join(f"{place[1]} of {place[0]!r}" if isinstance(place, tuple) else str(place) for place in missing)
+    there = ", ".join(
+        f"topic {meta.name!r} has " + (f"0 to {len(meta.partitions) - 1}" if len(meta.partitions) > 1 else "0 alone")
+        for meta in metas
+    )
+    many = len(missing) > 1
+    return LocalError(f"partition{'s' * many} {named} {'do' if many else 'does'} not exist; {there}")
 
 
 def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: OffsetSpec) -> int:

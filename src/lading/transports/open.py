@@ -103,7 +103,7 @@ def find_scheme(url: str) -> Scheme:
     meant = f"did you mean {near[0]}://? " if near else ""
     raise SettingError(
         f"{url!r}: {scheme!r} URLs are not supported; {meant}"
-        f"Use one of {', '.join(row.example for row in SCHEMES.values())}"
+        f"use one of {', '.join(row.example for row in SCHEMES.values())}"
     )
 
 

@@ -96,7 +96,7 @@ class NsqConnection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as failure:
             raise Unreachable(
-                f"no nsqd is reachable at {self.place} ({failure}); check that one is listening there "
+                f"no nsqd is reachable at {self.place} ({explain_failure(failure)}); check that one is listening there "
                 "(Lading prints its address as nsqd_tcp when it starts)"
             ) from None
         try:

@@ -124,7 +124,7 @@ class Discovery:
                 raise _NotHttp(str(failure)) from None
             except OSError as failure:
                 raise Unreachable(
-                    f"neither nsqlookupd nor nsqd is reachable at {place} ({failure}); "
+                    f"neither nsqlookupd nor nsqd is reachable at {place} ({explain_failure(failure)}); "
                     "check that one is listening there (Lading prints nsqlookupd_http and nsqd_tcp when it starts)"
                 ) from None
         if answer.status >= 400:
