@@ -77,9 +77,9 @@ def create(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
         )
         return
     print_note(
-        f"backup [bold]{point.name}[/]: {point.messages:,} messages, partitions: {point.partitions:,}, "
-        f"{format_size(point.size_bytes)}; {format_size(report.copied_bytes)} copied, "
-        f"{format_size(report.kept_bytes)} were there"
+        f"backup [bold]{point.name}[/]: {format_count(point.messages, 'message')}, "
+        f"{format_count(point.partitions, 'partition')}, {format_size(point.size_bytes)}; "
+        f"{format_size(report.copied_bytes)} copied, {format_size(report.kept_bytes)} were there"
     )
     for line in report.notes:
         print_note(f"[yellow]{line}[/]")
@@ -215,7 +215,7 @@ def restore(
     else:
         did = "checked" if check else f"restored {data} from"
         print_note(
-            f"{did} backup [bold]{report.point.name}[/]: {report.point.messages:,} messages, "
+            f"{did} backup [bold]{report.point.name}[/]: {format_count(report.point.messages, 'message')}, "
             f"{format_size(report.read_bytes)}"
         )
         for line in report.damage:

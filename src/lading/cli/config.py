@@ -12,7 +12,7 @@ from ..model.errors import LocalError
 from .options import AsOutput
 from .output import Output, json_line, line, print_note
 
-app = typer.Typer(help="Settings and where they come from.", no_args_is_help=True)
+app = typer.Typer(help="Show settings and where they come from, or write a file of them.", no_args_is_help=True)
 
 
 @app.command()

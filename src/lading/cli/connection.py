@@ -191,7 +191,7 @@ def absent_contract(settings: PipelineSettings) -> Iterator[str]:
         except LadingError:
             return
     if seen.messages:
-        among = f"the {seen.messages:,} messages that were looked at"
+        among = f"the {seen.messages:,} messages that were looked at" if seen.messages > 1 else "the messages looked at"
         for key in sorted(keys - seen.keys.keys()):
             yield unseen_sentence(key, list(seen.keys), among)
 

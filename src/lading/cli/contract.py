@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, From, States, TopicName, word
-from .output import Output, json_line, meter, print_document, print_note, print_table
+from .output import Output, format_count, json_line, meter, print_document, print_note, print_table
 
 Form = Literal["odcs"]
 app = typer.Typer(name="contract", help="Infer, check and export header contracts.", no_args_is_help=True)
@@ -73,12 +73,12 @@ def infer(
         print_table([asdict(one) for one in differences], DRIFT, output=output)
     if differences and output is Output.TEXT:
         broken = sum(one.breaks for one in differences)
-        print_note(
-            f"{broken} of {len(differences)} changes would break a table" if broken else "no table breaks by that"
-        )
+        changes = format_count(len(differences), "change")
+        print_note(f"{broken} of {changes} would break a table" if broken else "no table breaks by that")
     if differences:
         raise typer.Exit(1)
-    print_note(f"{found.statistics.messages:,} messages of {topic!r} are what {against} says")
+    messages = format_count(found.statistics.messages, "message")
+    print_note(f"no drift: {messages} of {topic!r}, as {against} says")
 
 
 @app.command()
@@ -91,7 +91,7 @@ def export(
 ) -> None:
     """Write the contract of a pipeline in the Open Data Contract Standard, as JSON, which is YAML too.
 
-    Examples:
+    Example:
 
         lading contract export flights.toml --format odcs > flights.odcs.yaml
     """

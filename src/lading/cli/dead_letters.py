@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput
-from .output import Output, meter, print_document, print_first_rows, print_note
+from .output import Output, json_line, meter, print_first_rows, print_note
 
 if TYPE_CHECKING:
     from ..pipeline.dead_letter_redrive import ForeignDeadLetters
@@ -44,7 +44,7 @@ def list_(
 ) -> None:
     """List dead letters: where each was, and why it failed.
 
-    Examples:
+    Example:
 
         lading dead-letters list kafka://127.0.0.1:9092 orders-dlq --where "origin_topic = 'orders'"
     """
@@ -87,7 +87,7 @@ def redrive(
             on_sent=progress.advance,
         )  # fmt: skip
     if output is Output.JSON:
-        print_document(asdict(done))
+        json_line(asdict(done))
         return
     verb = "would be sent" if dry_run else "sent"
     facts = [f"[bold]{done.sent:,}[/] {verb} to their origin", f"{done.already:,} had been sent already"]

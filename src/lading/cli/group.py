@@ -12,7 +12,9 @@ from .output import Output, format_count, json_line, print_note, print_table
 if TYPE_CHECKING:
     from ..transports.group_administration import GroupAdministration
 
-app = typer.Typer(help="Consumer groups of all protocols, and NSQ channels.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show, reset and delete consumer groups of all protocols and NSQ channels.", no_args_is_help=True
+)
 COLUMNS = {"protocol": "protocol", "group": "group", "state": "state", "members": "members", "lag": "lag"}
 PARTITION_COLUMNS = {
     "topic": "topic", "partition": "partition", "position": "position", "end": "end", "lag": "lag",

@@ -178,8 +178,9 @@ def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
     """Yield the columns as comment lines, with the statistics of each header, and how to choose others."""
     from ..tables.query import AFTER, BEFORE
 
-    among = f"the first {statistics.messages:,}" if statistics.messages >= SAMPLE_MESSAGES else statistics.messages
-    yield f"# columns, with types that {among} messages suggest; what does not fit a type becomes null"
+    messages = format_count(statistics.messages, "message")
+    among = f"the first {messages}" if statistics.messages >= SAMPLE_MESSAGES else f"the values of {messages}"
+    yield f"# columns, with types by {among}; what does not fit a type becomes null"
     yield f"#   {', '.join(BEFORE)}"
     found = {row["key"]: row for row in statistics.rows()}
     for key, column in zip(statistics.keys, statistics.suggest_columns(), strict=True):

@@ -177,7 +177,8 @@ def _write(path: Path, done: MirrorReport) -> None:
         text = to_json(document)
     elif path.suffix == ".html":
         facts = [(name, str(document[name])) for name in ("source", "target", "carrier", "messages", "seconds")]
-        facts += [(f"topic {one.topic}", f"{one.messages:,} messages, {one.delivery}") for one in done.topics]
+        counts = ((one, format_count(one.messages, "message")) for one in done.topics)
+        facts += [(f"topic {one.topic}", f"{count}, {one.delivery}") for one, count in counts]
         text = to_html("Mirror", facts, document["fidelity"])
     else:
         text = to_text(document["fidelity"])

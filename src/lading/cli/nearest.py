@@ -42,6 +42,9 @@ class NearestGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
+            if (said := getattr(error, "message", None)) is not None:
+                # what checks values says so of its own errors, before the sentence of who found it
+                error.message = said.replace(": Value error, ", ": ")  # type: ignore[attr-defined]
             other = OPTION_TWINS.get(getattr(error, "option_name", None) or "")
             command = getattr(getattr(error, "ctx", None), "command", None)
             if other is not None and any(other in param.opts for param in getattr(command, "params", ())):
@@ -54,6 +57,9 @@ class CreatingGroup(NearestGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse the command line, with ``create`` in front if need be."""
+        # a shell that asks what may follow has typed no word yet
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["create", *args]
         return super().parse_args(ctx, args)

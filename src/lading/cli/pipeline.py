@@ -113,7 +113,7 @@ def report_(
 ) -> None:
     """Write an HTML report of all published batches: counts, rates, delays, failure reasons.
 
-    Examples:
+    Example:
 
         lading pipeline report flights.toml flights.html
     """
@@ -126,7 +126,7 @@ def report_(
 def check(file: File, output: AsOutput = Output.TEXT) -> None:
     """Validate a pipeline without running it: settings, filters, sources, tables.
 
-    Examples:
+    Example:
 
         lading pipeline check flights.toml
     """

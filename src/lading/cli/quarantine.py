@@ -36,7 +36,7 @@ def list_(
 ) -> None:
     """List quarantined messages: origin, failure reason, redrive status.
 
-    Examples:
+    Example:
 
         lading quarantine list flights.toml --where "carrier = 'UA'" --reason bad_value
     """
@@ -52,7 +52,7 @@ def show(
 ) -> None:
     """Show one quarantined message: reason, headers, payload.
 
-    Examples:
+    Example:
 
         lading quarantine show flights.toml flights/0/4711
     """
@@ -83,7 +83,7 @@ def show(
 def histogram(file: File, where: Where = None, output: AsOutput = Output.TEXT) -> None:
     """Count quarantined messages by reason and redrive status.
 
-    Examples:
+    Example:
 
         lading quarantine histogram flights.toml
     """

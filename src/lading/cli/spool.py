@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .options import local_path
-from .output import print_note
+from .output import format_count, print_note
 
 
 def spool(
@@ -45,7 +45,8 @@ def spool(
 
     def caught_up(end: int) -> None:
         print_note(
-            f"what waited is in [bold]{directory}[/]: {end:,} messages" + ("" if once else "; continuing until Ctrl-C")
+            f"what waited is in [bold]{directory}[/]: {format_count(end, 'message')}"
+            + ("" if once else "; continuing until Ctrl-C")
         )
         if once:
             ended.append(True)
@@ -61,4 +62,4 @@ def spool(
             done=lambda: 0 if keep is None else None,
             keep_s=keep_s,
         )
-    print_note(f"{count:,} messages consumed")
+    print_note(f"{format_count(count, 'message')} consumed")

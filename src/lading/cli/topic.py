@@ -11,7 +11,7 @@ import typer
 from .options import DEFAULT_SERVER, AsOutput, From, Server, TopicName
 from .output import Output, format_count, format_size, json_line, print_note, print_table
 
-app = typer.Typer(help="Topics and their partitions.", no_args_is_help=True)
+app = typer.Typer(help="Manage topics and their partitions.", no_args_is_help=True)
 TOPIC_COLUMNS = {
     "name": "topic",
     "stream": "stream",

@@ -71,7 +71,8 @@ def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Map
 
     ``rows`` are those of a profile, whose ``proposed`` declarations it takes.
     """
-    lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {statistics.messages:,} messages of {json.dumps(topic)}"]
+    messages = f"{statistics.messages:,} message{'s' * (statistics.messages != 1)}"
+    lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {messages} of {json.dumps(topic)}"]
     taken = {name.lower() for name in FIELD_TYPES}
     for row in statistics.rows() if rows is None else rows:
         name = row["key"]

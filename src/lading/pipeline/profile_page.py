@@ -29,7 +29,8 @@ def profile_page(profile: dict[str, Any], contract: str) -> str:
     rows, intervals = profile["headers"], profile["intervals"]
     parts = [
         f"<h1>{escape(profile['topic'])}</h1>",
-        f'<p class="sub">{profile["messages"]:,} messages of {escape(profile["from"])}: {profile["header_bytes"]:,} '
+        f'<p class="sub">{profile["messages"]:,} message{"s" * (profile["messages"] != 1)} of '
+        f"{escape(profile['from'])}: {profile['header_bytes']:,} "
         f"bytes of headers, {profile['key_bytes']:,} of keys, {profile['payload_bytes']:,} of payloads</p>",
     ]
     if rows:
