@@ -7,9 +7,10 @@ Tasks of one event loop may share an object; other loops, threads and forked pro
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -70,9 +71,12 @@ class _Threaded(Generic[C]):
         self._is_closed = False
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, f"lading-{noun}")
+        self._process_id = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         self._usable()
+        self._loop = asyncio.get_running_loop()
 
         def open_() -> None:
             self._client = self._create()
@@ -100,6 +104,9 @@ class _Threaded(Generic[C]):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._process_id != os.getpid():
+            # thread and connection are those of the process that forked this one
+            return
         self._interrupt()
         future = self._thread.submit(self._close_client, error is not None)
         self._thread.shutdown(wait=False)
@@ -131,11 +138,21 @@ class _Threaded(Generic[C]):
 
     async def _run(self, call: Callable[..., R], *arguments: Any, **named: Any) -> R:
         """Run a call in the thread, after those before it. Cancelling drops it, if it has not begun."""
-        return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
+        return await asyncio.wrap_future(self._submit(partial(call, *arguments, **named)))
 
     async def _run_to_end(self, call: Callable[..., R], *arguments: Any) -> R:
         """Run a call in the thread to its end, whatever happens to the task that waits."""
-        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(call, *arguments)))
+        return await asyncio.shield(asyncio.wrap_future(self._submit(partial(call, *arguments))))
+
+    def _submit(self, call: Callable[[], R]) -> Future[R]:
+        """Hand a call to the thread. Raises LocalError in another loop, or in a forked process, which has no thread."""
+        if self._process_id != os.getpid():
+            belongs, each = "the process that forked this one", "process"
+        elif self._loop is not asyncio.get_running_loop():
+            belongs, each = "another event loop", "loop"
+        else:
+            return self._thread.submit(call)
+        raise LocalError(f"this {self._noun} belongs to {belongs}; create one in each {each}")
 
 
 class AsyncProducer(_Threaded[producer.Producer]):

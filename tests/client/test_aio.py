@@ -38,6 +38,34 @@ def test_what_is_sent_is_read(shared: LadingBroker) -> None:
     assert [message.headers["n"] for message in messages] == list(range(25))
 
 
+def test_a_sender_waits_while_a_full_batch_leaves_and_others_go_on() -> None:
+    """Backpressure: what was accepted and is not acknowledged never exceeds a batch, however slow the broker is."""
+
+    async def run(slow: LadingBroker, topic: str) -> tuple[list[int], int]:
+        unsent, ticks = [], 0
+        with slow.faults("kafka").delaying(0.2):
+            async with aio.Producer(f"kafka://{slow.kafka}", batch_count=10, linger_ms=None) as producer:
+
+                async def send() -> None:
+                    for number in range(30):
+                        await producer.send(topic, b"%d" % number)
+                        unsent.append(producer.unsent)
+
+                sending = asyncio.create_task(send())
+                while not sending.done():
+                    ticks += 1
+                    await asyncio.sleep(0.01)
+                await sending
+        return unsent, ticks
+
+    with LadingBroker(faults=True) as slow:
+        topic = slow.create_topic()
+        unsent, ticks = asyncio.run(run(slow, topic))
+        assert max(unsent) <= 10 and len(unsent) == 30
+        assert ticks > 20, "three batches take 0.6 s at least, in which others run"
+        assert len(slow.messages(topic)) == 30
+
+
 @pytest.mark.parametrize("scheme", ["lading", "kafka", "iggy"])
 def test_topics_are_created_listed_and_deleted(shared: LadingBroker, scheme: str) -> None:
     url = f"{scheme}://{ {'lading': shared.admin, 'kafka': shared.kafka, 'iggy': shared.iggy_tcp}[scheme] }"

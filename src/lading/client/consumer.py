@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -100,6 +101,7 @@ class Consumer:
         self._member: ConsumerMembership | None = None
         self._unyielded: BatchProgress | None = None
         self._closed = False
+        self._process_id = os.getpid()
         self._selects_none = bool(self._selection.keys)
         self._begun: list[ReadBounds] = []
         try:
@@ -355,6 +357,9 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
+        if self._process_id != os.getpid():
+            # a forked child that ends its block: the member and the connection are the parent's
+            return
         try:
             if self._member is not None:
                 if self._auto_commit:
@@ -383,6 +388,8 @@ class Consumer:
     def _usable(self) -> None:
         if self._closed:
             raise LocalError("this consumer is closed")
+        if self._process_id != os.getpid():
+            raise LocalError("this consumer belongs to the process that forked this one; create one in each process")
 
     def _back_to(self, offset: int) -> None:
         """Read again from ``offset`` of the partition whose messages are being returned."""
