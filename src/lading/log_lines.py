@@ -13,6 +13,7 @@ import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ STALLED_S: Final = 1.0
 """At the end, a reader that takes nothing for so long is not waited for."""
 FLUSH_S: Final = 5.0
 """Nor is one that has not taken everything by then."""
+
+RECENT_MAX: Final = 1_000
+"""Newest lines that are kept for who asks the running process for them."""
+RECENT_CHARACTERS_MAX: Final = 4_000
+"""Of each of them: tracebacks are long."""
 
 _STDERR: Final = 2
 
@@ -157,6 +163,7 @@ class LineWriter(logging.Handler):
         self._repeats = RepeatCounter()
         # puts of a SimpleQueue never wait, in signal handlers and finalizers too; it is bounded here
         self._queue: SimpleQueue[str | None] = SimpleQueue()
+        self._recent: deque[str] = deque(maxlen=RECENT_MAX)
         self._ending = False
         self._written = 0
         self.lost = 0
@@ -193,7 +200,16 @@ class LineWriter(logging.Handler):
                 break
         super().close()
 
+    def recent(self) -> list[str]:
+        """Return the newest lines, oldest first, each cut to RECENT_CHARACTERS_MAX. Callable from any thread."""
+        self.acquire()
+        try:
+            return list(self._recent)
+        finally:
+            self.release()
+
     def _put(self, line: str) -> None:
+        self._recent.append(line[:RECENT_CHARACTERS_MAX])
         if self._queue.qsize() < LINES_MAX:
             self._queue.put(line)
         else:
@@ -263,6 +279,12 @@ def logging_to_stderr(log_format: LogFormat) -> Iterator[LineWriter]:
         logging.captureWarnings(False)
         root.removeHandler(writer)
         writer.close()
+
+
+def recent_lines() -> list[str]:
+    """Return the newest lines that this process has written to standard error; none where it writes no log lines."""
+    writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, LineWriter)]
+    return [line for writer in writers for line in writer.recent()]
 
 
 def _log_unraisable(what: sys.UnraisableHookArgs) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lading.dialects.iggy_classic import commands as c
 from lading.dialects.iggy_classic.command_table import CommandSpec
-from lading.dialects.iggy_classic.later_commands import LoginUser
+from lading.dialects.iggy_classic.later_commands import GetSnapshot, LoginUser
 from lading.dialects.iggy_classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
@@ -27,6 +27,7 @@ from lading.dialects.iggy_classic.releases import (
     Release,
     guess_release,
 )
+from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
 from lading.endpoints.iggy.release_by_request import narrow
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from tests.dialects.iggy_classic import VECTORS
@@ -80,10 +81,14 @@ def test_every_release_has_a_name_of_its_own_and_logs_in() -> None:
     assert UNTOLD.commands.parse_request(38, with_version) == LoginUser("iggy", "iggy", "0.6.202")
 
 
-def test_what_is_not_offered_is_refused_by_name() -> None:
-    with pytest.raises(Refusal, match="snapshot") as caught:
-        BY_NAME["0.6"].commands.parse_request(11, b"")
-    assert caught.value.reason is Reason.FEATURE_UNAVAILABLE
+def test_snapshots_are_asked_for_since_0_6() -> None:
+    asked = BY_NAME["0.6"].commands.parse_request(11, b"\x02\x02\x01\x05")
+    parts = (SnapshotPart.FILESYSTEM_OVERVIEW, SnapshotPart.SERVER_LOGS)
+    assert asked == GetSnapshot(SnapshotCompression.DEFLATED, parts)
+    for release, payload in (("0.6", b"\x02\x02\x01"), ("0.6", b"\x07\x00"), ("0.4", b"\x02\x00")):
+        with pytest.raises(MalformedMessage) as caught:
+            BY_NAME[release].commands.parse_request(11, payload)
+        assert caught.value.reason in (Reason.UNKNOWN_COMMAND, Reason.MALFORMED)
 
 
 def captured(client: str) -> dict[str, tuple[int, bytes]]:

@@ -23,6 +23,7 @@ from lading.dialects.iggy_classic.primitives import (
     Strategy,
 )
 from lading.dialects.iggy_classic.releases import Release
+from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
 from lading.dialects.iggy_current.operations import (
     LOGOUT,
     NON_REPLICATED,
@@ -169,6 +170,7 @@ _IGGY_VALUES: Final[Mapping[str, Any]] = {
     "batch": b"", "metadata_bytes": 0,
     "expiry": 0, "ack": 0, "segments_count": 1, "scope": 1, "rest": b"", "username": SECRET, "name": SECRET,
     "token": SECRET, "version": None, "user": SECRET, "stream_id": None, "topic_id": None,
+    "compression": SnapshotCompression.STORED, "parts": (SnapshotPart.TEST,),
 }  # fmt: skip
 IGGY_LOGINS: Final = frozenset({38, 44})
 """Codes of logins, which are tested by themselves."""
@@ -192,8 +194,6 @@ def iggy_classic_requests(release: Release) -> Iterator[tuple[str, int, bytes]]:
             command = row.request(**{name: own.get(name, _IGGY_VALUES.get(name)) for name in names})
             frame = release.commands.encode_request(command)
             yield f"{release.name} {row.name} {stream}/{topic}", row.code, frame[8:]
-    for code, name in release.commands.not_offered.items():
-        yield f"{release.name} {name}", code, b""
 
 
 def iggy_current_requests() -> Iterator[tuple[str, int, int, bytes]]:

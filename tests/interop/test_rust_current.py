@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,16 @@ def test_what_it_sends_over_one_transport_it_gets_over_all(program: Path, scheme
         assert messages[0]["headers"] == HEADERS
         assert_carried(messages[2])
     assert len({str(messages) for messages in seen.values()}) == 1
+
+
+@pytest.mark.parametrize("scheme", ENDPOINTS)
+def test_it_gets_a_snapshot_of_everything(program: Path, scheme: str) -> None:
+    with testing.broker() as broker:
+        (answer,) = rust_client.run(program, "snapshot", url_of(broker, scheme))
+    with zipfile.ZipFile(io.BytesIO(bytes.fromhex(answer["archive"]))) as archive:
+        assert archive.testzip() is None
+        names = {name.removesuffix(".txt") for name in archive.namelist()}
+    assert names == {"filesystem_overview", "process_list", "resource_usage", "server_logs", "server_config"}
 
 
 def assert_carried(message: dict[str, Any]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,9 +33,11 @@ def show(
 
         lading config show --set durability=os > lading.toml
     """
-    from .connection import load_settings, setting_rows
+    from ..settings_listing import setting_rows, toml_lines
+    from .connection import load_settings
 
-    rows = setting_rows(load_settings(config, settings or []))
+    loaded = load_settings(config, settings or [])
+    rows = setting_rows(loaded.settings, loaded.origins)
     if output is Output.JSON:
         json_line({row["setting"]: row if origin else row["value"] for row in rows})
         return
@@ -56,9 +57,10 @@ def init(
 
         lading config init /etc/lading/lading.toml
     """
-    from .connection import load_defaults, setting_rows
+    from ..settings_listing import setting_rows, toml_lines
+    from .connection import load_defaults
 
-    rows = setting_rows(load_defaults())
+    rows = setting_rows(load_defaults().settings, {})
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write("# Settings of lading serve. Take the # away from what you change.\n")
@@ -68,25 +70,3 @@ def init(
     except FileExistsError:
         raise LocalError(f"{file} exists and is not overwritten; name another file") from None
     print_note(f"wrote {file}; lading serve --config {file} reads it")
-
-
-def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[str]:
-    """Yield the settings as lines of a TOML file, with those that are not set, or secret, as comments."""
-    from ..model.toml import toml_key, toml_value
-    from ..settings import is_secret
-
-    section = ""
-    # a key behind a table's head would belong to that table
-    for row in sorted(rows, key=lambda one: str(one["setting"]).rpartition(".")[0]):
-        table, _, name = str(row["setting"]).rpartition(".")
-        if table != section:
-            yield ""
-            yield f"[{'.'.join(map(toml_key, table.split('.')))}]"
-            section = table
-        if row["value"] is None:
-            shown = f"# {toml_key(name)} is not set"
-        elif is_secret(row["setting"]):
-            shown = f"# {toml_key(name)} is set and not shown"
-        else:
-            shown = f"{toml_key(name)} = {toml_value(row['value'])}"
-        yield f"{shown}  # {row['origin']}" if origin else shown

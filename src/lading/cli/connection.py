@@ -35,21 +35,6 @@ def load_defaults() -> Loaded:
     return load(None, [], {})
 
 
-def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
-    """Return a row per setting: dotted name, value, and the source of the value."""
-    rows: list[dict[str, Any]] = []
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                walk(f"{prefix}.{name}" if prefix else name, inner)
-            return
-        rows.append({"setting": prefix, "value": value, "origin": loaded.origins.get(prefix, "default")})
-
-    walk("", loaded.settings.model_dump(mode="json"))
-    return rows
-
-
 @contextmanager
 def open_source(url: str) -> Iterator[Transport]:
     """Open the transport of a URL or directory; it is closed at the end of the block."""

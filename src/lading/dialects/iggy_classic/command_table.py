@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Final
 
 from ...model.errors import MalformedMessage, Reason, Refusal
@@ -38,10 +37,8 @@ class CommandSpec:
 class CommandTable:
     """Commands of the clients of one release, with their codecs."""
 
-    def __init__(self, rows: Iterable[CommandSpec], not_offered: Mapping[int, str] = MappingProxyType({})) -> None:
+    def __init__(self, rows: Iterable[CommandSpec]) -> None:
         self.rows: Final = tuple(rows)
-        self.not_offered: Final = not_offered
-        """Commands that clients know and this server refuses, with their names, by code."""
         self.row_by_code: Final[Mapping[int, CommandSpec]] = {row.code: row for row in self.rows}
         self.row_by_request: Final[Mapping[type[Any], CommandSpec]] = {row.request: row for row in self.rows}
         self._codecs = {row.request: row.payload or record(row.request) for row in self.rows}
@@ -51,26 +48,23 @@ class CommandTable:
         # when the first client of the release comes: a start would pay for those of all releases
         return {row.request for row in self.rows if not layout(row.request)}
 
-    def replace_rows(self, *rows: CommandSpec, not_offered: Mapping[int, str] | None = None) -> CommandTable:
+    def replace_rows(self, *rows: CommandSpec) -> CommandTable:
         """Return this table with ``rows`` instead of those of the same codes, or besides them."""
         by_code = {row.code: row for row in (*self.rows, *rows)}
-        refused = self.not_offered if not_offered is None else not_offered
-        return CommandTable((by_code[code] for code in sorted(by_code)), refused)
+        return CommandTable(by_code[code] for code in sorted(by_code))
 
     def name_of(self, code: int) -> str:
         """Return the name that metrics and logs use; ``unknown`` for a code that no command has."""
         row = self.row_by_code.get(code)
-        return self.not_offered.get(code, "unknown") if row is None else row.name
+        return "unknown" if row is None else row.name
 
     def parse_request(self, code: int, payload: Bytes) -> Any:
         """Return the command of an intact frame, checked by the rules of iggy.md A6.
 
         MalformedMessage carries the reason, hence the code, to answer with. Bytes behind the last field are read
-        over, as the real server does; a command without fields takes none. Refusal for what is not offered.
+        over, as the real server does; a command without fields takes none.
         """
         row = self.row_by_code.get(code)
-        if code in self.not_offered:
-            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {self.not_offered[code]}")
         if row is None:
             raise MalformedMessage(f"no command has the code {code}", reason=Reason.UNKNOWN_COMMAND)
         if row.request in self._without_fields and len(payload):

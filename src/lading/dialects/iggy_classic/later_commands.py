@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -21,6 +20,7 @@ from .primitives import (
     optional,
     short_text,
 )
+from .snapshots import COMPRESSION, PARTS, SnapshotCompression, SnapshotPart
 from .validation import STREAM_NAME, TOPIC_NAME
 
 
@@ -33,6 +33,14 @@ class LoginUser:
     version: str | None = None
     context: str = ""
     """Names of clients in other languages."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetSnapshot:
+    """Answers a ZIP archive of what helps to look after the server."""
+
+    compression: Annotated[SnapshotCompression, COMPRESSION]
+    parts: Annotated[tuple[SnapshotPart, ...], PARTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,3 @@ class DeleteSegments:
 
 UPKEEP_COMMANDS: Final = (DeleteOffset, UpdateStream, PurgeStream, UpdateTopic, PurgeTopic, DeleteSegments)
 """Changes of what exists."""
-
-NOT_OFFERED: Final[Mapping[int, str]] = {11: "snapshot"}
-"""Commands that later clients know and this server refuses by FEATURE_UNAVAILABLE, with the names that metrics use."""

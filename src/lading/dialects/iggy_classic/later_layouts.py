@@ -232,7 +232,6 @@ TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
     CommandSpec(205, "stream.purge", later.PurgeStream, NOTHING),
     _updated_topic(expiry_us=EXPIRY_S),
     CommandSpec(305, "topic.purge", later.PurgeTopic, NOTHING),
-    not_offered=later.NOT_OFFERED,
 )
 """Users, names of groups, partition and current offset in front of polled messages."""
 
@@ -303,6 +302,8 @@ _NEW_GROUP: Final = record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=
 
 TABLE_0_6: Final = TABLE_0_4.replace_rows(
     CommandSpec(10, "stats", c.Stats, _stats(**_VERSIONED)),
+    # since 0.6.50
+    CommandSpec(11, "snapshot", later.GetSnapshot, REST),
     CommandSpec(33, "user.create", later.CreateUser, record(r.UserDetails)),
     CommandSpec(42, "personal_access_token.create", later.CreateToken, record(r.RawToken)),
     CommandSpec(102, "message.flush_unsaved_buffer", later.FlushMessages, NOTHING),

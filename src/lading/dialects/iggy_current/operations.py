@@ -26,6 +26,7 @@ from ..iggy_classic.primitives import (
     optional,
     read_bytes,
 )
+from ..iggy_classic.snapshots import COMPRESSION, PARTS
 from . import limits
 from .options import Option, encode_options, parse_options
 
@@ -140,7 +141,7 @@ _USER: Final[Fields] = (("user", IDENTIFIER),)
 READS: Final[Mapping[int, Operation]] = {
     PING: Operation("ping"),
     10: Operation("get_stats"),
-    11: Operation("get_snapshot", (("rest", REST),)),
+    11: Operation("get_snapshot", (("compression", COMPRESSION), ("parts", PARTS))),
     12: Operation("get_cluster_metadata"),
     13: Operation("describe_options", (("scope", U8),)),
     20: Operation("get_me"),

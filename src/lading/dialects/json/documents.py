@@ -111,6 +111,15 @@ def word(words: dict[str, T]) -> Form:
     return Form(of, from_text)
 
 
+def list_of(form: Form) -> Form:
+    """Return the Form of a list of such values; its errors name the place of the value that is wrong."""
+
+    def of(value: Any, where: str) -> tuple[Any, ...]:
+        return tuple(form.of(one, f"{where}[{at}]") for at, one in enumerate(form_of(value, where, list)))
+
+    return Form(of, lambda text: tuple(map(form.from_text, text.split(","))))
+
+
 YES_OR_NO = word({"true": True, "false": False})
 
 

@@ -15,6 +15,7 @@ from ..iggy_classic import commands as c
 from ..iggy_classic import later_commands as later
 from ..iggy_classic.primitives import Identifier
 from ..iggy_classic.releases import BY_NAME, Release, guess_release
+from ..iggy_classic.snapshots import SnapshotCompression, SnapshotPart
 from .byte_sizes import SIZE
 from .commands import (
     ANSWERS,
@@ -26,7 +27,7 @@ from .commands import (
     Parts,
     identifier,
 )
-from .documents import IDENTIFIER, TEXT, U32, U64, Form, convert_form, optional
+from .documents import IDENTIFIER, TEXT, U32, U64, Form, convert_form, list_of, optional, word
 from .release_answers import (
     DISK_0_10,
     KEPT_0_1,
@@ -141,6 +142,11 @@ def _new_topic(expiry: Form) -> tuple[Part, ...]:
     )
 
 
+def _camel(one: Enum) -> str:
+    """Return a member as the crate's documents write it: ``FILESYSTEM_OVERVIEW`` as ``FilesystemOverview``."""
+    return one.name.title().replace("_", "")
+
+
 _BODIES_FROM_1, _QUERIES_FROM_1 = _positions(1)
 _BODIES_FROM_0, _QUERIES_FROM_0 = _positions(0)
 _BODIES_0_1: Final[Parts] = {
@@ -157,6 +163,13 @@ _BODIES_0_5: Final[Parts] = {
     **user_bodies(_EXPIRY_US),
     **_updates(_EXPIRY_US),
     c.CreateTopic: _new_topic(_EXPIRY_US),
+}
+_BODIES_0_6: Final[Parts] = {
+    **_BODIES_0_5,
+    later.GetSnapshot: (
+        Part("compression", ("compression",), word({_camel(one): one for one in SnapshotCompression})),
+        Part("parts", ("snapshot_types",), list_of(word({_camel(one): one for one in SnapshotPart}))),
+    ),
 }
 
 
@@ -213,6 +226,7 @@ _0_6: Final = replace(
     _0_5,
     name="0.6",
     release=BY_NAME["0.6"],
+    bodies=_BODIES_0_6,
     answers={**_0_5.answers, **stats_answers(MICROSECONDS, VERSION_0_6)},
 )
 _0_7: Final = replace(_0_6, name="0.7", release=BY_NAME["0.7"], messages=MessagesForm.HEADED)
@@ -220,7 +234,7 @@ _0_8: Final = replace(
     _0_7,
     name="0.8",
     release=BY_NAME["0.8"],
-    bodies={**_BODIES_0_5, **_BODIES_FROM_0},
+    bodies={**_BODIES_0_6, **_BODIES_FROM_0},
     queries={**QUERIES, **_QUERIES_FROM_0},
     answers={**_0_7.answers, **entity_answers(SIZE_0_4, KEPT_0_5, part_shift=1)},
 )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
+from ...dialects.iggy_classic.later_commands import GetSnapshot, LoginUser, LoginWithToken
 from ...dialects.iggy_classic.releases import (
     BY_NAME,
     RELEASES,
@@ -142,6 +142,9 @@ class IggyHandlers:
         if isinstance(command, SETTING_STATES):
             require_command(self.services.broker, client.principal, command)
             return self._states.set(command)
+        if isinstance(command, GetSnapshot):
+            # the archive is the body
+            return self.service.make_snapshot(command, client)
         encode = partial(client.release.commands.encode_response, command)
         if type(command) in SURVEYS:
             return self.service.survey(command, client, encode)

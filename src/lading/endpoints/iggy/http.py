@@ -32,11 +32,10 @@ from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
-from ..http_shared.http_guard import HttpGuard
 from ..http_shared.quota_rest import PRINCIPAL
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
-from .http_callers import HttpCaller, HttpCallers
+from .http_callers import HttpCaller, HttpCallers, IggyHttpGuard
 from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
 from .http_logins import HttpLogins, Route
@@ -44,6 +43,7 @@ from .http_messages import HttpMessages
 from .refusal_facts import find_facts, find_send_facts
 from .rights import login_refusal, requirement_of
 from .service import CHANGES, SURVEYS, IggyService
+from .snapshot import name_attachment
 from .users import users_of
 
 _NAMES: Final = RELEASES[-1].commands.row_by_request
@@ -173,6 +173,7 @@ class IggyHttp:
                 (
                     ("POST", f"{_TOPIC}/messages", "message.send", self._send),
                     ("GET", f"{_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
+                    ("POST", "/snapshot", "snapshot", self._snapshot),
                     ("GET", "/options/{scope}", "options.describe", self._options),
                     ("GET", "/cluster/metadata", "cluster.metadata", self._cluster),
                 )
@@ -317,6 +318,11 @@ class IggyHttp:
         self._service.answer(later.FlushMessages(**fields, partition_id=number, fsync=True), caller.client)
         return Response()
 
+    async def _snapshot(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        command = parse_body(later.GetSnapshot, await self._body(request), caller.release.bodies)
+        archive = await self._service.make_snapshot(command, caller.client)
+        return Response(archive, headers=name_attachment(), media_type="application/zip")
+
     async def _options(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         return Response(dump(describe_options(path["scope"])), media_type="application/json")
 
@@ -372,19 +378,6 @@ def _offset(text: str) -> int:
     if offset is None:
         raise Refusal(Reason.INVALID_OFFSET, f"an offset is a number from 0, not {text[:40]!r}")
     return offset
-
-
-class IggyHttpGuard(HttpGuard):
-    """The guard while no users are set up; then the face itself asks for its own tokens, which only it knows."""
-
-    def __init__(self, services: Services, name: str) -> None:
-        super().__init__(services, name, [name, "admin"], frozenset({Access.ADMINISTRATE}))
-        self._users = services.broker.access
-
-    def __call__(
-        self, request: Request, route: HttpRoute | None, path: Parameters
-    ) -> Response | Awaitable[Response | None] | None:
-        return None if self._users.is_enabled else super().__call__(request, route, path)
 
 
 def endpoint(services: Services, name: str) -> Endpoint:

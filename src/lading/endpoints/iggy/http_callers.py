@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from ...clock import date_us
 from ...dialects.json.releases import BY_TOKEN, JSON_RELEASES, JsonRelease
 from ...model.errors import Reason, Refusal
 from ...settings import Address
 from ..base.services import Services, now_us
+from ..http_shared.http_guard import HttpGuard
+from ..http_shared.routing import Access, HttpRoute, Parameters
 from .clients import Client
 from .http_tokens import ACCESS, REFRESH, HttpTokens, TokenClaims, has_own_algorithm, refuse_token
 from .logins import Logins, user_id_of
@@ -170,3 +174,16 @@ def _peer_of(request: Request) -> str:
 def _here_of(request: Request) -> Address:
     server = request.scope.get("server")
     return Address(server[0], server[1] or 0) if server else Address("", 0)
+
+
+class IggyHttpGuard(HttpGuard):
+    """The guard while no users are set up; then the face itself asks for its own tokens, which only it knows."""
+
+    def __init__(self, services: Services, name: str) -> None:
+        super().__init__(services, name, [name, "admin"], frozenset({Access.ADMINISTRATE}))
+        self._users = services.broker.access
+
+    def __call__(
+        self, request: Request, route: HttpRoute | None, path: Parameters
+    ) -> Response | Awaitable[Response | None] | None:
+        return None if self._users.is_enabled else super().__call__(request, route, path)

@@ -128,6 +128,7 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     GetStates: _READ,
     SetStates: _CHANGE_TOPIC,
     SetStatesWhere: _CHANGE_TOPIC,
+    later.GetSnapshot: _SEE_SERVER,
     later.LogoutUser: None,
     # of oneself everybody may know
     later.GetUser: None,
@@ -155,6 +156,7 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
 OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
     "ping": None,
     "get_stats": _SEE_SERVER,
+    "get_snapshot": _SEE_SERVER,
     "get_cluster_metadata": None,
     "describe_options": None,
     "get_me": None,

@@ -36,6 +36,7 @@ from .entities import (
 )
 from .poll import consumer_of
 from .rights import require_command
+from .snapshot import snapshots_of
 from .upkeep import UPKEEP_HANDLERS, rename_stream, update_topic
 from .users import users_of
 
@@ -58,6 +59,7 @@ class IggyService:
         self._broker = services.broker
         self._machine = machine()
         self._users = users_of(services)
+        self._snapshots = snapshots_of(services)
 
     def answer(self, command: Any, client: Client | None = None) -> Any:
         """Carry out a command and return its result, as ``commands.encode_response`` and the JSON dialect take it.
@@ -89,6 +91,11 @@ class IggyService:
             return encode(await self._users.change(command, client, first_id))
         self._require(command, client)
         return encode(await self._make(command))
+
+    async def make_snapshot(self, command: later.GetSnapshot, client: Client | None) -> bytes:
+        """Return the archive that a command asks for, made in a worker; Refusal as ``answer``."""
+        self._require(command, client)
+        return await self._snapshots.make(command.compression, command.parts)
 
     async def _make(self, command: c.Command) -> Any:
         changes, make = self._broker.changes, self._services.changes.make

@@ -2,6 +2,7 @@
 //!
 //!   write URL     creates stream and topic, sends, and prints what it polls, one JSON line a message
 //!   read URL      only polls
+//!   snapshot URL  prints a snapshot of everything, a ZIP archive, as hexadecimal digits
 //!
 //! URL is a connection string: iggy+tcp://NAME:PASSWORD@HOST:PORT, or +quic, +ws, +http.
 
@@ -112,6 +113,11 @@ async fn main() {
         // the others log in when they connect
         let (name, password) = arguments[1].split_once("://").unwrap().1.split_once('@').unwrap().0.split_once(':').unwrap();
         client.login_user(name, password).await.unwrap();
+    }
+    if arguments[0] == "snapshot" {
+        let snapshot = client.snapshot(SnapshotCompression::Deflated, vec![SystemSnapshotType::All]).await.unwrap();
+        println!("{}", serde_json::json!({ "archive": text_of(&snapshot.0) }));
+        return;
     }
     if arguments[0] == "write" {
         write(&client).await;

@@ -25,6 +25,7 @@ from ...base.services import Services, now_us
 from ...base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from ..clients import Client, clients_of
 from ..rights import require_operation
+from ..snapshot import snapshots_of
 from ..upkeep import delete_segments, purge_stream, purge_topic, rename_stream, update_topic
 from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, describe_topic_with_partitions
 from .caller import CurrentCaller, from_wire, to_wire
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ....broker.core.change import Change
     from ....broker.core.topology import Stream, Topic
     from ....broker.iggy.groups import IggyGroup
+    from ....dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
 
 _NOT_FOUND: Final = frozenset({
     Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,
@@ -99,6 +101,11 @@ class CurrentService:
         return responses.stats_block(
             numbers, texts, SERVER_VERSION_NUMBER, (threading.active_count(), disk.free, disk.total)
         )
+
+    def _snapshot(
+        self, caller: CurrentCaller, compression: SnapshotCompression, parts: tuple[SnapshotPart, ...]
+    ) -> Outcome:
+        return snapshots_of(self._services).make(compression, parts)
 
     def _cluster(self, caller: CurrentCaller) -> Outcome:
         here, transport = caller.client.here, caller.client.transport
@@ -356,6 +363,7 @@ def _nothing_if_missing(refusal: Refusal, *others: Reason) -> bytes:
 _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "ping": CurrentService._ping,
     "get_stats": CurrentService._stats,
+    "get_snapshot": CurrentService._snapshot,
     "get_cluster_metadata": CurrentService._cluster,
     "describe_options": CurrentService._options,
     "get_me": CurrentService._me,
