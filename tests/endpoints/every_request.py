@@ -25,6 +25,7 @@ from lading.dialects.iggy_classic.primitives import (
 from lading.dialects.iggy_classic.releases import Release
 from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
 from lading.dialects.iggy_current.operations import (
+    CANCEL,
     LOGOUT,
     NON_REPLICATED,
     READS,
@@ -32,11 +33,16 @@ from lading.dialects.iggy_current.operations import (
     SEND_MESSAGES,
     WRITES,
     ConsumerName,
+    Deferral,
+    FetchTarget,
+    PatchedResource,
     encode_body,
 )
+from lading.dialects.iggy_current.options import Option
 from lading.dialects.kafka.versions import FETCH, PRODUCE, PRODUCE_LOW, SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from lading.dialects.nsq import commands as nsq
 from lading.endpoints.http_shared.routing import HttpRoute
+from lading.model.kinds import Kind
 from lading.model.state import State
 from tests.endpoints.kafka_frames import message, one_batch, request_frame
 
@@ -170,7 +176,9 @@ _IGGY_VALUES: Final[Mapping[str, Any]] = {
     "batch": b"", "metadata_bytes": 0,
     "expiry": 0, "ack": 0, "segments_count": 1, "scope": 1, "rest": b"", "username": SECRET, "name": SECRET,
     "token": SECRET, "version": None, "user": SECRET, "stream_id": None, "topic_id": None,
-    "compression": SnapshotCompression.STORED, "parts": (SnapshotPart.TEST,),
+    "compression": SnapshotCompression.STORED, "parts": (SnapshotPart.TEST,), "deferral": Deferral(0, 1, 1 << 20, 1),
+    "wait_us": 0, "timeout_us": 1, "count_min": 1, "bytes_max": 1 << 20, "reset": (),
+    "targets": (FetchTarget(0, Strategy(PollingKind.OFFSET, 0), 1 << 20, 0, 0),),
 }  # fmt: skip
 IGGY_LOGINS: Final = frozenset({38, 44})
 """Codes of logins, which are tested by themselves."""
@@ -205,10 +213,16 @@ def iggy_current_requests() -> Iterator[tuple[str, int, int, bytes]]:
             "user": SECRET if isinstance(stream, str) else 3,
         }  # fmt: skip
         for code, row in READS.items():
-            own = {**values, "partition": 0} if code == 102 else values
+            if code == CANCEL:
+                # has no reply
+                continue
+            own = {**values, "partition": 0} if row.name in ("flush_unsaved_buffer", "get_partition_route") else values
             yield f"current {row.name} {stream}/{topic}", NON_REPLICATED, code, encode_body(row, **own)
         for operation, row in WRITES.items():
             own = {**values, "partition": 0} if row.name == "delete_segments" else values
+            if row.name == "update_resource":
+                patched = PatchedResource("topic", (stream, topic))
+                own = {**values, "resource": patched, "options": {"name": Option(Kind.STRING, SECRET.encode())}}
             if operation in (REGISTER, LOGOUT):
                 continue
             if operation == SEND_MESSAGES:

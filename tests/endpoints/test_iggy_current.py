@@ -125,7 +125,9 @@ def test_a_logout_ends_what_the_login_began(talk: Callable[..., Talk]) -> None:
     ("reason", "data"),
     [
         (INCOMPATIBLE, request(REGISTER, struct.pack("<I", 10 << 10) + LOGIN[4:])),
-        (INCOMPATIBLE, request(REGISTER, struct.pack("<I", 12 << 10) + LOGIN[4:])),
+        (INCOMPATIBLE, request(REGISTER, struct.pack("<I", 12 << 10 | 3) + LOGIN[4:])),
+        (INCOMPATIBLE, request(REGISTER, struct.pack("<I", 13 << 10) + LOGIN[4:])),
+        (MALFORMED_LOGIN, request(REGISTER, struct.pack("<I", 12 << 10 | 2) + LOGIN[4:])),
         (MALFORMED_LOGIN, request(REGISTER, LOGIN[:-1])),
         (INVALID_OPERATION, request(0)),
         (INVALID_OPERATION, request(64)),

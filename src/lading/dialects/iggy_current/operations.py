@@ -6,6 +6,7 @@ answers by the names they have here.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -23,8 +24,11 @@ from ..iggy_classic.primitives import (
     ConsumerKind,
     Identifier,
     Partitioning,
+    PollingKind,
+    Strategy,
     optional,
     read_bytes,
+    repeat_counted,
 )
 from ..iggy_classic.snapshots import COMPRESSION, PARTS
 from . import limits
@@ -36,7 +40,10 @@ LOGOUT: Final = 3
 SEND_MESSAGES: Final = 160
 STORE_OFFSET, DELETE_OFFSET = 161, 162
 PING, POLL = 1, 100
-RESULT_FIRST, RESULT_LAST = 128, 149
+POLL_DEFERRED, CANCEL, FETCH = 106, 108, 109
+"""Polls that may wait; a request to end one has no reply."""
+UPDATE_RESOURCE: Final = 150
+RESULT_FIRST, RESULT_LAST = 128, UPDATE_RESOURCE
 """Operations whose outcome stands in the body, in a result section; the header's status is for what never began."""
 
 
@@ -106,6 +113,99 @@ PARTITION: Codec[int | None] = Codec(
 """``[flag u8][partition u32]``; None where the flag is 0."""
 
 
+class Deferral(NamedTuple):
+    """How long a poll may wait for how much; times in microseconds."""
+
+    wait_us: int
+    count_min: int
+    bytes_max: int
+    timeout_us: int
+
+
+class FetchTarget(NamedTuple):
+    """A partition that a fetch reads, and from where."""
+
+    partition: int
+    strategy: Strategy
+    bytes_max: int
+    incarnation: int
+    owner: int
+
+
+class PatchedResource(NamedTuple):
+    """A topic, a stream or a user that a patch changes."""
+
+    kind: str
+    names: tuple[Identifier, ...]
+    """Stream and topic, or the one identifier."""
+
+
+_DEFERRAL: Final = struct.Struct("<QIIQ")
+_TARGET: Final = struct.Struct("<IBQIQQ")
+_PATCHED_KINDS: Final = {1: ("topic", 2), 2: ("stream", 1), 3: ("user", 1)}
+
+
+def _read_deferral(data: memoryview, at: int) -> tuple[Deferral, int]:
+    raw, end = read_bytes(data, at, _DEFERRAL.size, "how long a poll waits")
+    return Deferral(*_DEFERRAL.unpack(raw)), end
+
+
+DEFERRAL: Codec[Deferral] = Codec(_read_deferral, lambda value: _DEFERRAL.pack(*value))
+"""``[wait u64][min_count u32][max_bytes u32][request_timeout u64]``."""
+
+
+def _read_target(data: memoryview, at: int) -> tuple[FetchTarget, int]:
+    raw, end = read_bytes(data, at, _TARGET.size, "a target of a fetch")
+    partition, kind, value, bytes_max, incarnation, owner = _TARGET.unpack(raw)
+    try:
+        return FetchTarget(partition, Strategy(PollingKind(kind), value), bytes_max, incarnation, owner), end
+    except ValueError:
+        raise MalformedMessage(f"unknown polling kind {kind}", at=at) from None
+
+
+TARGET: Codec[FetchTarget] = Codec(
+    _read_target,
+    lambda one: _TARGET.pack(one.partition, one.strategy.kind, one.strategy.value, *one[2:]),
+)
+"""``[partition u32][strategy][max_bytes u32][incarnation u64][owner_generation u64]``."""
+
+
+def _read_resource(data: memoryview, at: int) -> tuple[PatchedResource, int]:
+    scope, at = U8.read(data, at)
+    if scope not in _PATCHED_KINDS:
+        raise MalformedMessage(f"a patch has no scope {scope}", at=at)
+    kind, count = _PATCHED_KINDS[scope]
+    names = []
+    for _ in range(count):
+        name, at = IDENTIFIER.read(data, at)
+        names.append(name)
+    return PatchedResource(kind, tuple(names)), at
+
+
+def _write_resource(value: PatchedResource) -> bytes:
+    scope = next(scope for scope, (kind, _) in _PATCHED_KINDS.items() if kind == value.kind)
+    return U8.write(scope) + b"".join(map(IDENTIFIER.write, value.names))
+
+
+RESOURCE: Codec[PatchedResource] = Codec(_read_resource, _write_resource)
+"""``[scope u8][ident]*``: stream and topic of a topic, else one."""
+
+
+def _read_names(data: memoryview, at: int) -> tuple[tuple[str, ...], int]:
+    count, at = U8.read(data, at)
+    names = []
+    for _ in range(count):
+        name, at = NAME.read(data, at)
+        names.append(name)
+    return tuple(names), at
+
+
+NAMES: Codec[tuple[str, ...]] = Codec(
+    _read_names, lambda names: bytes((len(names),)) + b"".join(map(NAME.write, names))
+)
+"""``[count u8][name]*``."""
+
+
 def _read_options(data: memoryview, at: int) -> tuple[dict[str, Option], int]:
     return parse_options(data[at:]), len(data)
 
@@ -136,6 +236,7 @@ _TOPIC: Final[Fields] = (*_STREAM, ("topic", IDENTIFIER))
 _GROUP: Final[Fields] = (*_TOPIC, ("group", IDENTIFIER))
 _NAMED: Final[Fields] = (("name", NAME),)
 _OFFSET: Final[Fields] = (("consumer", CONSUMER), *_TOPIC, ("partition", PARTITION))
+_POLL: Final[Fields] = (*_OFFSET, ("strategy", STRATEGY), ("count", U32), ("auto_commit", BOOL))
 _USER: Final[Fields] = (("user", IDENTIFIER),)
 
 READS: Final[Mapping[int, Operation]] = {
@@ -150,10 +251,26 @@ READS: Final[Mapping[int, Operation]] = {
     31: Operation("get_user", _USER),
     32: Operation("get_users"),
     41: Operation("get_personal_access_tokens"),
-    POLL: Operation(
-        "poll_messages",
-        (*_OFFSET, ("strategy", STRATEGY), ("count", U32), ("auto_commit", BOOL)),
+    POLL: Operation("poll_messages", _POLL),
+    # since 0.12
+    105: Operation("get_partition_route", (*_TOPIC, ("partition", U32))),
+    POLL_DEFERRED: Operation("poll_messages_deferred", (*_POLL, ("deferral", DEFERRAL))),
+    CANCEL: Operation("cancel_deferred_request"),
+    FETCH: Operation(
+        "fetch_messages",
+        (
+            ("consumer", CONSUMER),
+            *_TOPIC,
+            ("wait_us", U64),
+            ("timeout_us", U64),
+            ("count_min", U32),
+            ("count", U32),
+            ("bytes_max", U32),
+            ("auto_commit", BOOL),
+            ("targets", repeat_counted(TARGET)),
+        ),
     ),
+    # until 0.11
     102: Operation("flush_unsaved_buffer", (*_TOPIC, ("partition", U32), ("fsync", BOOL))),
     120: Operation("get_consumer_offset", _OFFSET),
     200: Operation("get_stream", _STREAM),
@@ -202,6 +319,8 @@ WRITES: Final[Mapping[int, Operation]] = {
     147: Operation("delete_personal_access_token", _NAMED),
     148: Operation("join_consumer_group", _GROUP),
     149: Operation("leave_consumer_group", _GROUP),
+    # since 0.12, instead of the updates of a stream, a topic or a user
+    UPDATE_RESOURCE: Operation("update_resource", (("resource", RESOURCE), ("reset", NAMES), ("options", OPTIONS))),
     SEND_MESSAGES: Operation(
         "send_messages",
         (("metadata_bytes", U32), *_TOPIC, ("partitioning", PARTITIONING), ("count", U32), ("batch", REST)),
@@ -231,6 +350,10 @@ def parse_body(operation: Operation, body: memoryview) -> dict[str, Any]:
 def encode_body(operation: Operation, **values: Any) -> bytes:
     """Encode the body of a request with these fields. Raises LocalError for values that do not fit them."""
     return b"".join(codec.write(values[name]) for name, codec in operation.fields)
+
+
+SECRET_BYTES: Final = 32
+"""A secret of a session, before name and password (``ProtocolVersion.binds_sessions``)."""
 
 
 def parse_login(rest: memoryview) -> tuple[str | None, str]:

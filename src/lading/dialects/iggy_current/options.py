@@ -56,11 +56,23 @@ TOPIC_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "consumer_offset_durability": OptionSpec(
         Kind.STRING, b"replicated", "When an offset is acknowledged; within position_flush_ms here"
     ),
+    "partition_resize_policy": OptionSpec(Kind.STRING, b"mutable", "Whether partitions may be added; here they may"),
+    "replication_factor": OptionSpec(Kind.UINT32, struct.pack("<I", 1), "Copies of each partition; here one"),
 }
-"""Options of a topic; the last two the client 0.9.0 sends, and its own server refuses them (iggy-current.md N1)."""
+"""Options of a topic. Those of durability the client 0.9.0 sends, and its own server refuses them (iggy-current.md N1);
+the last two are of protocol 0.12."""
 
 
-DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTIONS)[:-2]}
+_UPDATABLE, _RESETTABLE = 1, 2
+_BOUNDS: Final = frozenset({"message_expiry", "max_topic_size"})
+
+
+def option_flags(key: str) -> int:
+    """Return what may happen to an option of a topic later, as bits."""
+    return _UPDATABLE | _RESETTABLE if key in _BOUNDS else 0
+
+
+DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTIONS)[:-4]}
 """Those that the server tells of."""
 
 

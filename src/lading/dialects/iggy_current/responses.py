@@ -12,13 +12,15 @@ from typing import Final
 
 from ..iggy_classic.permissions import SOME_PERMISSIONS, Permissions
 from .operations import NAME
-from .options import DESCRIBED_OPTIONS, TOPIC_OPTIONS, UNLIMITED, Option, OptionSpec, encode_options
+from .options import DESCRIBED_OPTIONS, TOPIC_OPTIONS, UNLIMITED, Option, OptionSpec, encode_options, option_flags
+from .versions import ProtocolVersion
 
 U32: Final = struct.Struct("<I")
 U64: Final = struct.Struct("<Q")
 _RESULT = struct.Struct("<III")
 _STREAM = struct.Struct("<IQIQQ")
 _TOPIC = struct.Struct("<IQIQBQQQ")
+_LATER_TOPIC = struct.Struct("<IQIQQ")
 _PARTITION = struct.Struct("<IQIQQQ")
 _GROUP = struct.Struct("<III")
 _PLACE = struct.Struct("<IIIIQ")
@@ -26,6 +28,10 @@ _OFFSET = struct.Struct("<IQQ")
 _LOGIN = struct.Struct("<IQI")
 _STATS = struct.Struct("<IffQQQQQQQQIIIIQII")
 _DISK = struct.Struct("<IQQ")
+_ROUTE = struct.Struct("<QQIIB")
+_CONTEXT = struct.Struct("<QQQ")
+_SECTION = struct.Struct("<IIQI")
+_SECTION_END = struct.Struct("<QI")
 POLLED: Final = struct.Struct("<IQI")
 """Head of polled batches: partition, its last offset, and how many messages."""
 
@@ -33,6 +39,8 @@ OK: Final = U32.pack(0)
 """A result section that says that all went well; a payload follows."""
 
 LEADER, HEALTHY = 0, 0
+NODE: Final = 0
+"""The number of the one node of a cluster."""
 TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
 
 
@@ -52,6 +60,24 @@ def prefix_size(block: bytes) -> bytes:
     return U32.pack(len(block)) + block
 
 
+def context_block(incarnation: int) -> bytes:
+    """Encode the history of a partition: no owner of a group counts here, and no change of topics is waited for."""
+    return _CONTEXT.pack(incarnation, 0, 0)
+
+
+def route_block(incarnation: int, partitions_count: int) -> bytes:
+    """Encode the way to a partition: it leads to the one node there is."""
+    return _ROUTE.pack(incarnation, 0, 0, partitions_count, NODE)
+
+
+def section_block(
+    partition: int, status: int, last_offset: int, messages_count: int, incarnation: int, next_offset: int, size: int
+) -> bytes:
+    """Encode a line of the table before fetched messages; ``size`` is how many bytes of them are this partition's."""
+    head = _SECTION.pack(partition, status, last_offset, messages_count)
+    return head + context_block(incarnation) + _SECTION_END.pack(next_offset, size)
+
+
 def login_block(user_id: int, session: int, version: int, server: str) -> bytes:
     """Encode the response to a login."""
     return _LOGIN.pack(user_id, session, version) + NAME.write(server)
@@ -69,10 +95,15 @@ class StreamFacts:
     name: str
 
 
-def stream_block(facts: StreamFacts) -> bytes:
+def no_options_block(version: ProtocolVersion) -> bytes:
+    """Encode that a stream or a user has no options: neither its own nor, where they are told, derived ones."""
+    return prefix_size(b"") * (2 if version.derives_options else 1)
+
+
+def stream_block(facts: StreamFacts, version: ProtocolVersion) -> bytes:
     """Encode a stream as it stands in a list, or at the head of its details."""
     numbers = facts.id, facts.created_us, facts.topics_count, facts.size_bytes, facts.messages_count
-    return _STREAM.pack(*numbers) + NAME.write(facts.name) + prefix_size(b"")
+    return _STREAM.pack(*numbers) + NAME.write(facts.name) + no_options_block(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +122,51 @@ class TopicFacts:
     """Those that were chosen."""
 
 
-def topic_block(facts: TopicFacts) -> bytes:
+def topic_block(facts: TopicFacts, version: ProtocolVersion) -> bytes:
     """Encode a topic as it stands in a list, or at the head of its details.
 
     Its own options come first, then those that it leaves at their defaults.
     """
+    if version.derives_options:
+        counts = facts.id, facts.created_us, facts.partitions_count, facts.size_bytes, facts.messages_count
+        options = _topic_options({**facts.options, **_bounds(facts)})
+        return _LATER_TOPIC.pack(*counts) + NAME.write(facts.name) + options
     bounds = (UNLIMITED if bound is None else bound for bound in (facts.expiry_us, facts.max_bytes))
     expiry, max_bytes = bounds
     numbers = (
         facts.id, facts.created_us, facts.partitions_count, expiry, 1, max_bytes, facts.size_bytes,
         facts.messages_count,
     )  # fmt: skip
-    rest = sorted(DESCRIBED_OPTIONS.keys() - facts.options.keys())
+    return _TOPIC.pack(*numbers) + NAME.write(facts.name) + _topic_options(facts.options)
+
+
+def _bounds(facts: TopicFacts) -> dict[str, Option]:
+    """Return the bounds of a topic that has some as options."""
+    bounds = {"message_expiry": facts.expiry_us, "max_topic_size": facts.max_bytes}
+    return {key: Option(TOPIC_OPTIONS[key].kind, U64.pack(bound)) for key, bound in bounds.items() if bound is not None}
+
+
+def _topic_options(own: Mapping[str, Option]) -> bytes:
+    rest = sorted(DESCRIBED_OPTIONS.keys() - own.keys())
     derived = {key: Option(TOPIC_OPTIONS[key].kind, TOPIC_OPTIONS[key].default) for key in rest}
-    options = prefix_size(encode_options(facts.options)) + prefix_size(encode_options(derived))
-    return _TOPIC.pack(*numbers) + NAME.write(facts.name) + options
+    return prefix_size(encode_options(own)) + prefix_size(encode_options(derived))
 
 
 def partition_block(
-    number: int, created_us: int, segments_count: int, last_offset: int, size_bytes: int, messages_count: int
+    version: ProtocolVersion,
+    number: int,
+    created_us: int,
+    segments_count: int,
+    last_offset: int,
+    size_bytes: int,
+    messages_count: int,
 ) -> bytes:
     """Encode a partition; ``number`` counts from 0."""
-    return _PARTITION.pack(number, created_us, segments_count, last_offset, size_bytes, messages_count)
+    block = _PARTITION.pack(number, created_us, segments_count, last_offset, size_bytes, messages_count)
+    if version.has_contexts:
+        block += context_block(created_us)
+    # one node has it, and it is in step with itself
+    return block + (bytes((1, NODE, 1, NODE)) if version.lists_members else b"")
 
 
 def group_block(ident: int, partitions_count: int, members_count: int, name: str) -> bytes:
@@ -140,9 +194,10 @@ def client_block(ident: int, user_id: int, transport: int, address: str, groups_
     return U32.pack(ident) + U32.pack(user_id) + bytes((transport,)) + text(address) + U32.pack(groups_count)
 
 
-def user_block(ident: int, created_us: int, status: int, name: str) -> bytes:
+def user_block(ident: int, created_us: int, status: int, name: str, version: ProtocolVersion) -> bytes:
     """Encode a user."""
-    return U32.pack(ident) + U64.pack(created_us) + bytes((status,)) + NAME.write(name) + prefix_size(b"")
+    head = U32.pack(ident) + U64.pack(created_us) + bytes((status,))
+    return head + NAME.write(name) + no_options_block(version)
 
 
 def permissions_block(permissions: Permissions | None) -> bytes:
@@ -155,16 +210,24 @@ def token_block(name: str, ends_us: int) -> bytes:
     return NAME.write(name) + U64.pack(ends_us)
 
 
-def cluster_block(name: str, host: str, tcp: int, quic: int, http: int, websocket: int) -> bytes:
-    """Encode a cluster of one healthy leader with these ports; a port is 0 if the server does not listen there."""
-    node = text(name) + text(host) + struct.pack("<4H", tcp, quic, http, websocket) + bytes((LEADER, HEALTHY))
+def cluster_block(version: ProtocolVersion, name: str, host: str, ports: Sequence[int]) -> bytes:
+    """Encode a cluster of one healthy leader with these ports for TCP, QUIC, HTTP and WebSocket.
+
+    A port is 0 if the server does not listen there.
+    """
+    node = text(name) + text(host) + struct.pack("<4H", *ports) + bytes((LEADER, HEALTHY))
+    if version.has_contexts:
+        node = bytes((NODE,)) + node
     return text("single-node") + U32.pack(1) + node
 
 
-def describe_block(options: Mapping[str, OptionSpec]) -> bytes:
+def describe_block(version: ProtocolVersion, options: Mapping[str, OptionSpec]) -> bytes:
     """Encode the options that exist, with their defaults and a sentence about each."""
     rows = [
-        NAME.write(key) + bytes((spec.kind,)) + prefix_size(spec.default) + text(spec.description)
+        NAME.write(key)
+        + (bytes((spec.kind, option_flags(key))) if version.derives_options else bytes((spec.kind,)))
+        + prefix_size(spec.default)
+        + text(spec.description)
         for key, spec in options.items()
     ]
     return U32.pack(len(rows)) + b"".join(rows)

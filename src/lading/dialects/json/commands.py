@@ -52,6 +52,13 @@ READING: Final[tuple[Part, ...]] = (
 )
 """Members of a poll in every release, beside its consumer and its partition."""
 
+LATER_PARTS: Final = (
+    Part("_consumer_kind", ("consumer_kind",), word({"consumer": None}), None),
+    Part("_context", ("context",), TEXT, ""),
+)
+"""Parameters of polls and offsets since protocol 0.12: there is no other kind of consumer over HTTP, and the history
+of a partition that the client has seen is the only one."""
+
 BODIES: Final[Parts] = {
     c.CreateStream: (Part("stream_id", ("stream_id",), U32), Part("name", ("name",), TEXT)),
     c.CreateTopic: (Part("topic_id", ("topic_id",), U32), _PARTITIONS, Part("name", ("name",), TEXT)),
@@ -157,9 +164,14 @@ def _command(command: type[C], values: dict[str, Any]) -> C:
         values["consumer"] = ConsumerIdentifier(ConsumerKind.CONSUMER, values["consumer"])
     if "kind" in values:
         values["strategy"] = Strategy(values.pop("kind"), values.pop("value"))
-    made = command(**values)
+    made = command(**drop_unused(values))
     validate(made)
     return made
+
+
+def drop_unused(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields without those that are read and have no use, whose names begin with ``_``."""
+    return {name: value for name, value in values.items() if not name.startswith("_")}
 
 
 def single(value: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,13 +11,16 @@ from ...model.kinds import Kind
 from ..iggy_classic.primitives import ConsumerKind
 from ..iggy_current.errors import StatusError
 from ..iggy_current.operations import ConsumerName
-from ..iggy_current.options import INVALID_VALUE, TOPIC_OPTIONS, Option
+from ..iggy_current.options import INVALID_VALUE, TOPIC_OPTIONS, UNLIMITED, Option
 from .byte_sizes import SIZE
-from .commands import Part, read_body, read_query
-from .documents import IDENTIFIER, TEXT, U32, U64, Form, form_of, optional
+from .commands import LATER_PARTS, Part, drop_unused, read_body, read_query
+from .documents import IDENTIFIER, TEXT, U32, U64, Form, form_of, list_of, optional
+from .errors import wrong_document
 from .text import Members
 
 _NUMBER_BYTES: Final = {Kind.UINT64: struct.Struct("<Q"), Kind.UINT32: struct.Struct("<I")}
+_BOUNDS: Final = ("message_expiry", "max_topic_size")
+_UNLIMITED: Final = struct.pack("<Q", UNLIMITED)
 _FLAGS: Final = {"true": b"\x01", "false": b"\x00"}
 
 
@@ -26,7 +30,8 @@ def _options_of(value: Any, where: str) -> dict[str, Option]:
 
 def _option(key: str, value: Any, where: str) -> Option:
     """Return one option of a topic from its text; an unknown one stays text, and is refused by its name later."""
-    text = form_of(value, f"{where}.{key}", str)
+    # clients of protocol 0.12 send numbers and truth values as such
+    text = json.dumps(value) if isinstance(value, bool | int) else form_of(value, f"{where}.{key}", str)
     spec = TOPIC_OPTIONS.get(key)
     kind = Kind.STRING if spec is None else spec.kind
     try:
@@ -41,24 +46,35 @@ def _u64_option(value: int | None) -> Option | None:
     return None if value is None else Option(Kind.UINT64, struct.pack("<Q", value))
 
 
+def _u64_of(value: Any, where: str) -> Any:
+    # clients of protocol 0.12 send as text what other JSON readers would round
+    try:
+        return U64.from_text(value) if isinstance(value, str) else U64.of(value, where)
+    except ValueError as error:
+        raise wrong_document(f"{where}: {error}") from None
+
+
 _NAME: Final = Part("name", ("name",), TEXT)
 _OPTIONS: Final = Part("options", ("options",), Form(_options_of, TEXT.from_text), {})
 _TOPIC: Final = (
     _NAME,
     Part("compression_algorithm", ("compression_algorithm",), optional(TEXT), None),
-    Part("message_expiry", ("message_expiry",), optional(U64), None),
+    Part("message_expiry", ("message_expiry",), optional(Form(_u64_of, U64.from_text)), None),
     Part("max_topic_size", ("max_topic_size",), optional(SIZE), None),
     _OPTIONS,
 )
+_NEW_NAME: Final = Part("name", ("name",), optional(TEXT), None)
+_RESET: Final = Part("reset", ("reset",), optional(list_of(TEXT)), None)
 _COUNT: Final = Part("count", ("partitions_count",), U32)
 _CONSUMER: Final = Part("consumer", ("consumer_id",), IDENTIFIER, 1)
 _PARTITION: Final = Part("partition", ("partition_id",), optional(U32), 0)
 
 BODIES: Final[Mapping[str, tuple[Part, ...]]] = {
     "create_stream": (_NAME, _OPTIONS),
-    "update_stream": (_NAME, _OPTIONS),
+    # since protocol 0.12 what is left out stays as it is, a name too, and what is reset is named
+    "update_stream": (_NEW_NAME, _OPTIONS),
     "create_topic": (Part("partitions_count", ("partitions_count",), U32), *_TOPIC),
-    "update_topic": _TOPIC,
+    "update_topic": (_NEW_NAME, *_TOPIC[1:], _RESET),
     "create_partitions": (_COUNT,),
     "store_consumer_offset": (_CONSUMER, _PARTITION, Part("offset", ("offset",), U64)),
     "create_consumer_group": (_NAME,),
@@ -67,7 +83,7 @@ BODIES: Final[Mapping[str, tuple[Part, ...]]] = {
 QUERIES: Final[Mapping[str, tuple[Part, ...]]] = {
     "delete_partitions": (_COUNT,),
     "delete_segments": (Part("segments_count", ("segments_count",), U32),),
-    "delete_consumer_offset": (_PARTITION,),
+    "delete_consumer_offset": (_PARTITION, *LATER_PARTS),
 }
 """Parameters of queries, by operation."""
 
@@ -80,7 +96,7 @@ def parse_operation(name: str, body: bytes, query: Mapping[str, str], **path: An
     values = dict(path)
     if name in BODIES:
         values |= read_body(BODIES[name], body)
-    return _complete(name, values | read_query(QUERIES.get(name, ()), query))
+    return _complete(name, values | drop_unused(read_query(QUERIES.get(name, ()), query)))
 
 
 def _complete(name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -88,9 +104,10 @@ def _complete(name: str, values: dict[str, Any]) -> dict[str, Any]:
         values["consumer"] = ConsumerName(ConsumerKind.CONSUMER, values["consumer"])
         values["ack"] = 1
     if name in ("create_topic", "update_topic"):
-        named = {key: _u64_option(values.pop(key)) for key in ("message_expiry", "max_topic_size")}
+        named = {key: _u64_option(values.pop(key)) for key in _BOUNDS}
         algorithm = values.pop("compression_algorithm")
         named["compression_algorithm"] = None if algorithm is None else Option(Kind.STRING, algorithm.encode())
         given = {key: option for key, option in named.items() if option is not None}
-        values["options"] = {**given, **values["options"]}
+        reset = {key: Option(Kind.UINT64, _UNLIMITED) for key in values.pop("reset", None) or () if key in _BOUNDS}
+        values["options"] = {**given, **values["options"], **reset}
     return values

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...model.errors import MalformedMessage
@@ -74,11 +74,21 @@ def list_batches(polled: memoryview) -> Iterator[FramedMessage]:
 
 
 def encode_framed(
-    partition: int, current_offset: int, messages: Sequence[FramedMessage], *, typed: bool, reserved: bool
+    partition: int,
+    current_offset: int,
+    messages: Sequence[FramedMessage],
+    *,
+    typed: bool,
+    reserved: bool,
+    context: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the document of a poll; ``typed`` and ``reserved`` say how headers look and how long a header is."""
+    """Return the document of a poll; ``typed`` and ``reserved`` say how headers look and how long a header is.
+
+    ``context`` is the history of the partition, for clients that read one.
+    """
     rows = [_document(message, typed, reserved) for message in messages]
-    return dump({"partition_id": partition, "current_offset": current_offset, "count": len(rows), "messages": rows})
+    document = {"partition_id": partition, "current_offset": current_offset, "count": len(rows), "messages": rows}
+    return dump(document if context is None else {**document, "context": context})
 
 
 def _document(message: FramedMessage, typed: bool, reserved: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ..iggy_classic import responses as r
-from ..iggy_current.versions import SERVER_VERSION, SERVER_VERSION_NUMBER
+from ..iggy_current.versions import V_0_11
 from .byte_sizes import write_size
 from .commands import TRANSPORTS, Answers, Listed, Members, inside, same, single
 from .users import STATUS_WORDS, permissions_document
@@ -183,10 +183,21 @@ def user_answers(expiry: str, id_shift: int = 0, behind: Members = ()) -> Answer
     }
 
 
+def context_document(incarnation_us: int) -> dict[str, int]:
+    """Return the history of a partition, for clients of protocol 0.12; those of 0.11 read over it."""
+    return {"incarnation": incarnation_us, "owner_generation": 0, "metadata_op": 0}
+
+
+CONTEXTS: Final[Members] = [
+    ("context", lambda partition: context_document(partition.created_us)),
+    ("members", lambda partition: [0]),
+    ("in_sync_members", lambda partition: [0]),
+]
+"""What a partition says at last since protocol 0.12: there is one node, and it has all."""
 NO_OPTIONS: Final[Members] = [("options", lambda value: {})]
 DISK_0_10: Final[Members] = [
-    ("iggy_server_version", lambda stats: SERVER_VERSION),
-    ("iggy_server_semver", lambda stats: SERVER_VERSION_NUMBER),
+    ("iggy_server_version", lambda stats: V_0_11.server),
+    ("iggy_server_semver", lambda stats: V_0_11.server_number),
     ("cache_metrics", lambda stats: {}),
     *same("threads_count"),
     *_sizes("free_disk_space", "total_disk_space"),

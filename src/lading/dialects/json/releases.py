@@ -13,6 +13,7 @@ from typing import Final
 
 from ..iggy_classic import commands as c
 from ..iggy_classic import later_commands as later
+from ..iggy_classic import responses as r
 from ..iggy_classic.primitives import Identifier
 from ..iggy_classic.releases import BY_NAME, Release, guess_release
 from ..iggy_classic.snapshots import SnapshotCompression, SnapshotPart
@@ -20,6 +21,7 @@ from .byte_sizes import SIZE
 from .commands import (
     ANSWERS,
     BODIES,
+    LATER_PARTS,
     QUERIES,
     READING,
     Answers,
@@ -29,6 +31,7 @@ from .commands import (
 )
 from .documents import IDENTIFIER, TEXT, U32, U64, Form, convert_form, list_of, optional, word
 from .release_answers import (
+    CONTEXTS,
     DISK_0_10,
     KEPT_0_1,
     KEPT_0_4,
@@ -242,12 +245,18 @@ _0_9: Final = replace(_0_8, name="0.9", release=BY_NAME["0.9"], messages=Message
 _0_10: Final = replace(
     _0_9, name="0.10", release=BY_NAME["0.10"], answers={**_0_9.answers, **stats_answers(MICROSECONDS, DISK_0_10)}
 )
+_ENTITIES_0_11: Final = entity_answers(SIZE_0_4, KEPT_0_11, NO_OPTIONS, id_shift=1, part_shift=1)
 _0_11: Final = replace(
     _0_10,
     name="0.11",
+    queries={
+        **_0_10.queries,
+        **{kind: (*_0_10.queries[kind], *LATER_PARTS) for kind in (c.PollMessages, c.GetOffset)},
+    },
     answers={
         **_0_10.answers,
-        **entity_answers(SIZE_0_4, KEPT_0_11, NO_OPTIONS, id_shift=1, part_shift=1),
+        **_ENTITIES_0_11,
+        r.PartitionInfo: [*_ENTITIES_0_11[r.PartitionInfo], *CONTEXTS],
         **connection_answers("group_id", id_shift=1),
         **user_answers("expiry_at", 1, NO_OPTIONS),
     },

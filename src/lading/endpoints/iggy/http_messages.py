@@ -21,6 +21,7 @@ from ...dialects.iggy_current.operations import encode_send
 from ...dialects.iggy_zero_copy.encode import encode_sent as encode_zero_copy
 from ...dialects.json.framed_messages import encode_framed, list_batches, list_zero_copy
 from ...dialects.json.messages import SendDocument, encode_polled, parse_send
+from ...dialects.json.release_answers import context_document
 from ...dialects.json.releases import JsonRelease, MessagesForm
 from ...model.batch import SCHEMA
 from ...model.errors import LimitExceeded, MalformedMessage, Reason
@@ -141,7 +142,10 @@ class HttpMessages:
         form, place = self._release.messages, self._place(partition)
         if form in (MessagesForm.LISTED, MessagesForm.PLACED):
             return encode_polled(pa.RecordBatch.from_pylist([], schema=SCHEMA), self._told(place))
-        return encode_framed(*place, [], typed=True, reserved=True)
+        return encode_framed(*place, [], typed=True, reserved=True, context=self._context(partition))
+
+    def _context(self, partition: Partition) -> dict[str, int] | None:
+        return context_document(partition.topic.created_us) if self._release.is_current else None
 
     def _told(self, place: PolledPlace) -> PolledPlace | None:
         return None if self._release.messages is MessagesForm.LISTED else place
@@ -160,7 +164,8 @@ class HttpMessages:
     def _render_batches(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
         answer = encode_batches(partition, reading, fit)
         messages = list(list_batches(memoryview(b"".join(answer.parts[_POLLED_HEAD_PARTS:]))))
-        return encode_framed(*self._place(partition), messages, typed=True, reserved=True), answer.stubs
+        place, context = self._place(partition), self._context(partition)
+        return encode_framed(*place, messages, typed=True, reserved=True, context=context), answer.stubs
 
 
 _RENDERERS: Final[Mapping[MessagesForm, Callable[[HttpMessages, Partition, Fit, ReadResult], Rendered]]] = {

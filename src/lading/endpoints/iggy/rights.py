@@ -173,6 +173,7 @@ OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
     "purge_stream": _DELETE_STREAM,
     "get_topic": _SEE_TOPIC,
     "get_topics": _SEE_TOPICS,
+    "get_partition_route": _SEE_TOPIC,
     "create_topic": _NEW_TOPIC,
     "update_topic": _ALTER_TOPIC,
     "delete_topic": _DELETE_TOPIC,
@@ -243,7 +244,7 @@ def _require_new_name(
     except Refusal:
         # told by who looks it up to rename it
         return
-    if fields["name"] != renamed.name:
+    if fields["name"] not in (None, renamed.name):
         needed = _NEW_TOPIC if "topic" in fields else _NEW_STREAM
         wanted = needed.find(broker, {**fields, "name": normalise(fields["name"])})
         broker.access.require(principal, needed.right, wanted)

@@ -42,7 +42,7 @@ from ...dialects.iggy_current import layout, messages, stored_fallback
 from ...dialects.iggy_current.checksums import hash_bytes
 from ...dialects.iggy_current.errors import Eviction
 from ...dialects.iggy_current.headers import EVICTION, HEADER_BYTES, parse_reply_header, request_header
-from ...dialects.iggy_current.versions import PROTOCOL_VERSION
+from ...dialects.iggy_current.versions import V_0_11
 from ...kernels import engine
 from ...model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET
 from ...model.errors import MalformedMessage, RemoteError
@@ -186,7 +186,7 @@ class CurrentFrames:
     def register(self, user: tuple[str, str]) -> bytes:
         """Return the frame that logs in; ``accept`` takes what it gives."""
         words = "lading", __version__, *user
-        body = U32.write(PROTOCOL_VERSION) + b"".join(map(SHORT_TEXT.write, words)) + U32.write(0)
+        body = U32.write(V_0_11.number) + b"".join(map(SHORT_TEXT.write, words)) + U32.write(0)
         return self._frame(REGISTER, body, 0, 0)
 
     def accept(self, body: bytearray) -> None:

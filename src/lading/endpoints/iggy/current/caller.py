@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, overload
 
+from ....dialects.iggy_current.versions import V_0_11, ProtocolVersion
 from ..clients import Client
 
 FIRST_ID: Final = 0
@@ -18,6 +19,8 @@ class CurrentCaller:
 
     client: Client
     session: int = 0
+    version: ProtocolVersion = V_0_11
+    """What its login said; before, and over HTTP, what makes no difference."""
 
 
 def to_wire(ident: int) -> int:

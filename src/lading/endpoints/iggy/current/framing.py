@@ -20,8 +20,8 @@ from ....dialects.iggy_current import headers, limits, operations, responses
 from ....dialects.iggy_current.checksums import hash_bytes
 from ....dialects.iggy_current.errors import GENERIC, Eviction, StatusError, code_of
 from ....dialects.iggy_current.headers import HEADER_BYTES, FrameHeader
-from ....dialects.iggy_current.operations import NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES, Operation
-from ....dialects.iggy_current.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, SERVER_VERSION, is_spoken
+from ....dialects.iggy_current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES, Operation
+from ....dialects.iggy_current.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, ProtocolVersion, find_version
 from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ...base.inbox import no_progress_error
 from ...base.metering import measure_request
@@ -33,6 +33,7 @@ from ..logins import Logins
 from ..rights import requirement_of
 from ..send import Require
 from .caller import CurrentCaller
+from .fetch import WAITING
 from .poll import CurrentPoller, PolledBatches
 from .send import CurrentSender, encode_place
 from .service import CurrentService
@@ -177,7 +178,10 @@ class CurrentFraming:
                     self._add(header, self._to_parts(header, polled))
                 else:
                     self._connection.run_in_worker(polled, self._hold_place(header, partial(self._to_parts, header)))
-            else:
+            elif header.operation == NON_REPLICATED and header.code in WAITING:
+                waiting = WAITING[header.code](self._handlers.poller, bytes(body), self._caller)
+                self._connection.run(waiting, self._hold_place(header, partial(self._to_parts, header)))
+            elif header.operation != NON_REPLICATED or header.code != CANCEL:
                 assert operation is not None, "checked"
                 self._command(header, operation, body)
                 self._requests_in_turn += 1
@@ -207,6 +211,10 @@ class CurrentFraming:
             raise EvictionError(Eviction.NO_SESSION, "a request came before a login")
         if operation is None:
             raise MalformedMessage(f"there is no command {header.code}", reason=Reason.UNKNOWN_COMMAND)
+        # a login says its version at the head of its body
+        version = _version_of(body) if header.operation == REGISTER else self._caller.version
+        if version is None or not version.hashes_bodies:
+            return
         if header.checksum and (any(header.checksum_rest) or hash_bytes(body) != header.checksum):
             raise MalformedMessage("the body does not have the checksum of its header")
 
@@ -225,14 +233,19 @@ class CurrentFraming:
             self._connection.run(outcome, self._hold_place(header, partial(self._to_frame, header)))
 
     def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes | Awaitable[bytes]:
-        if not is_spoken(version):
+        spoken = find_version(version)
+        if spoken is None:
             raise EvictionError(
                 Eviction.INCOMPATIBLE_PROTOCOL, f"{sdk_name} {sdk_version} speaks version {version:#x} of the protocol"
             )
         try:
+            if spoken.binds_sessions:
+                # another connection of the session logs in as this one does: there is nothing that one would bind to
+                rest = rest[operations.SECRET_BYTES :]
             name, secret = operations.parse_login(rest)
         except MalformedMessage as error:
             raise EvictionError(Eviction.MALFORMED_LOGIN, str(error)) from None
+        self._caller.version = spoken
         logins, client = self._first.logins, self._caller.client
         try:
             if name is not None and logins.try_at_once(client, name, secret):
@@ -255,7 +268,7 @@ class CurrentFraming:
         caller.session = next(_sessions)
         self._handlers = self._first.of(caller.client)
         user_id = max(caller.client.user_id - 1, 0)
-        return responses.login_block(user_id, caller.session, PROTOCOL_VERSION, SERVER_VERSION)
+        return responses.login_block(user_id, caller.session, caller.version.number, caller.version.server)
 
     def _logout(self) -> bytes:
         client = self._caller.client
@@ -365,6 +378,11 @@ class CurrentFraming:
 
     def _to_eviction(self, header: FrameHeader, reason: Eviction) -> Parts:
         return (headers.eviction_header(header.client, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, reason),)
+
+
+def _version_of(body: memoryview) -> ProtocolVersion | None:
+    """Return the version that a login says, as far as it is understood."""
+    return find_version(_U32.unpack_from(body)[0]) if len(body) >= _U32.size else None
 
 
 def _has_result(operation: int) -> bool:

@@ -17,13 +17,15 @@ from ....broker.core.rights import Right
 from ....broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ....dialects import registry
 from ....dialects.codes import IGGY_CURRENT
-from ....dialects.iggy_classic.primitives import ConsumerKind
+from ....dialects.iggy_classic.primitives import ConsumerKind, PollingKind
 from ....dialects.iggy_current import messages
 from ....dialects.iggy_current.capabilities import POLLED
 from ....dialects.iggy_current.encode import encode_stored
 from ....dialects.iggy_current.operations import POLL, READS, ConsumerName, parse_body
 from ....dialects.iggy_current.partitioning import number_of_name
 from ....dialects.iggy_current.responses import POLLED as POLLED_HEAD
+from ....dialects.iggy_current.responses import context_block
+from ....dialects.iggy_current.versions import V_0_11, ProtocolVersion
 from ....dialects.iggy_messages.derived_ids import fill_ids
 from ....model.batch import FIELDS_WITH_ORIGIN
 from ....model.errors import Reason, Refusal
@@ -38,6 +40,8 @@ from .caller import CurrentCaller, from_wire
 if TYPE_CHECKING:
     from ....broker.broker import Broker
     from ....broker.core.topology import Partition, Topic
+    from ....broker.iggy.poll import PollStart
+    from ....dialects.iggy_classic.primitives import Identifier, Strategy
 
 _TAIL = struct.Struct("<BQIB")
 """Strategy kind and value, count, auto-commit: what follows the bytes that name consumer, topic and partition."""
@@ -56,6 +60,10 @@ class PolledBatches:
     """A reply's body in ``parts``, which may point into the log."""
 
     parts: Sequence[bytes | memoryview]
+    """The head, then the batches."""
+    count: int
+    next_offset: int = 0
+    """Behind the last of them."""
     stubs: int = 0
     """Number of messages that stand for others that even the carrier cannot bring across."""
 
@@ -66,10 +74,11 @@ class CurrentPoller:
     def __init__(
         self, services: Services, name: str, require: Require = allow_all, *, carrier: bool, answer_bytes_max: int
     ) -> None:
+        self.services: Final = services
         self._require = require
         self._carrying = Carrying(services, name, POLLED, default=carrier)
         self._broker = services.broker
-        self._answer_bytes_max = answer_bytes_max
+        self.answer_bytes_max: Final = answer_bytes_max
         self._routes: RouteCache[bytes, PollRoute] = RouteCache(services.broker.topology)
         self._labels = (name,)
         self._messages_out = services.metrics.messages_out.values
@@ -83,41 +92,67 @@ class CurrentPoller:
         route = self._routes.get(head)
         if route is None:
             values = parse_body(READS[POLL], body)
-            place = from_wire(values["stream"]), from_wire(values["topic"])
-            self._require(*place, Right.READ)
-            topic = self._broker.topology.topic(*place)
-            consumer = consumer_of(self._broker, topic, values["consumer"])
-            number = values["partition"]
-            if number is None and consumer.kind is IggyConsumerKind.CONSUMER:
-                number = 0
-            route = PollRoute(topic, consumer, number)
+            topic = self.topic_of(from_wire(values["stream"]), from_wire(values["topic"]))
+            route = self.route_of(topic, values["consumer"], values["partition"])
             # a group may be deleted and another take its number
-            if consumer.kind is IggyConsumerKind.CONSUMER:
+            if route.consumer.kind is IggyConsumerKind.CONSUMER:
                 self._routes.add(head, route)
         kind, value, count, auto_commit = _TAIL.unpack(body[-_TAIL.size :])
         strategy = STRATEGIES.get(kind)
         if strategy is None or auto_commit > 1:
             raise Refusal(Reason.MALFORMED, f"a poll has strategy {kind} and auto commit {auto_commit}")
-        names_partition = route.partition is not None
+        return self.poll_route(route, caller, strategy(value), count, auto_commit == 1, self.answer_bytes_max, now_us)
+
+    def topic_of(self, stream: Identifier, topic: Identifier) -> Topic:
+        """Return a topic that the user may read, by the broker's ids; Refusal for any other."""
+        self._require(stream, topic, Right.READ)
+        return self._broker.topology.topic(stream, topic)
+
+    def route_of(self, topic: Topic, consumer: ConsumerName, partition: int | None) -> PollRoute:
+        """Return the route of a poll; Refusal for a group that does not exist."""
+        reference = consumer_of(self._broker, topic, consumer)
+        if partition is None and reference.kind is IggyConsumerKind.CONSUMER:
+            partition = 0
+        return PollRoute(topic, reference, partition)
+
+    def next_of(self, route: PollRoute, strategy: Strategy) -> int:
+        """Return the offset from which a poll of a partition reads that begins at an offset, or behind the last one."""
+        if strategy.kind is PollingKind.OFFSET:
+            return strategy.value
+        stored = self._broker.poller.position(route.topic, route.consumer, route.partition or 0)
+        return 0 if stored is None else stored + 1
+
+    def poll_route(
+        self,
+        route: PollRoute,
+        caller: CurrentCaller,
+        start: PollStart,
+        count: int,
+        auto_commit: bool,
+        bytes_max: int,
+        now_us: int,
+    ) -> PolledBatches | Callable[[], PolledBatches]:
+        """Poll ``bytes_max`` bytes at most, but for a first message that is longer; as ``poll``."""
         polled = self._broker.poller.poll(
             route.topic,
             route.consumer,
             caller.client.id,
             route.partition or 0,
-            strategy(value),
+            start,
             count,
-            bool(auto_commit),
-            max_bytes=self._answer_bytes_max,
+            auto_commit,
+            max_bytes=bytes_max,
             now_us=now_us,
             shows_states=False,
-            names_partition=names_partition,
+            names_partition=route.partition is not None,
         )
         if polled.partition is None or polled.reading is None or not polled.reading.pieces:
-            return PolledBatches((_head(polled.partition, 0),))
+            return PolledBatches((_head(caller.version, polled.partition, 0),), 0)
         self._messages_out[self._labels] += polled.count
         if all(piece.run.dialect == IGGY_CURRENT for piece in polled.reading.pieces):
-            return encode_polled(polled.partition, polled.reading)
-        return partial(encode_polled, polled.partition, polled.reading, self._carrying.fit(route.topic))
+            return encode_polled(polled.partition, polled.reading, version=caller.version)
+        fit = self._carrying.fit(route.topic)
+        return partial(encode_polled, polled.partition, polled.reading, fit, caller.version)
 
 
 def consumer_of(broker: Broker, topic: Topic, consumer: ConsumerName) -> ConsumerRef:
@@ -135,13 +170,19 @@ NO_PARTITION: Final = 0xFFFFFFFF
 """Tells a group member that it has none, and to ask again which are its own."""
 
 
-def _head(partition: Partition | None, count: int) -> bytes:
+def _head(version: ProtocolVersion, partition: Partition | None, count: int) -> bytes:
     if partition is None:
-        return POLLED_HEAD.pack(NO_PARTITION, 0, 0)
-    return POLLED_HEAD.pack(partition.number, max(partition.log.high_watermark - 1, 0), count)
+        head = POLLED_HEAD.pack(NO_PARTITION, 0, 0)
+    else:
+        head = POLLED_HEAD.pack(partition.number, (partition.log.high_watermark or 1) - 1, count)
+    if version.has_contexts:
+        head += context_block(0 if partition is None else partition.topic.created_us)
+    return head
 
 
-def encode_polled(partition: Partition, reading: ReadResult, fit: Fit | None = None) -> PolledBatches:
+def encode_polled(
+    partition: Partition, reading: ReadResult, fit: Fit | None = None, version: ProtocolVersion = V_0_11
+) -> PolledBatches:
     """Encode the messages of a reading as batches for a client. Callable from any thread.
 
     ``fit`` is required if messages of other dialects are among them.
@@ -161,5 +202,5 @@ def encode_polled(partition: Partition, reading: ReadResult, fit: Fit | None = N
             parts.append(encode_stored(fill_ids(shown, partition.topic.uuid, partition.number), partition.number))
             count += batch.num_rows
             stubs += 0 if carried is None else len(carried.unholdable)
-    parts[0] = _head(partition, count)
-    return PolledBatches(parts, stubs)
+    parts[0] = _head(version, partition, count)
+    return PolledBatches(parts, count, reading.pieces[-1].end, stubs)

@@ -17,7 +17,7 @@ from ....dialects.iggy_current import limits, options, responses
 from ....dialects.iggy_current.errors import CODE_OF, StatusError
 from ....dialects.iggy_current.operations import ConsumerName
 from ....dialects.iggy_current.options import Options
-from ....dialects.iggy_current.versions import SERVER_VERSION, SERVER_VERSION_NUMBER
+from ....dialects.iggy_current.versions import ProtocolVersion
 from ....model.errors import Reason, Refusal
 from ....turns import Turns, finish_in_turns
 from ...base.process import machine
@@ -27,8 +27,10 @@ from ..clients import Client, clients_of
 from ..rights import require_operation
 from ..snapshot import snapshots_of
 from ..upkeep import delete_segments, purge_stream, purge_topic, rename_stream, update_topic
-from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, describe_topic_with_partitions
+from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, nothing_if_missing
+from .blocks import describe_topic_with_partitions as describe_whole_topic
 from .caller import CurrentCaller, from_wire, to_wire
+from .patches import to_update
 from .poll import consumer_of
 from .topic_options import merge_options, refuse_options, refuse_partitions
 from .users import USER_CHANGES, USER_HANDLERS, CurrentUsers
@@ -39,10 +41,6 @@ if TYPE_CHECKING:
     from ....broker.iggy.groups import IggyGroup
     from ....dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
 
-_NOT_FOUND: Final = frozenset({
-    Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,
-    Reason.GROUP_NOT_FOUND,
-})  # fmt: skip
 _TOPIC_SCOPE, _LAST_SCOPE = 1, 3
 
 
@@ -63,6 +61,8 @@ class CurrentService:
 
     def begin(self, name: str, caller: CurrentCaller, values: Mapping[str, Any]) -> Outcome:
         """Answer the operation of this name, or begin to. Raises Refusal if it is unknown or not allowed."""
+        if name == "update_resource":
+            name, values = to_update(**values)
         handler = self._handlers.get(name)
         if handler is None:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, f"{name} is not offered here")
@@ -81,9 +81,9 @@ class CurrentService:
         return NOTHING
 
     def _stats(self, caller: CurrentCaller) -> Outcome:
-        return finish_in_turns(self._survey_stats())
+        return finish_in_turns(self._survey_stats(caller.version))
 
-    def _survey_stats(self) -> Turns[bytes]:
+    def _survey_stats(self, version: ProtocolVersion) -> Turns[bytes]:
         process = self._services.process.figures()
         streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
@@ -97,9 +97,9 @@ class CurrentService:
             len(self._connected), self._broker.groups.count(),
         )  # fmt: skip
         one = self._machine
-        texts = one.hostname, one.os_name, one.os_version, one.kernel_version, SERVER_VERSION
+        texts = one.hostname, one.os_name, one.os_version, one.kernel_version, version.server
         return responses.stats_block(
-            numbers, texts, SERVER_VERSION_NUMBER, (threading.active_count(), disk.free, disk.total)
+            numbers, texts, version.server_number, (threading.active_count(), disk.free, disk.total)
         )
 
     def _snapshot(
@@ -109,13 +109,13 @@ class CurrentService:
 
     def _cluster(self, caller: CurrentCaller) -> Outcome:
         here, transport = caller.client.here, caller.client.transport
-        ports = {own: here.port if own == transport else 0 for own in (1, 2, 3, 4)}
-        return responses.cluster_block("lading", here.host, ports[1], ports[2], ports[3], ports[4])
+        ports = [here.port if own == transport else 0 for own in (1, 2, 3, 4)]
+        return responses.cluster_block(caller.version, "lading", here.host, ports)
 
     def _options(self, caller: CurrentCaller, scope: int) -> Outcome:
         if not _TOPIC_SCOPE <= scope <= _LAST_SCOPE:
             raise StatusError(CODE_OF[Reason.MALFORMED], f"options have no scope {scope}")
-        return responses.describe_block(options.DESCRIBED_OPTIONS if scope == _TOPIC_SCOPE else {})
+        return responses.describe_block(caller.version, options.DESCRIBED_OPTIONS if scope == _TOPIC_SCOPE else {})
 
     def _me(self, caller: CurrentCaller) -> Outcome:
         return self._client_details(caller.client)
@@ -143,29 +143,32 @@ class CurrentService:
         try:
             found = self._broker.topology.stream(from_wire(stream))
         except Refusal as refusal:
-            return _nothing_if_missing(refusal)
-        return finish_in_turns(self._survey_stream(found))
+            return nothing_if_missing(refusal)
+        return finish_in_turns(self._survey_stream(caller.version, found))
 
-    def _survey_stream(self, stream: Stream) -> Turns[bytes]:
+    def _survey_stream(self, version: ProtocolVersion, stream: Stream) -> Turns[bytes]:
         ((found, size),) = (yield from measure_streams([stream])).items()
-        return describe_stream(found, size) + b"".join(map(describe_topic, size.topics))
+        return describe_stream(version, found, size) + b"".join(describe_topic(version, one) for one in size.topics)
 
     def _streams(self, caller: CurrentCaller) -> Outcome:
-        return finish_in_turns(self._survey_streams())
+        return finish_in_turns(self._survey_streams(caller.version))
 
-    def _survey_streams(self) -> Turns[bytes]:
+    def _survey_streams(self, version: ProtocolVersion) -> Turns[bytes]:
         measured = yield from measure_streams(self._broker.topology.streams())
-        return b"".join(describe_stream(stream, size) for stream, size in measured.items())
+        return b"".join(describe_stream(version, stream, size) for stream, size in measured.items())
 
     async def _create_stream(self, caller: CurrentCaller, name: str, options: Options) -> bytes:
         refuse_options(options, "streams")
         make = self._services.changes.make
         stream = await make(self._broker.changes.create_stream(None, name, now_us=now_us()))
-        return describe_stream(stream, MeasuredStream([]))
+        return describe_stream(caller.version, stream, MeasuredStream([]))
 
-    async def _update_stream(self, caller: CurrentCaller, stream: Identifier, name: str, options: Options) -> bytes:
+    async def _update_stream(
+        self, caller: CurrentCaller, stream: Identifier, name: str | None, options: Options
+    ) -> bytes:
         refuse_options(options, "streams")
-        await rename_stream(self._services, self._broker.topology.stream(from_wire(stream)), name)
+        found = self._broker.topology.stream(from_wire(stream))
+        await rename_stream(self._services, found, found.name if name is None else name)
         return NOTHING
 
     async def _delete_stream(self, caller: CurrentCaller, stream: Identifier) -> bytes:
@@ -184,20 +187,20 @@ class CurrentService:
         try:
             found = self._topic(stream, topic)
         except Refusal as refusal:
-            return _nothing_if_missing(refusal)
-        return finish_in_turns(self._survey_topic(found))
+            return nothing_if_missing(refusal)
+        return finish_in_turns(self._survey_topic(caller.version, found))
 
-    def _survey_topic(self, topic: Topic) -> Turns[bytes]:
+    def _survey_topic(self, version: ProtocolVersion, topic: Topic) -> Turns[bytes]:
         (measured,) = yield from measure_topics([topic])
-        return describe_topic_with_partitions(measured)
+        return describe_whole_topic(version, measured)
 
     def _topics(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
         topics = self._broker.topology.stream(from_wire(stream)).topics
-        return finish_in_turns(self._survey_topics([topics[one] for one in sorted(topics)]))
+        return finish_in_turns(self._survey_topics(caller.version, [topics[one] for one in sorted(topics)]))
 
-    def _survey_topics(self, topics: list[Topic]) -> Turns[bytes]:
+    def _survey_topics(self, version: ProtocolVersion, topics: list[Topic]) -> Turns[bytes]:
         measured = yield from measure_topics(topics)
-        return responses.U32.pack(len(measured)) + b"".join(map(describe_topic, measured))
+        return responses.U32.pack(len(measured)) + b"".join(describe_topic(version, one) for one in measured)
 
     async def _create_topic(
         self, caller: CurrentCaller, stream: Identifier, partitions_count: int, name: str, options: Options
@@ -210,19 +213,24 @@ class CurrentService:
             found, None, name, partitions_count, now_us=now_us(), settings=settings
         )
         topic = await self._services.changes.make(change)
-        return describe_topic_with_partitions(MeasuredTopic(topic, 0, 0, len(topic.partitions), len(topic.partitions)))
+        count = len(topic.partitions)
+        return describe_whole_topic(caller.version, MeasuredTopic(topic, 0, 0, count, count))
 
     async def _update_topic(
-        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, name: str, options: Options
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, name: str | None, options: Options
     ) -> bytes:
         found = self._topic(stream, topic)
         settings = merge_options(found.settings, options, len(found.partitions))
-        await update_topic(self._services, found, name, settings)
+        await update_topic(self._services, found, found.name if name is None else name, settings)
         return NOTHING
 
     async def _delete_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> bytes:
         found = self._topic(stream, topic)
         return await self._change(found, self._broker.changes.delete_topic(found))
+
+    def _route(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, partition: int) -> Outcome:
+        found = self._topic(stream, topic).partition(partition).topic
+        return responses.route_block(found.created_us, len(found.partitions))
 
     def _purge_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> Outcome:
         purge_topic(self._topic(stream, topic))
@@ -264,18 +272,14 @@ class CurrentService:
     # -- offsets
 
     def _get_offset(
-        self,
-        caller: CurrentCaller,
-        consumer: ConsumerName,
-        stream: Identifier,
-        topic: Identifier,
+        self, caller: CurrentCaller, consumer: ConsumerName, stream: Identifier, topic: Identifier,
         partition: int | None,
-    ) -> Outcome:
+    ) -> Outcome:  # fmt: skip
         found = self._topic(stream, topic)
         try:
             reference = consumer_of(self._broker, found, consumer)
         except Refusal as refusal:
-            return _nothing_if_missing(refusal)
+            return nothing_if_missing(refusal)
         number = partition or 0
         stored = self._broker.poller.position(found, reference, number)
         if stored is None:
@@ -310,7 +314,7 @@ class CurrentService:
         try:
             found = self._find_group(stream, topic, group)
         except Refusal as refusal:
-            return _nothing_if_missing(refusal)
+            return nothing_if_missing(refusal)
         members = [
             responses.U32.pack(member.id) + responses.numbers_block(member.partitions) for member in found.members
         ]
@@ -343,7 +347,7 @@ class CurrentService:
             found = self._find_group(stream, topic, group)
             member = found.member(caller.client.id)
         except Refusal as refusal:
-            return _nothing_if_missing(refusal, Reason.GROUP_MEMBER_NOT_FOUND)
+            return nothing_if_missing(refusal, Reason.GROUP_MEMBER_NOT_FOUND)
         return responses.U64.pack(found.generation) + responses.numbers_block(member.partitions)
 
     def _find_group(self, stream: Identifier, topic: Identifier, group: Identifier) -> IggyGroup:
@@ -351,14 +355,6 @@ class CurrentService:
 
 
 _OFFSET_NOT_FOUND: Final = 3021
-
-
-def _nothing_if_missing(refusal: Refusal, *others: Reason) -> bytes:
-    """Return the empty body for a refusal of something that does not exist; raise any other."""
-    if refusal.reason in _NOT_FOUND or refusal.reason in others:
-        return NOTHING
-    raise refusal
-
 
 _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "ping": CurrentService._ping,
@@ -384,6 +380,7 @@ _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "delete_segments": CurrentService._delete_segments,
     "create_partitions": CurrentService._create_partitions,
     "delete_partitions": CurrentService._delete_partitions,
+    "get_partition_route": CurrentService._route,
     "flush_unsaved_buffer": CurrentService._flush,
     "get_consumer_offset": CurrentService._get_offset,
     "store_consumer_offset": CurrentService._store_offset,

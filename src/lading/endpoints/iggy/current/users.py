@@ -11,6 +11,7 @@ from ....dialects.iggy_classic.primitives import Identifier
 from ....dialects.iggy_classic.responses import UserDetails, UserInfo
 from ....dialects.iggy_current import options, responses
 from ....dialects.iggy_current.options import Options
+from ....dialects.iggy_current.versions import ProtocolVersion
 from ....model.errors import Reason, Refusal
 from ...base.services import Services
 from ..users import users_of
@@ -33,14 +34,14 @@ class CurrentUsers:
 
     def _user(self, caller: CurrentCaller, user: Identifier) -> Outcome:
         try:
-            return _describe_user(self._users.get(from_wire(user), caller.client, FIRST_ID))
+            return _describe_user(caller.version, self._users.get(from_wire(user), caller.client, FIRST_ID))
         except Refusal as refusal:
             if refusal.reason is not Reason.USER_NOT_FOUND:
                 raise
             return NOTHING
 
     def _list_users(self, caller: CurrentCaller) -> Outcome:
-        return b"".join(map(_describe_user_alone, self._users.list_users(caller.client)))
+        return b"".join(_describe_user_alone(caller.version, one) for one in self._users.list_users(caller.client))
 
     async def _create_user(
         self,
@@ -53,7 +54,7 @@ class CurrentUsers:
     ) -> bytes:
         refuse_options(options, "users")
         command = later.CreateUser(username, password, status, permissions)
-        return _describe_user(await self._users.change(command, caller.client, FIRST_ID))
+        return _describe_user(caller.version, await self._users.change(command, caller.client, FIRST_ID))
 
     async def _update_user(
         self, caller: CurrentCaller, user: Identifier, username: str | None, status: int | None, options: Options
@@ -88,12 +89,12 @@ class CurrentUsers:
         return b"".join(responses.token_block(one.name, one.ends_us) for one in self._users.tokens(caller.client))
 
 
-def _describe_user_alone(user: UserInfo) -> bytes:
-    return responses.user_block(to_wire(user.id), user.created_us, user.status, user.name)
+def _describe_user_alone(version: ProtocolVersion, user: UserInfo) -> bytes:
+    return responses.user_block(to_wire(user.id), user.created_us, user.status, user.name, version)
 
 
-def _describe_user(found: UserDetails) -> bytes:
-    return _describe_user_alone(found.user) + responses.permissions_block(found.permissions)
+def _describe_user(version: ProtocolVersion, found: UserDetails) -> bytes:
+    return _describe_user_alone(version, found.user) + responses.permissions_block(found.permissions)
 
 
 USER_HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
