@@ -1,12 +1,17 @@
 """The current generation of Iggy under its published client, package apache-iggy 0.9: sends and polls by durability.
 
 Payloads of 100 bytes with three headers, batches of 1000, one connection; the client, in Python over Rust, is inside of
-the figures. The real server, which acknowledges from memory, gave with this client on another day and the same machine:
-sent 1,131 k/s (860 to 1,347), polled 1,645 (1,385 to 1,654), a single message after 344 us (p99 960).
+the figures; the rows "nobody" show what it does at most, against a server that answers the same bytes and does nothing
+(``_null_iggy_current``). The real server, which acknowledges from memory, gave with this client on another day and the
+same machine: sent 1,131 k/s (860 to 1,347), polled 1,645 (1,385 to 1,654), a single message after 344 us (p99 960).
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,16 +26,34 @@ BATCH: Final = 1000
 SCHEMES: Final = {"TCP": ("tcp", "iggy_tcp"), "WebSocket": ("ws", "iggy_websocket"), "QUIC": ("quic", "iggy_quic")}
 
 
+def addresses_of(broker: testing.BrokerProcess, nobody: str) -> dict[str, tuple[str, str]]:
+    """The scheme and the address of each row; those of ``nobody`` go first, beside the broker's own over TCP."""
+    served = {name: (scheme, broker.endpoints[endpoint]) for name, (scheme, endpoint) in SCHEMES.items()}
+    return {"nobody": ("tcp", nobody), **served}
+
+
+@contextmanager
+def answering_nothing(broker: testing.BrokerProcess) -> Iterator[str]:
+    """The address of a server that does nothing for messages, and ends with the block."""
+    command = [sys.executable, "-m", "bench._null_iggy_current", broker.endpoints["iggy_tcp"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+
+
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows: transport, durability, k messages/s sent and polled (medians), CPU of the broker, waits of single sends."""
     python = wheels.install("apache-iggy", "0.9.0", "3.11")
     rounds, batches = (1, 50) if quick else (3, 400)
     rows = []
     for durability in ("os", "fsync"):
-        with testing.broker(durability=durability) as broker:
+        with testing.broker(durability=durability) as broker, answering_nothing(broker) as nobody:
             kernels_loaded(broker)
-            for transport, (scheme, endpoint) in SCHEMES.items():
-                place = f"iggy+{scheme}://iggy:iggy@{broker.endpoints[endpoint]}"
+            for transport, (scheme, address) in addresses_of(broker, nobody).items():
+                place = f"iggy+{scheme}://iggy:iggy@{address}"
                 # QUIC's state machine is in Python here, on one side of the connection
                 count = batches // 10 if transport == "QUIC" else batches
                 taken = []
