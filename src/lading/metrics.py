@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .model.lazy_dataclass import lazy_dataclass
 from .turns import Turn
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Histogram:
         return copy
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Gauge:
     """A value that is read when metrics are collected: ``read`` returns (label values, value) rows.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
@@ -16,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 from .endpoint_sections import EndpointSection, TokenSettings
 from .endpoint_settings import endpoint_key
 from .model.errors import SettingError
+from .model.lazy_dataclass import lazy_dataclass
 from .settings import EndpointSettings, Section, Settings, is_secret
 from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
@@ -23,7 +23,7 @@ USERS_FILE: Final = "access.json"
 """In the data directory, once users are set up; it never holds none (docs/reference/formats.md)."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Loaded:
     """Settings, and by dotted key the source of each value that is no default."""
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .model.errors import SettingError
+from .model.lazy_dataclass import lazy_dataclass
 
 ENVIRONMENT_PREFIX = "LADING__"
 ARGUMENT = "--set"
 """The origin of values that stand in the process list."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Given:
     """A value, and where it came from."""
 

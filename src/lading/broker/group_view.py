@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..dialects.nsq import protocol as nsq_row
+from ..model.lazy_dataclass import lazy_dataclass
 from ..turns import TurnCounter, Turns
 from .channels import Channels
 from .channels.channel import Channel
@@ -55,7 +55,7 @@ class GroupView(NamedTuple):
 Places = dict[PositionKey, list[Partition]]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupRegistries:
     """Where the groups and channels of each protocol are kept, and the topics that they read."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from lading.kernels import engine
 from lading.model.errors import LimitExceeded, MalformedMessage
 
+from ..model.lazy_dataclass import lazy_dataclass
 from . import fallback, layout
 from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, MAGIC, VERSION
 
@@ -19,7 +19,7 @@ __all__ = ["ENVELOPE_BYTES", "MAGIC", "VERSION", "Envelope", "read", "seal"]
 KERNEL_MODULE = "lading.chunk.kernels"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Envelope:
     """The fields of one envelope; ``total_bytes`` counts the envelope and its body."""
 

@@ -7,7 +7,6 @@ end u64 · timestamp_us u64``, little-endian; ``length`` counts all bytes after 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -15,6 +14,8 @@ import google_crc32c
 
 from lading.model.errors import LimitExceeded
 from lading.model.state import State
+
+from ..model.lazy_dataclass import lazy_dataclass
 
 _FRAME: Final = struct.Struct("<II")
 _RECORD: Final = struct.Struct("<BBBBQQQ")
@@ -38,7 +39,7 @@ _STATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class OverlayRecord:
     """Offsets ``first`` to ``end`` (exclusive): set to ``state`` (kind STATE), aborted or control records (state 0)."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
+from ..model.lazy_dataclass import lazy_dataclass
 from .field_names import near_miss_problem
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -80,7 +80,7 @@ class ColumnConstraint(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HeaderColumn:
     """One promoted header: column ``name``, header key, Arrow type, encoding, and whether a message must have it.
 
@@ -111,7 +111,7 @@ class HeaderColumn:
         return pa.field(self.name, self.type)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Projection:
     """Columns to read.
 
@@ -262,7 +262,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Token:
     text: str
     quoted: bool

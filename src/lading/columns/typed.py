@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, cast
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ..kernels import engine
 from ..model.errors import LocalError
 from ..model.kinds import FIXED_SIZE_BYTES, FLOATS, INTEGERS, Kind
+from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
@@ -42,7 +42,7 @@ _ROW_BYTES = 64
 """Weight of one row of typing when the engine chooses between kernel and fallback."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class WholeTarget:
     """A column type that holds whole numbers: how texts are read, the size of its binary form, its range."""
 

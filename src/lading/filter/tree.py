@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
 import pyarrow as pa
 
 from ..columns.contract import Encoding
+from ..model.lazy_dataclass import lazy_dataclass
 
 
 class Domain(StrEnum):
@@ -37,7 +37,7 @@ class Operator(StrEnum):
     GE = ">="
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HeaderRef:
     """The last value of header ``key``; ``type`` None: it takes the type of what it is compared with."""
 
@@ -46,7 +46,7 @@ class HeaderRef:
     encoding: Encoding = Encoding.AUTO
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AnyHeader:
     """Every value of header ``key``: the condition around it holds when it holds for one of them."""
 
@@ -55,21 +55,21 @@ class AnyHeader:
     encoding: Encoding = Encoding.AUTO
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Field:
     """A message field: offset, state (as its word), timestamp, id, checksum, key or payload."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Literal:
     """A constant: int or Decimal (whole numbers), float, str, bool, bytes, None; an INSTANT is microseconds as int."""
 
     value: int | Decimal | float | str | bool | bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Cast:
     """``operand`` as ``type`` by the typing rules of header columns; null where it cannot be."""
 
@@ -80,7 +80,7 @@ class Cast:
 Operand = HeaderRef | AnyHeader | Field | Literal | Cast
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Compare:
     """``left operator right`` in ``domain``."""
 
@@ -90,7 +90,7 @@ class Compare:
     domain: Domain
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Between:
     """``low <= operand AND operand <= high`` in ``domain``."""
 
@@ -100,7 +100,7 @@ class Between:
     domain: Domain
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class In:
     """``operand`` equals one of ``items``, which are constants; null among them is unknown."""
 
@@ -109,7 +109,7 @@ class In:
     domain: Domain
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Like:
     """``operand`` as text matches ``pattern``: ``%`` any characters, ``_`` one, a backslash takes the next as it is."""
 
@@ -117,42 +117,42 @@ class Like:
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class IsNull:
     """``operand`` is absent, null, or cannot be converted to its type."""
 
     operand: Operand
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Present:
     """The message has the header, be its last value null or not; never unknown."""
 
     operand: HeaderRef
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Truth:
     """``operand`` as a boolean."""
 
     operand: Operand
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Not:
     """The negation; unknown stays unknown."""
 
     term: Condition
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class And:
     """All of ``terms``, in three-valued logic."""
 
     terms: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Or:
     """True if one of ``terms`` is, in three-valued logic."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ..model.lazy_dataclass import lazy_dataclass
 from .catalog import Catalog
 from .catalog_schema import CatalogRecordKind
 
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS markings (
 _COLUMNS: Final = "topic, partition, ranges, target, target_partition, confirmed, reason, marked_us"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeadLetterIntentRow:
     """Offset ``ranges`` of a partition of ``topic`` (16 bytes) that have yet to be copied to ``target``.
 

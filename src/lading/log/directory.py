@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import CorruptLog
+from ..model.lazy_dataclass import lazy_dataclass
 from ..model.names import flat_name
 from .creation import create_logs
 from .disk import Disk, RealDisk, UnsyncedDisk, file_size, replace, sync_directory
@@ -27,7 +27,7 @@ DESCRIPTION: Final = "topic.json"
 DELETED: Final = ".deleted"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicDescription:
     """The content of ``topic.json``: names, id (16 bytes), partition count, settings."""
 

@@ -6,7 +6,6 @@ Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusiv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..clock import Dates
 from ..model.errors import Refusal
+from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Run
 from .disk import File
 
@@ -50,7 +50,7 @@ Write = Callable[[NDArray[np.uint8], int, int], WriteResult]
 """Called with (array, at, base offset). If it raises Refusal or MalformedMessage, nothing is appended."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Span:
     """Whole chunks of one segment: ``region[start:end]`` of a read-only map, offsets ``base_offset`` to ``end_offset``.
 
@@ -68,7 +68,7 @@ class Span:
     damaged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Damage:
     """Offsets that cannot be read as they were written, and the bytes of ``path`` where they were.
 
@@ -86,7 +86,7 @@ class Damage:
         return f"{self.path}: offsets {self.first} to {self.end - 1} are damaged (bytes {self.start} to {self.stop})"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TornTail:
     """A torn tail that recovery removed from ``path`` at ``position``; ``kept`` is the file that has its bytes now."""
 
@@ -107,7 +107,7 @@ AHEAD_US_MAX: Final = 3_600_000_000
 """Time that a producer's clock may be ahead of the append; beyond that retention uses the time of the append."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SegmentInfo:
     """Facts of a segment for retention; ``max_timestamp_us`` is 0 if it has no messages."""
 
@@ -134,7 +134,7 @@ class Snapshot(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """Result of opening a log. A ``clean`` log was closed by its owner, and its messages needed no check."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ..model.lazy_dataclass import lazy_dataclass
 from .catalog import Catalog
 from .catalog_rows import PositionRow
 from .catalog_schema import PUT_POSITION, CatalogRecordKind
@@ -29,7 +29,7 @@ _SCHEMA: Final = (
 _POSITION: Final = "protocol, topic, partition, consumer, offset, epoch, extra, updated_us"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProducerRow:
     """A producer with a transactional id; ``state`` is a ProducerState, ``deadline_us`` that of an open transaction."""
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import google_crc32c
 
+from ..model.lazy_dataclass import lazy_dataclass
 from .formats import WATERMARK
 
 FILE_NAME: Final = "watermark"
@@ -48,7 +48,7 @@ class StatesMark(NamedTuple):
         return len(data) >= self.size_bytes and google_crc32c.value(data[: self.size_bytes]) == self.crc
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Watermark:
     """The content of the file, with that of the newer slot; ``slot`` is the one to write next."""
 

@@ -7,11 +7,12 @@ else, so that looking up a port or a rule loads no codec.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from socket import SocketKind
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, runtime_checkable
 from typing import Protocol as Interface
+
+from .lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ class UnavailableMessages(Enum):
     CHOSEN = "shown with their state, those of other states than the reader asks for left out"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VisibilityRule:
     """Messages that one kind of reader sees. No reader sees what is not synced (docs/reference/visibility.md)."""
 
@@ -86,7 +87,7 @@ class MessageBound(NamedTuple):
     """Whether the server counts the bytes as they are sent, compressed where that makes them fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Capabilities:
     """Facts that a message keeps in a protocol's own form; a carrier has the rest, or ``strict`` refuses it."""
 
@@ -176,7 +177,7 @@ class DialectSpec(NamedTuple):
     dialect: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Protocol:
     """One protocol: its name, the dialects of its bytes, its endpoints, and what it cannot express."""
 

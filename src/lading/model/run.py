@@ -8,17 +8,18 @@ headers that will become typed columns, so that typing happens once, for all dia
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .lazy_dataclass import lazy_dataclass
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Run:
     """Bodies of consecutive chunks of one dialect inside one region of memory.
 
@@ -31,7 +32,7 @@ class Run:
     chunks: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Located:
     """For each message the position of the last value of one header key: ``data[start : start + length]``.
 
@@ -44,7 +45,7 @@ class Located:
     kind: NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Decoded:
     """Some messages of a Run: the requested Arrow columns by Batch field name, and the located headers by key."""
 

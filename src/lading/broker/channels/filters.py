@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from itertools import islice
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from ...dialects.nsq import json_mark
 from ...model.errors import FilterError
 from ...model.headers import Header
 from ...model.kinds import Kind
+from ...model.lazy_dataclass import lazy_dataclass
 from .pages import Page
 from .pattern_cost import PATTERN_COST_MAX, pattern_cost
 
@@ -43,7 +44,7 @@ _JSON_STARTS: Final = tuple(bytes((byte,)) for byte in b"{[-0123456789")
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HeaderFilter:
     """One filter; ``clauses`` are (key, text or pattern): one of them, for ``any`` and ``all`` more.
 

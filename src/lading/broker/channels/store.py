@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow, PositionRow
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.ranges import ranges_of_rising
 from ..core.topology import Partition, Topic
 from .in_flight import DispatcherState
@@ -37,7 +37,7 @@ _HEAD: Final = struct.Struct("<BBHIIQ")
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoredLane:
     """Position of a channel in one partition, under which epoch of its log, and how the channel was set."""
 

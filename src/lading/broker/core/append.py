@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from ...chunk.envelope import ENVELOPE_BYTES
 from ...log.interface import Commit, InPlace, Write, WriteResult
 from ...model.errors import Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from .callbacks import ignore
 from .component import Component
 from .counters import Counters
@@ -44,19 +44,19 @@ BEFORE_IN_PLACE_BYTES: Final = ENVELOPE_BYTES
 """So much before messages that are written from where they lie is overwritten."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Balanced:
     """The partitions of the topic in turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ByNumber:
     """This partition, from 0."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ByHash:
     """The partition that the dialect's hash of a key picks: ``choose(partitions_count) -> number``."""
 

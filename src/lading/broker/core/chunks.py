@@ -7,7 +7,6 @@ dialect finds intact, and the others are missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +27,7 @@ from ...model.chunk_table import (
     MIN_TIMESTAMP_US,
 )
 from ...model.errors import LocalError
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.run import Run
 from .counters import Counters
 from .topology import Partition
@@ -35,7 +35,7 @@ from .topology import Partition
 Bytes = bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Chunks:
     """Whole chunks that hold offsets ``base_offset`` to ``end_offset``, from where to go on; ``data`` may be empty."""
 

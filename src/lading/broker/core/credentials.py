@@ -12,8 +12,10 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, Self
+
+from ...model.lazy_dataclass import lazy_dataclass
 
 SALT_BYTES: Final = 16
 SCRYPT_LOG2_N: Final = 14
@@ -47,7 +49,7 @@ def make_verifier(mechanism: str, salted_password: bytes, salt: bytes, iteration
     return ScramVerifier(salt, iterations, stored_key, hmac.digest(salted_password, b"Server Key", name))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Credentials:
     """One password, in every form that logins are checked against."""
 

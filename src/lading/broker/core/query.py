@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...dialects.native import protocol as native_row
 from ...filter.filter import Filter, select_fields, select_keys
 from ...filter.parse import parse
 from ...model.batch import FIELDS, SCHEMA
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.protocol import VisibilityRule
 from ...model.ranges import write_marks
 from ...model.run import Decoded
@@ -31,7 +31,7 @@ from .topology import Partition
 States = Literal["available", "all"]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Query:
     """A request for messages; ``projection`` None is the whole Batch, ``headers_only`` leaves the payload null."""
 

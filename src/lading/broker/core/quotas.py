@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Self
 
 from ...model.errors import Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 
 RATE_MAX: Final = 1e15
 PERCENTAGE_MAX: Final = 100.0
@@ -21,7 +22,7 @@ DEBT_S_MAX: Final = 10
 _SECOND_US: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Quota:
     """What a user may take; None is as much as there is."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Self
 
 from ...model.durability import Durability
 from ...model.errors import SettingError
+from ...model.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerSettings:
     """Limits and times of one broker. Sizes in bytes, times in microseconds unless the name says otherwise."""
 
@@ -62,7 +62,7 @@ class BrokerSettings:
 CARRIER_ON: Final = "on"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicSettings:
     """Settings of one topic; None means the broker's setting."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Self
 
 from ...model.errors import Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from .credentials import Credentials
 from .quotas import Quota
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule
@@ -14,7 +15,7 @@ from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule
 PASSWORD_CHARACTERS_MAX = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class User:
     """A user who may log in."""
 
@@ -49,7 +50,7 @@ class User:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Token:
     """A personal access token: its owner may log in with it instead of name and password."""
 
@@ -80,7 +81,7 @@ class Token:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AccessTable:
     """All of it at one time."""
 

@@ -5,10 +5,11 @@ As iggy.md A8 says; where the real server loses or skips messages, docs/referenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...dialects.iggy_classic import protocol as iggy_row
 from ...model.errors import Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.protocol import UnavailableMessages, VisibilityRule
 from ...model.state import State
 from ..core.counters import Counters
@@ -21,31 +22,31 @@ from .consumer import ConsumerRef, IggyConsumerKind
 from .groups import IggyGroups
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Offset:
     """From this offset on."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Timestamp:
     """From the first message at or after this time, microseconds since 1970."""
 
     us: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class First:
     """From the first message that is kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Last:
     """The last ``count`` messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Next:
     """From after the stored position, or from the first message where there is none."""
 
@@ -53,7 +54,7 @@ class Next:
 PollStart = Offset | Timestamp | First | Last | Next
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PollResult:
     """The answer to a poll; ``partition`` None and ``reading`` None: a group member that has no partition."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from ...model.batch import ORIGIN_TIMESTAMP
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.protocol import Capabilities
 from .encoding import (
     NAME,
@@ -49,7 +50,7 @@ STUB_KEY: Final = "lading-unholdable"
 """Header of the message that stands for one which cannot be brought across; its value tells why."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Unholdable:
     """A row that no carrier brings into the target: which, why, and a sentence that names part and limit."""
 
@@ -58,7 +59,7 @@ class Unholdable:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Carried:
     """A Batch that the target can hold, row for row, with a stub in place of each unholdable row."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 from ...model.batch import HEADER_TYPE, HEADERS_TYPE, ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from ...model.headers import Header
 from ...model.kinds import Kind
+from ...model.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Row:
     """The facts of one message that a carrier may touch."""
 
@@ -86,7 +86,7 @@ def patch_column(batch: pa.RecordBatch, name: str, at: Sequence[int] | NDArray[n
     return pa.concat_arrays([batch.column(name), fresh]).take(pa.array(order))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Items:
     """All headers of a Batch as one array of HEADER_TYPE, and the row that each belongs to."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pkgutil import resolve_name
 from typing import Any, Final
@@ -17,6 +17,7 @@ from ...model.batch import ORIGIN_TIMESTAMP
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ...model.kinds import Kind
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.names import key_bytes, key_text
 from ...model.protocol import BYTES_MAX, Capabilities, HeaderForm
 from .encoding import NAME, is_reserved
@@ -93,7 +94,7 @@ def _has_name(key: str, target: Capabilities) -> bool:
     return is_known and target.name_bytes_min <= len(raw) <= target.name_bytes_max and key_text(raw, kind) == key
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Losses:
     """Per row of a Batch: whether the target loses a header (or may: it is asked too often, never too seldom), the
     message key, the payload's null or emptiness, the id of zero bytes, the timestamp; whether it is larger than the

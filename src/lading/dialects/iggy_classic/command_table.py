@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from ...model.errors import MalformedMessage, Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from .primitives import TEXT, Bytes, Codec
 from .records import layout, record, validate
 from .responses import parse_whole
@@ -20,7 +20,7 @@ RESPONSE_HEAD: Final = struct.Struct("<II")
 """Status (0 is ok) and body length; a body follows only a status of 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CommandSpec:
     """One line of a command table: code, the name metrics and logs use, the request, the body of its answer.
 

@@ -7,10 +7,10 @@ or asks a broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from ...model.errors import Reason
+from ...model.lazy_dataclass import lazy_dataclass
 from .command_table import CommandSpec, CommandTable
 from .primitives import (
     BOOL,
@@ -59,39 +59,39 @@ from .validation import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Kill:
     """Stop the server; refused with UNKNOWN_COMMAND, as by a server built without it."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Ping:
     """Check that the server is reachable."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Stats:
     """Answers StatsInfo."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Me:
     """Answers ClientDetails of the caller."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetClient:
     """Answers ClientDetails."""
 
     client_id: Annotated[int, U32, CLIENT_ID]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetClients:
     """Answers ClientInfo for every connection."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PollMessages:
     """Answers PolledMessages; as a group, ``partition_id`` is ignored and the member's partitions take turns."""
 
@@ -104,7 +104,7 @@ class PollMessages:
     auto_commit: Annotated[bool, BOOL]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SendMessages:
     """Target of messages, and their bytes unread (a view into the request where it was parsed)."""
 
@@ -114,7 +114,7 @@ class SendMessages:
     messages: Annotated[Bytes, REST, SOME_MESSAGES]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetOffset:
     """Answers StoredOffset."""
 
@@ -124,7 +124,7 @@ class GetOffset:
     partition_id: Annotated[int, U32]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoreOffset:
     """Remember the last consumed offset; as a group, of the partition this member polled last."""
 
@@ -135,19 +135,19 @@ class StoreOffset:
     offset: Annotated[int, U64]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetStream:
     """Answers StreamDetails."""
 
     stream: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetStreams:
     """Answers StreamInfo for every stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CreateStream:
     """``stream_id`` from 1, None for one that is free; the name is stored normalised (``validation.normalised``).
 
@@ -158,14 +158,14 @@ class CreateStream:
     name: Annotated[str, name_to_end(Reason.INVALID_STREAM_NAME), STREAM_NAME]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteStream:
     """The stream and all it holds."""
 
     stream: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetTopic:
     """Answers TopicDetails."""
 
@@ -173,14 +173,14 @@ class GetTopic:
     topic: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetTopics:
     """Answers TopicInfo for every topic of the stream."""
 
     stream: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CreateTopic:
     """``topic_id`` from 1, None for one that is free, 0 to 100,000 partitions; the name is stored normalised.
 
@@ -196,7 +196,7 @@ class CreateTopic:
     """Of all partitions together."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteTopic:
     """The topic and all it holds."""
 
@@ -204,7 +204,7 @@ class DeleteTopic:
     topic: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CreatePartitions:
     """1 to 100,000 more partitions, numbered on."""
 
@@ -213,7 +213,7 @@ class CreatePartitions:
     partitions_count: Annotated[int, U32, MORE_PARTITIONS]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeletePartitions:
     """The highest-numbered partitions; more than there are deletes all."""
 
@@ -222,7 +222,7 @@ class DeletePartitions:
     partitions_count: Annotated[int, U32, MORE_PARTITIONS]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetGroup:
     """Answers GroupDetails."""
 
@@ -231,7 +231,7 @@ class GetGroup:
     group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetGroups:
     """Answers GroupInfo for every group of the topic."""
 
@@ -239,7 +239,7 @@ class GetGroups:
     topic: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CreateGroup:
     """``group_id`` from 1, None for one that is free; groups have names since 0.0.90. Since 0.5.0: GroupDetails."""
 
@@ -249,7 +249,7 @@ class CreateGroup:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteGroup:
     """The group, its memberships and its positions."""
 
@@ -258,7 +258,7 @@ class DeleteGroup:
     group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class JoinGroup:
     """Become a member; twice is fine."""
 
@@ -267,7 +267,7 @@ class JoinGroup:
     group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LeaveGroup:
     """Cease to be a member; also fine for who is none."""
 

@@ -6,14 +6,14 @@ Codes are iggy.md A7 (complete), statuses A5; texts with ``{…}`` name what was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from string import Formatter
 from typing import Final
 
 from ...model.errors import CorruptError, LadingError, MalformedMessage, Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ErrorRow:
     """One error: ``text`` is the ``reason`` of the HTTP document, with the names of the facts it tells in braces."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from ...model.errors import Reason
+from ...model.lazy_dataclass import lazy_dataclass
 from .expiries import EXPIRY_US
 from .permissions import SOME_PERMISSIONS, Permissions
 from .primitives import (
@@ -24,7 +24,7 @@ from .snapshots import COMPRESSION, PARTS, SnapshotCompression, SnapshotPart
 from .validation import STREAM_NAME, TOPIC_NAME
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoginUser:
     """Answers IdentityInfo; ``version`` is that of the client's crate, which says so since 0.5.0."""
 
@@ -35,7 +35,7 @@ class LoginUser:
     """Names of clients in other languages."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetSnapshot:
     """Answers a ZIP archive of what helps to look after the server."""
 
@@ -43,31 +43,31 @@ class GetSnapshot:
     parts: Annotated[tuple[SnapshotPart, ...], PARTS]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LogoutUser:
     """Log the connection out."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetUser:
     """Answers UserDetails."""
 
     user: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetUsers:
     """Answers UserInfo for every user."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoginWithToken:
     """Answers IdentityInfo; the token is a personal access token."""
 
     token: Annotated[str, SHORT_TEXT]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CreateUser:
     """``status`` 1 is active; since 0.6.0 it answers UserDetails."""
 
@@ -77,14 +77,14 @@ class CreateUser:
     permissions: Annotated[Permissions | None, SOME_PERMISSIONS]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteUser:
     """The user with all that belongs to it."""
 
     user: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UpdateUser:
     """Another name, another status; None leaves it."""
 
@@ -93,7 +93,7 @@ class UpdateUser:
     status: Annotated[int | None, optional(U8)]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UpdatePermissions:
     """All permissions of a user anew; None takes them away."""
 
@@ -101,7 +101,7 @@ class UpdatePermissions:
     permissions: Annotated[Permissions | None, SOME_PERMISSIONS]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ChangePassword:
     """Of oneself, or of others."""
 
@@ -110,12 +110,12 @@ class ChangePassword:
     new: Annotated[str, SHORT_TEXT]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetTokens:
     """Answers TokenInfo for each personal access token of the caller."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CreateToken:
     """Answers RawToken; ``expiry_us`` is how long it lasts, None for ever."""
 
@@ -123,7 +123,7 @@ class CreateToken:
     expiry_us: Annotated[int | None, EXPIRY_US]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteToken:
     """A personal access token of the caller."""
 
@@ -136,7 +136,7 @@ USER_COMMANDS: Final = (
 """Those that change users or tokens: they wait for the disk."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FlushMessages:
     """Write what is in memory; what is acknowledged here is written already."""
 
@@ -146,12 +146,12 @@ class FlushMessages:
     fsync: Annotated[bool, BOOL]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetClusterMetadata:
     """Answers nothing: this server is alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteOffset:
     """Forget the stored offset of a consumer."""
 
@@ -161,7 +161,7 @@ class DeleteOffset:
     partition_id: Annotated[int, U32]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UpdateStream:
     """Another name for a stream."""
 
@@ -169,14 +169,14 @@ class UpdateStream:
     name: Annotated[str, short_text(Reason.INVALID_STREAM_NAME), STREAM_NAME]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PurgeStream:
     """Delete the messages of all topics of a stream."""
 
     stream: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UpdateTopic:
     """Another name for a topic, and how long its messages are kept; None leaves that to the server."""
 
@@ -188,7 +188,7 @@ class UpdateTopic:
     """Of all partitions together."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PurgeTopic:
     """Delete the messages of a topic."""
 
@@ -196,7 +196,7 @@ class PurgeTopic:
     topic: Annotated[Identifier, IDENTIFIER]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeleteSegments:
     """Delete the oldest segments of a partition."""
 

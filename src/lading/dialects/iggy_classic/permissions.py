@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from ...model.errors import MalformedMessage
+from ...model.lazy_dataclass import lazy_dataclass
 from .primitives import BOOL, U32, Codec, read_bytes
 
 GLOBAL_FLAGS: Final = (
@@ -22,7 +23,7 @@ TOPIC_FLAGS: Final = ("manage_topic", "read_topic", "poll_messages", "send_messa
 Flags = frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamPermissions:
     """The permissions on a stream, and on topics in it by id."""
 
@@ -30,7 +31,7 @@ class StreamPermissions:
     topics: Mapping[int, Flags] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Permissions:
     """The permissions of a user; streams by id."""
 

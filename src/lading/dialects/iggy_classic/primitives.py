@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from ...model.errors import LimitExceeded, LocalError, MalformedMessage, Reason
+from ...model.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
 E = TypeVar("E", bound=IntEnum)
@@ -43,7 +43,7 @@ class PollingKind(IntEnum):
     NEXT = 5
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConsumerIdentifier:
     """A single consumer or a consumer group, by a number of the client's choice (u32) or, in later releases, a name."""
 
@@ -51,7 +51,7 @@ class ConsumerIdentifier:
     id: Identifier
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Partitioning:
     """The partition choice of one send; ``value`` is empty, the partition number as u32, or the key (1-255 bytes)."""
 
@@ -81,7 +81,7 @@ def by_key(key: bytes) -> Partitioning:
     return Partitioning(PartitioningKind.MESSAGES_KEY, bytes(key))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Strategy:
     """Start of a poll; ``value`` is an offset or a time in microseconds, ignored by first, last and next."""
 
@@ -89,7 +89,7 @@ class Strategy:
     value: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
     """One block of bytes: ``read(data, at)`` gives the value and the position behind it, ``write`` the bytes.
 

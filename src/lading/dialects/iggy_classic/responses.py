@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ...model.errors import MalformedMessage
+from ...model.lazy_dataclass import lazy_dataclass
 from .permissions import SOME_PERMISSIONS, Permissions
 from .primitives import F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, repeat_counted, repeat_to_end
 from .records import record
@@ -15,7 +15,7 @@ TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
 """Values of ``ClientInfo.transport``."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamInfo:
     """A stream in a list, or at the head of its details."""
 
@@ -27,7 +27,7 @@ class StreamInfo:
     created_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic in a list, or at the head of its details."""
 
@@ -41,7 +41,7 @@ class TopicInfo:
     size_bytes_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PartitionInfo:
     """A partition, repeat_counted from 1; ``current_offset`` is that of the last message, 0 also when there is none."""
 
@@ -53,7 +53,7 @@ class PartitionInfo:
     created_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupInfo:
     """A consumer group; the partitions are those of its topic."""
 
@@ -63,7 +63,7 @@ class GroupInfo:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MemberInfo:
     """A member of a group, by client id, and the partitions it holds."""
 
@@ -71,7 +71,7 @@ class MemberInfo:
     partitions: Annotated[Sequence[int], repeat_counted(U32)]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClientInfo:
     """A connection: its id is the CRC-32 of ``address``, which is ``ip:port`` of the peer."""
 
@@ -83,7 +83,7 @@ class ClientInfo:
     """0: it has not logged in."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConsumerGroupInfo:
     """A group that a client is in, in the order the server writes (the Rust client reads it reversed, iggy.md A3)."""
 
@@ -92,7 +92,7 @@ class ConsumerGroupInfo:
     stream_id: Annotated[int, U32]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamDetails:
     """A stream and its topics."""
 
@@ -100,7 +100,7 @@ class StreamDetails:
     topics: Annotated[Sequence[TopicInfo], repeat_to_end(record(TopicInfo))]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicDetails:
     """A topic and its partitions."""
 
@@ -108,7 +108,7 @@ class TopicDetails:
     partitions: Annotated[Sequence[PartitionInfo], repeat_to_end(record(PartitionInfo))]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupDetails:
     """A group and its members."""
 
@@ -116,7 +116,7 @@ class GroupDetails:
     members: Annotated[Sequence[MemberInfo], repeat_to_end(record(MemberInfo))]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClientDetails:
     """A connection and the groups it is in."""
 
@@ -124,7 +124,7 @@ class ClientDetails:
     groups: Annotated[Sequence[ConsumerGroupInfo], repeat_to_end(record(ConsumerGroupInfo))]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StatsInfo:
     """The server at a glance: bytes for memory and sizes, seconds for run and start time, percent of a core for CPU."""
 
@@ -156,7 +156,7 @@ class StatsInfo:
     total_disk_space: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoredOffset:
     """The last consumed offset of a consumer or group, 0 also when nothing was stored."""
 
@@ -167,7 +167,7 @@ class StoredOffset:
     """That of the last message of the partition."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PolledMessages:
     """Number of messages, and their bytes one behind the other, for the codec in ``messages``."""
 
@@ -177,7 +177,7 @@ class PolledMessages:
     current_offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UserInfo:
     """A user; ``status`` 1 is active, 2 is not."""
 
@@ -187,7 +187,7 @@ class UserInfo:
     name: Annotated[str, SHORT_TEXT]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UserDetails:
     """A user and what it may do; None is nothing."""
 
@@ -195,7 +195,7 @@ class UserDetails:
     permissions: Annotated[Permissions | None, SOME_PERMISSIONS] = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TokenInfo:
     """A personal access token; ``ends_us`` is a date, 0 for never."""
 
@@ -203,14 +203,14 @@ class TokenInfo:
     ends_us: Annotated[int, U64]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RawToken:
     """A new token, which is returned once."""
 
     token: Annotated[str, SHORT_TEXT]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class IdentityInfo:
     """The user that has logged in."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from ...model.errors import LocalError, MalformedMessage, Reason
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.state import State
 from .primitives import BOOL, IDENTIFIER, TEXT, U8, U32, U64, Codec, Identifier, repeat_to_end
 from .records import record
@@ -71,7 +71,7 @@ _WHERE: Final = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GetStates:
     """Answers ListedStates of the offsets from ``first`` up to, not including, ``end``."""
 
@@ -82,7 +82,7 @@ class GetStates:
     end: Annotated[int, U64]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SetStates:
     """Set the state of ``ranges``; answers StatesProgress when it is on disk. An empty ``reason`` is none."""
 
@@ -95,7 +95,7 @@ class SetStates:
     ranges: Annotated[Sequence[tuple[int, int]], RANGES]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SetStatesWhere:
     """Set the state of what a filter selects of a range, for about a second; answers StatesProgress."""
 
@@ -110,7 +110,7 @@ class SetStatesWhere:
     where: Annotated[str, TEXT, _WHERE]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StateRange:
     """Messages of one state that is not ``available``; ``end`` is not included."""
 
@@ -119,7 +119,7 @@ class StateRange:
     state: Annotated[State, STATE]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ListedStates:
     """The first ranges of an answer, and the offset to ask on from (the end of the request: no more)."""
 
@@ -127,7 +127,7 @@ class ListedStates:
     ranges: Annotated[Sequence[StateRange], repeat_to_end(record(StateRange))]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StatesProgress:
     """Progress of one request, and the range from ``first`` up to ``end`` that it has left."""
 

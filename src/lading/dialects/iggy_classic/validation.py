@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ...model.errors import Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 
 NAME_BYTES_MAX: Final = 255
 PARTITIONS_MAX: Final = 100_000
@@ -47,7 +47,7 @@ def is_name(name: str) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Rule:
     """Rule for a field of a command; an error has ``sentence`` and the ``value``."""
 

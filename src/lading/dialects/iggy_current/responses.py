@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ...model.lazy_dataclass import lazy_dataclass
 from ..iggy_classic.permissions import SOME_PERMISSIONS, Permissions
 from .operations import NAME
 from .options import DESCRIBED_OPTIONS, TOPIC_OPTIONS, UNLIMITED, Option, OptionSpec, encode_options, option_flags
@@ -83,7 +83,7 @@ def login_block(user_id: int, session: int, version: int, server: str) -> bytes:
     return _LOGIN.pack(user_id, session, version) + NAME.write(server)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamFacts:
     """A stream and what it holds."""
 
@@ -106,7 +106,7 @@ def stream_block(facts: StreamFacts, version: ProtocolVersion) -> bytes:
     return _STREAM.pack(*numbers) + NAME.write(facts.name) + no_options_block(version)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicFacts:
     """A topic and what it holds; None is no bound."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from lading.model.batch import ORIGIN_TIMESTAMP
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_bytes
 
+from ...model.lazy_dataclass import lazy_dataclass
 from . import layout, limits
 from .layout import HEADER_BYTES_MIN, STRING_KEY, TYPED
 
@@ -21,7 +21,7 @@ COMPUTE: Final = -1
 """Stands for a checksum that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MessageArrays:
     """Headers and payloads of a Batch as Arrow has them, in the order in which kernels take them."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Longs
 from lading.model.names import key_text
 
+from ...model.lazy_dataclass import lazy_dataclass
 from .header_block_fallback import list_headers
 from .layout import (
     ARROW_BYTES_MAX,
@@ -193,7 +193,7 @@ def scan_messages(
     return reason
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ListedMessages:
     """Some messages, and their headers and payloads as Arrow has them."""
 

@@ -7,7 +7,7 @@ and gives names to what comes out. Ids are the 16 bytes of the wire (a little-en
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -26,13 +26,14 @@ from lading.model.names import key_bytes, key_text
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
+from ...model.lazy_dataclass import lazy_dataclass
 from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
 from ..requested_keys import RequestedKeys
 from . import layout
 from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, STRING_KEY, TYPED, VALUE_BYTES, WHERE
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoredForm:
     """Stored form of the messages of one generation: what reads them, and their smallest size."""
 
@@ -56,7 +57,7 @@ class StoredForm:
     """Kernels and fallback of ``cut``, ``survey`` and ``intact``."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Slices:
     """Stored bytes to send as they are: ``count`` messages up to ``last_offset`` (-1: none) in ``parts``."""
 

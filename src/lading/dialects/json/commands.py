@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ...model.errors import Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.state import STATE_BY_WORD, State
 from ..iggy_classic import commands as c
 from ..iggy_classic import responses as r
@@ -24,7 +24,7 @@ C = TypeVar("C")
 _REQUIRED: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Part:
     """One member of a document or parameter of a query: its names, the first of which counts first, and its form."""
 
@@ -182,7 +182,7 @@ def single(value: float) -> float:
 TRANSPORTS: Final = {r.TRANSPORT_TCP: "TCP", r.TRANSPORT_QUIC: "QUIC", r.TRANSPORT_WEBSOCKET: "WebSocket"}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Listed:
     """A member that is the list of the documents of a field."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...model.lazy_dataclass import lazy_dataclass
 from .errors import not_json, wrong_document
 from .text import Members, load
 
@@ -44,7 +44,7 @@ def member(document: dict[str, Any], name: str, where: str = "") -> Any:
     return document[name]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Form:
     """Form of one value: ``of(value, where)`` for JSON, ``from_text(text, where)`` for a query parameter."""
 

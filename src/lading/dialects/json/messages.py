@@ -6,7 +6,6 @@ import base64
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow as pa
 from ...model.batch import HEADERS_TYPE, SCHEMA
 from ...model.errors import CorruptError, MalformedMessage, Reason
 from ...model.kinds import KIND_BY_WORD, Kind
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.names import key_bytes, key_text
 from ...model.state import State
 from ..iggy_classic.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
@@ -28,7 +28,7 @@ _STATE_WORD: Final = {int(state): state.word for state in State}
 _PARTITIONING: Final = {kind.name.lower(): kind for kind in PartitioningKind}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SendDocument:
     """A send as it came over HTTP: the partition choice and the messages, ids null where the server is to make them."""
 

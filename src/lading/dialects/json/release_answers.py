@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
+from ...model.lazy_dataclass import lazy_dataclass
 from ..iggy_classic import responses as r
 from ..iggy_current.versions import V_0_11
 from .byte_sizes import write_size
@@ -44,7 +44,7 @@ def _sizes(*names: str) -> Members:
     return [(name, _SizeOf(name)) for name in names]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _SizeOf:
     field: str
 

@@ -7,11 +7,11 @@ The broker does not look into these bytes: members agree on a way by its name, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lading.model.errors import MalformedMessage
 
+from ...model.lazy_dataclass import lazy_dataclass
 from .schemas import message
 
 PROTOCOL: Final = "consumer"
@@ -23,7 +23,7 @@ Shares = dict[str, list[Place]]
 """Partitions by member id."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Subscription:
     """The topics that a member wants, and what it holds already, as of ``generation`` (-1 where it does not say)."""
 

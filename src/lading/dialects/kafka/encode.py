@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from lading.model.batch import ORIGIN_TIMESTAMP
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_bytes
 
+from ...model.lazy_dataclass import lazy_dataclass
 from ..carrier.typed import MARKED_BYTES, ids_of
 from . import send_fallback
 from .compression import LZ4, compress_lz4
@@ -27,7 +27,7 @@ KERNEL_MODULE = "lading.dialects.kafka.send_kernels"
 _STRING: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProducerSequence:
     """Identity of a producer, for a broker that drops repetitions.
 

@@ -7,7 +7,6 @@ and gives names to what comes out. Header values have kind raw: Kafka declares n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from lading.model.names import key_bytes, key_text
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
+from ...model.lazy_dataclass import lazy_dataclass
 from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
 from ..requested_keys import RequestedKeys
 from . import fallback, layout
@@ -55,7 +55,7 @@ _PLACES: Final = arena.Pool(4)
 """Limits of bulk readers: some MiB for each portion."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Batches:
     """The batches of some bytes: one row each of ``table`` (see layout.START), read up to byte ``end``.
 

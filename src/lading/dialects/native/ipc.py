@@ -7,10 +7,11 @@ the columnar format's "IPC streaming format" and its flatbuffers ``Message`` and
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from lading.model.errors import MalformedMessage
+
+from ...model.lazy_dataclass import lazy_dataclass
 
 CONTINUATION: Final = 0xFFFFFFFF
 END_OF_STREAM: Final = struct.pack("<Ii", CONTINUATION, 0)
@@ -20,7 +21,7 @@ _BUFFER: Final = struct.Struct("<qq")
 _FIELDS_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamShape:
     """One schema and one record batch: its rows, and the bytes its buffers take once decompressed."""
 
@@ -44,7 +45,7 @@ def shape(data: memoryview) -> StreamShape:
         raise MalformedMessage("the Arrow metadata of a native block points outside itself") from None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Message:
     table: _Table
     kind: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, MalformedMessage
 from lading.model.state import State
 
+from ...model.lazy_dataclass import lazy_dataclass
 from . import ipc
 from .limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 
@@ -34,7 +34,7 @@ SCHEMA_IN_BLOCKS: Final = pa.schema(
 """The Batch schema without ``offset``, which the chunk gives; a null timestamp means the append time."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BlockHeader:
     """Writer of a block, and its sequence number in this partition.
 

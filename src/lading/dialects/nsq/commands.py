@@ -6,11 +6,11 @@ import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
+from ...model.lazy_dataclass import lazy_dataclass
 from . import limits, send_layout
 from .errors import NsqProtocolError
 from .send_layout import EXT, PLAIN_FORM, TRACED
@@ -51,7 +51,7 @@ _FRESH: Final = frozenset({ClientState.FRESH})
 _READING: Final = frozenset({ClientState.SUBSCRIBED, ClientState.CLOSING})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Command:
     """One command: ``parameters`` it takes at least and looks at at most, where it is allowed and leads to.
 

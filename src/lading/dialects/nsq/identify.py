@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from ...model.lazy_dataclass import lazy_dataclass
 from . import limits
 from .errors import NsqProtocolError
 
@@ -20,7 +21,7 @@ DEFLATE_LEVEL_MAX: Final = 6
 _INT64: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Identity:
     """The options of a client, with defaults in place; times in milliseconds, -1 for never."""
 
@@ -42,7 +43,7 @@ class Identity:
     """Whether the client said anything that only the fork's clients say."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Number:
     """A number of IDENTIFY: what it is called in errors, what stands for 0, and which it may be."""
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from ...model.lazy_dataclass import lazy_dataclass
 
 PROC = Path("/proc")
 CPU_WINDOW_S = 0.2
 """Two readings closer than this give the CPU share of the one before."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProcessFigures:
     """Memory and I/O in bytes, times in seconds, ``cpu_percent`` of one core."""
 
@@ -28,7 +29,7 @@ class ProcessFigures:
     written_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Machine:
     """Names of the machine, as the Iggy ``stats`` answer tells them."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from ...model.lazy_dataclass import lazy_dataclass
 from ...settings import Address
 from .deadlines import Stage
 from .inbox import Inbox
@@ -29,7 +29,7 @@ PIECE_BYTES: Final = 3 << 20
 """So much goes to a socket at once: the kernel copies it while the loop waits."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SessionLimits:
     """Limits that differ between the connections of protocols, as data."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -17,6 +16,7 @@ from ...broker.core.rights import Resource, Right
 from ...log_lines import origin
 from ...metrics import Metrics
 from ...model.errors import LadingError, Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from ...settings import Address
 from .quota_rest import rest_for_quota
 
@@ -41,7 +41,7 @@ class Access(Enum):
     """Delete, empty, pause: take something from others."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HttpRoute:
     """``GET /topics/{stream}/{topic}``; ``name`` is what metrics call it."""
 

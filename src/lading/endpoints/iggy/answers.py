@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
 from ...model.batch import FIELDS_WITH_ORIGIN, SCHEMA
+from ...model.lazy_dataclass import lazy_dataclass
 from ...model.ranges import write_marks
 from ...model.scan_request import ALL_FIELDS, ScanRequest
 from ..base.carrying import Fit
@@ -31,7 +31,7 @@ class PolledPlace(NamedTuple):
 NOWHERE: Final = PolledPlace(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Answer:
     """Messages as polled: ``count`` of them in ``parts``, which may point into the log."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -30,6 +29,7 @@ from ...dialects.json.releases import BY_TOKEN
 from ...dialects.json.text import dump
 from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
 from ..http_shared.quota_rest import PRINCIPAL
@@ -51,7 +51,7 @@ _NAMES: Final = RELEASES[-1].commands.row_by_request
 _TOPIC: Final = "/streams/{stream}/topics/{topic}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Row:
     """One route that a command answers; ``source`` says where its fields come from beside the path.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...dialects.nsq import commands, identify, limits
 from ...dialects.nsq.commands import COMMANDS, ClientState, Command, Line
 from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, NsqProtocolError
 from ...model.errors import LadingError
+from ...model.lazy_dataclass import lazy_dataclass
 from ..base.peer import name_other_protocol
 from ..base.services import Services
 from .consume import NsqConsumer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NsqdHandlers:
     """State shared by all clients of nsqd."""
 

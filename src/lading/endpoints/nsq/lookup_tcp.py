@@ -6,7 +6,6 @@ import json
 import logging
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from ...broker.core.principal import Principal
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import NsqProtocolError
+from ...model.lazy_dataclass import lazy_dataclass
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import name_other_protocol
@@ -44,7 +44,7 @@ _SIZE: Final = struct.Struct(">i")
 _FACTS: Final = {"version": str, "tcp_port": int, "http_port": int, "broadcast_address": str}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LookupHandlers:
     """The handlers of the commands of all nodes: they keep what nodes register."""
 

@@ -6,7 +6,6 @@ are appended, and a Publication answers for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import Command
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LimitExceeded
+from ...model.lazy_dataclass import lazy_dataclass
 from ..base.route_cache import RouteCache, UserRouteCaches
 from .fork import takes_ext
 from .message_store import BatchStore, Bytes, MessageStore, RunStore
@@ -30,7 +30,7 @@ RUN_BYTES_MAX: Final = 256 << 10
 """A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PublishRoute:
     """Route of a publishing line, for as long as topics stay the same; ``partition`` if it can only be that one.
 

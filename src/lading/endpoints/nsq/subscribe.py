@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.offsets_for_times import offset_at
@@ -12,6 +11,7 @@ from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Line
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import Refusal
+from ...model.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
@@ -23,7 +23,7 @@ Start = tuple[str, int]
 _WITHOUT_NODES: Final = "Not supported while coordinator disabled"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SubscribeRequest:
     """Topic and start of a subscription; ``partition`` None is all of them."""
 

@@ -11,7 +11,7 @@ import logging
 import struct
 from asyncio import Future
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -23,6 +23,7 @@ from ....dialects.iggy_current.headers import HEADER_BYTES, FrameHeader
 from ....dialects.iggy_current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES, Operation
 from ....dialects.iggy_current.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, ProtocolVersion, find_version
 from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ....model.lazy_dataclass import lazy_dataclass
 from ...base.inbox import no_progress_error
 from ...base.metering import measure_request
 from ...base.responses import Parts, Slot
@@ -60,7 +61,7 @@ _sessions = count(1)
 """Numbers of logins, of all connections."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CurrentHandlers:
     """Handlers of the requests of all connections of one endpoint."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +28,7 @@ from ....dialects.iggy_current.versions import V_0_11, ProtocolVersion
 from ....dialects.iggy_messages.derived_ids import fill_ids
 from ....model.batch import FIELDS_WITH_ORIGIN
 from ....model.errors import Reason, Refusal
+from ....model.lazy_dataclass import lazy_dataclass
 from ....model.scan_request import ScanRequest
 from ...base.carrying import Carrying, Fit
 from ...base.route_cache import RouteCache
@@ -55,7 +55,7 @@ class PollRoute(NamedTuple):
     partition: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PolledBatches:
     """A reply's body in ``parts``, which may point into the log."""
 

@@ -1,0 +1,88 @@
+"""Frozen dataclasses whose methods are compiled when one of them is first called.
+
+``dataclasses.dataclass`` writes up to six methods of a class as text and compiles each, which takes longer than all
+else that an import does; of several hundred classes, most stand for commands and answers that no client of a process
+asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+__all__ = ["COMPILED_LATER", "lazy_dataclass"]
+
+COMPILED_LATER: Final = ("__init__", "__repr__", "__eq__", "__hash__")
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as lazy_dataclass
+else:
+
+    def lazy_dataclass(*, frozen: bool, slots: bool) -> Callable[[type], type]:
+        """As ``dataclasses.dataclass(frozen=True, slots=True)``, in a fifth of the time.
+
+        Methods that the class itself defines stay. Threads may be the first together: each compiles the same.
+        """
+        if not (frozen and slots):
+            raise TypeError("lazy_dataclass is for frozen dataclasses with slots; take dataclasses.dataclass")
+        return _declare
+
+
+def _declare(declared: type) -> type:
+    """Return the class with slots and fields; methods that compile themselves stand for those to come."""
+    own = declared.__dict__.keys()
+    kind: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(declared)
+    for name in COMPILED_LATER:
+        if name not in own:
+            setattr(kind, name, _make_first_call(kind, name))
+    for method in (__setattr__, __delattr__, __getstate__, __setstate__):
+        if method.__name__ not in own:
+            setattr(kind, method.__name__, method)
+    # a class that inherits from this one has to be frozen, too
+    kind.__dataclass_params__.frozen = True
+    made: type = kind
+    return made
+
+
+def _make_first_call(kind: type, name: str) -> Callable[..., Any]:
+    def call_first(self: Any, *arguments: Any, **named: Any) -> Any:
+        _compile(kind)
+        return getattr(kind, name)(self, *arguments, **named)
+
+    call_first.is_compiled_later = True  # type: ignore[attr-defined]
+    return call_first
+
+
+def _compile(kind: Any) -> None:
+    """Put the methods of an ordinary dataclass with these fields into the class."""
+    copies = [(field.name, field.type, _copy(field)) for field in dataclasses.fields(kind)]
+    after = {"__post_init__": kind.__post_init__} if hasattr(kind, "__post_init__") else {}
+    twin = dataclasses.make_dataclass(kind.__name__, copies, namespace=after, frozen=True)
+    for name in COMPILED_LATER:
+        if hasattr(kind.__dict__.get(name), "is_compiled_later"):
+            method = getattr(twin, name)
+            method.__qualname__ = f"{kind.__qualname__}.{name}"
+            setattr(kind, name, method)
+
+
+def _copy(field: dataclasses.Field[Any]) -> Any:
+    facts = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only")
+    return dataclasses.field(**{fact: getattr(field, fact) for fact in facts})
+
+
+def __setattr__(self: Any, name: str, value: object) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def __delattr__(self: Any, name: str) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def __getstate__(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def __setstate__(self: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
