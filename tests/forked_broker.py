@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import inspect
 import json
 import os
@@ -22,38 +21,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, ClassVar
 
-READ_WHEN_STARTED = (
-    "LADING_",
-    "PYTEST_",
-    "SPARK",
-    "PYSPARK",
-    "JDK_",
-    "NOTIFY_SOCKET",
-    "WATCHDOG_",
-    "COLUMNS",
-    "TMPDIR",
-)
-"""What may differ between the environments of the warm process and of a broker: nothing looks at it before a start."""
+from lading.prepared_process import read_early
+
+READ_BY_CHILDREN = ("SPARK", "PYSPARK", "JDK_")
+"""What differs between tests too; no broker looks at it."""
 REQUEST_BYTES_MAX = 128 << 10
 PR_SET_CHILD_SUBREAPER = 36
-IMPORTED_LATER = (
-    "lading.broker.core.maintenance",
-    "lading.broker.core.settings",
-    "lading.cli.connection",
-    "lading.dialects.kafka.validation_fallback",
-    "lading.endpoints.base.append_wait",
-    "lading.endpoints.kafka.server",
-    "lading.log.group_commit",
-    "lading.parent_pipe",
-    "lading.settings_loading",
-    "uvicorn.lifespan.off",
-    "uvicorn.protocols.http.httptools_impl",
-    "uvloop",
-)
-"""What a broker imports only when it starts."""
 
 
 class ForkedBroker(subprocess.Popen[bytes]):
@@ -77,14 +52,14 @@ def launch(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
     """Start a broker: by a fork where that makes no difference, else by executing the command."""
     warm = ForkedBroker.warm
     imported_with = os.environ if warm is None else warm.environment
-    same = _environment_read_early(streams["env"]) == _environment_read_early(imported_with)
+    same = _environment_of_broker(streams["env"]) == _environment_of_broker(imported_with)
     if same and os.environ.get("LADING_TEST_FORK") != "0":
         return ForkedBroker(command, **streams)
     return subprocess.Popen(command, **streams)
 
 
-def _environment_read_early(environment: Any) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(READ_WHEN_STARTED)}
+def _environment_of_broker(environment: Any) -> dict[str, str]:
+    return {name: value for name, value in read_early(environment).items() if not name.startswith(READ_BY_CHILDREN)}
 
 
 class _WarmProcess:
@@ -118,18 +93,11 @@ class _WarmProcess:
 
 def _import_all() -> None:
     """Import what a broker imports, as it does, and load its kernels."""
+    from lading.cli.prepared_serve import import_broker
     from lading.dialects.kafka import requests, versions
-    from lading.dialects.protocols import ENDPOINTS
     from lading.kernels import engine
-    from lading.lean_imports import LeanImports
 
-    importlib.import_module("lading.cli.main")
-    sys.meta_path.insert(0, LeanImports())
-    importlib.import_module("lading.broker.broker")
-    for spec in ENDPOINTS.values():
-        resolve_name(spec.factory)
-    for name in IMPORTED_LATER:
-        importlib.import_module(name)
+    import_broker()
     requests.load_codecs(versions.SERVED)
     # compiling them takes minutes, in which no test would have a broker: each compiles beside its service then
     if (engine.cache_dir() / "complete").exists():

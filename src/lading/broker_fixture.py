@@ -17,7 +17,7 @@ from .held_ports import PortHolder
 from .model.errors import LocalError
 from .model.values import HeaderValue
 from .network_faults import FaultyProxy
-from .testing import HANG_S, READY_TIMEOUT_S, BrokerProcess, hold_endpoints, start
+from .testing import HANG_S, READY_TIMEOUT_S, BrokerProcess, hold_endpoints, prepare, start
 
 if TYPE_CHECKING:
     from .model.headers import Headers
@@ -72,6 +72,8 @@ class LadingBroker(BrokerAddresses):
         faults: bool = False,
         timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
+        # it imports beside this process
+        prepare()
         from .settings import EndpointSettings
 
         self._settings: dict[str, Any] = {"durability": "none", "broker.stall_timeout_ms": int(HANG_S * 1_000)}
@@ -149,6 +151,7 @@ class LadingBroker(BrokerAddresses):
 
         With ``crash`` it is killed instead of stopped: requests in flight get no response.
         """
+        prepare()
         self._stop(crash=crash)
         try:
             yield

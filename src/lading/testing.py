@@ -11,6 +11,7 @@ with testing.broker() as broker:
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import selectors
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +30,7 @@ from typing import Any
 
 from .held_ports import PortHolder, choose_datagram_address
 from .model.errors import LocalError
+from .prepared_process import PreparedProcess
 
 FREE_PORT = "127.0.0.1:0"
 READY_TIMEOUT_S = 90.0
@@ -48,6 +51,8 @@ STOPPING = "stopping after the requests in flight"
 """Log line of a broker that has got the signal."""
 launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
 """Starts a process."""
+_prepared: PreparedProcess | None = None
+_preparing = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -141,6 +146,37 @@ Running = BrokerProcess
 """Its name until 0.2, kept for one release."""
 
 
+def prepare() -> None:
+    """Begin a process that imports what a broker needs; the next broker that is started here is that process.
+
+    Returns at once: what the caller does meanwhile, such as importing clients, no longer adds to the start. Further
+    calls do nothing until then. ``forget_prepared`` ends a process that is not wanted after all.
+    """
+    global _prepared
+    with _preparing:
+        # another way to launch may have what is imported already
+        if _prepared is None and launch is subprocess.Popen:
+            _prepared = PreparedProcess()
+
+
+def forget_prepared() -> None:
+    """End what ``prepare`` began, if no broker became of it."""
+    prepared = _take_prepared()
+    if prepared is not None:
+        prepared.end()
+
+
+def _take_prepared() -> PreparedProcess | None:
+    global _prepared
+    with _preparing:
+        prepared, _prepared = _prepared, None
+    # a fork of this process has it too, and is not its parent
+    return prepared if prepared is not None and prepared.owner == os.getpid() else None
+
+
+atexit.register(forget_prepared)
+
+
 @contextmanager
 def broker(
     data_dir: Path | str | None = None,
@@ -156,6 +192,7 @@ def broker(
     LocalError with the broker's own words when it does not get ready within ``timeout_s``, or hangs: its watchdog ends
     it after HANG_S, in place of the minute that ``broker.stall_timeout_ms`` is otherwise.
     """
+    prepare()
     from .settings import EndpointSettings
 
     wanted: dict[str, Any] = {f"endpoints.{name}.address": FREE_PORT for name in EndpointSettings.model_fields}
@@ -195,8 +232,7 @@ def start(
     from .settings import is_secret
     from .settings_sources import ENVIRONMENT_PREFIX
 
-    command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data_dir), "--output", "json"]
-    command += ["--with-parent", *options]
+    arguments = ["serve", "--data", str(data_dir), "--output", "json", "--with-parent", *options]
     # settings of the surrounding shell are not this broker's
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     for key, value in settings.items():
@@ -204,15 +240,37 @@ def start(
             # the process list shows arguments to everybody
             environment[ENVIRONMENT_PREFIX + key.upper().replace(".", "__")] = str(value)
         else:
-            command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+            arguments += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     began = time.monotonic()
-    with log_file.open("wb") as stderr:
-        process = launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment)
-    line = _first_line(process, began + timeout_s)
+    log_file.unlink(missing_ok=True)
+    begun = _start_prepared(arguments, environment, log_file, began + timeout_s)
+    if begun is None:
+        command = [sys.executable, "-m", "lading.cli.main", *arguments]
+        with log_file.open("wb") as stderr:
+            process = launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment)
+        begun = process, _first_line(process, began + timeout_s)
+    process, line = begun
     if not line:
         raise _start_error(process, log_file, timeout_s)
     ready = json.loads(line)
     return BrokerProcess(process, ready["endpoints"], data_dir, time.monotonic() - began, log_file)
+
+
+def _start_prepared(
+    arguments: Sequence[str], environment: Mapping[str, str], log_file: Path, deadline: float
+) -> tuple[subprocess.Popen[bytes], bytes] | None:
+    """Return the prepared process as this broker, and the first line it says; None if none can be this broker."""
+    prepare()
+    prepared = _take_prepared()
+    if prepared is None:
+        return None
+    if prepared.hand_over(arguments, environment, log_file):
+        line = _first_line(prepared.process, deadline)
+        if line or log_file.exists():
+            return prepared.process, line
+    # one that ends in the middle of its imports says nothing: what is executed afresh tells why
+    prepared.end()
+    return None
 
 
 def _start_error(process: subprocess.Popen[bytes], log_file: Path, timeout_s: float) -> LocalError:

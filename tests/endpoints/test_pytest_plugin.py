@@ -110,6 +110,55 @@ def test_the_plugin_loads_nothing_where_it_is_not_used(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+PREPARED = """
+import os
+from lading import testing
+
+prepared = testing._prepared and testing._prepared.process
+
+
+def is_running():
+    return os.path.exists(f"/proc/{prepared.pid}/stat")
+
+
+def test_without_a_broker(request):
+    assert "lading_topic" not in request.fixturenames
+    assert prepared is None or not is_running()
+
+
+def test_with_a_broker(lading_broker):
+    assert lading_broker.process.process is prepared
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passed"),
+    [
+        (["-k", "test_with_a_broker"], "1 passed, 1 deselected"),
+        (["-k", "test_without_a_broker"], "1 passed, 1 deselected"),
+        (["--collect-only"], "2 tests collected"),
+        (["-k", "test_without_a_broker", "-n", "2"], "1 passed"),
+    ],
+)
+def test_a_broker_is_prepared_while_tests_are_collected(tmp_path: Path, arguments: list[str], passed: str) -> None:
+    is_early = "-k" in arguments and "-n" not in arguments
+    (tmp_path / "test_it.py").write_text(PREPARED + f"\n\nassert (prepared is not None) is {is_early}\n")
+    done = run_pytest(tmp_path, *arguments)
+    assert done.returncode == 0 and passed in done.stdout, done.stdout + done.stderr
+
+
+def test_a_broker_is_prepared_for_fixtures_that_use_it(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture\ndef orders(lading_broker):\n    return lading_broker.create_topic()\n"
+    )
+    (tmp_path / "test_a.py").write_text("def test_it(orders):\n    assert orders\n")
+    (tmp_path / "test_b.py").write_text(
+        "from lading import testing\n\nassert testing._prepared\n\ndef test_it():\n    pass\n"
+    )
+    done = run_pytest(tmp_path)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_broken_configuration_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n"

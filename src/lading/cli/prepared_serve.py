@@ -1,0 +1,107 @@
+"""``lading serve`` that imports first and gets its arguments later (``lading.prepared_process``)."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import Any, Final
+
+from .main import START_OBJECTS, main
+
+STANDARD_INPUT: Final = 0
+STANDARD_ERROR: Final = 2
+REQUEST_BYTES: Final = 64 << 10
+IDLE_S: Final = 0.05
+"""Who has not asked for so long does something else, so that kernels can be loaded without delaying a broker."""
+IMPORTED_LATER: Final = (
+    "encodings.idna",
+    "lading.broker.core.injected_faults",
+    "lading.broker.core.maintenance",
+    "lading.broker.core.settings",
+    "lading.broker_duties",
+    "lading.cli.serve",
+    "lading.dialects.kafka.validation_fallback",
+    "lading.endpoints.base.append_wait",
+    "lading.endpoints.base.broker_settings",
+    "lading.endpoints.base.garbage",
+    "lading.endpoints.kafka.server",
+    "lading.log.group_commit",
+    "lading.parent_pipe",
+    "lading.serve",
+    "typer._adapters",
+    "typer._click.decorators",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.httptools_impl",
+)
+"""What a broker imports only when it starts."""
+
+
+def import_broker() -> None:
+    """Import what a broker imports, as it does; nothing is opened or started."""
+    from ..dialects.protocols import ENDPOINTS
+    from ..lean_imports import LeanImports
+    from .connection import load_defaults
+
+    sys.meta_path.insert(0, LeanImports())
+    import_module("lading.broker.broker")
+    for spec in ENDPOINTS.values():
+        resolve_name(spec.factory)
+    for name in IMPORTED_LATER:
+        import_module(name)
+    with suppress(ImportError):
+        # where it is installed
+        import_module("uvloop")
+    # their validator is made when settings are first read
+    load_defaults()
+
+
+def _load_kernels_until_asked() -> None:
+    """Load what every message passes, unless it would have to be compiled, which takes minutes."""
+    from ..kernels import engine
+    from ..kernels.cache_locator import COMPLETE
+
+    if (engine.cache_dir() / COMPLETE).exists():
+        for home in engine.USED_BY_ALL:
+            if select.select([STANDARD_INPUT], [], [], IDLE_S)[0]:
+                return
+            engine.load(home)
+
+
+def _read_request() -> dict[str, Any] | None:
+    """Return what broker to be; None if there is to be none."""
+    line = b""
+    while not line.endswith(b"\n"):
+        read = os.read(STANDARD_INPUT, REQUEST_BYTES)
+        if not read:
+            return None
+        line += read
+    request: dict[str, Any] = json.loads(line)
+    return request
+
+
+def serve_as_asked() -> None:
+    """Import, wait for the arguments, and be the broker that they say."""
+    # as the command does: what imports make stays
+    gc.set_threshold(START_OBJECTS)
+    import_broker()
+    _load_kernels_until_asked()
+    request = _read_request()
+    if request is None:
+        return
+    log_file = os.open(request["log_file"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(log_file, STANDARD_ERROR)
+    os.close(log_file)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    main(request["arguments"])
+
+
+if __name__ == "__main__":
+    serve_as_asked()
