@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lading.kernels import engine
+from lading.kernels.cache_locator import COMPLETE
 
 SMALLEST = "lading.kernels.sync"
 
@@ -58,6 +60,23 @@ def test_what_is_in_the_cache_is_loaded_without_the_compilers_tables(tmp_path: P
         "print('numba.np.polynomial.polynomial_core' in sys.modules)"
     )
     assert [run(program, tmp_path) for _ in range(2)] == ["True", "False"]
+
+
+def test_routines_of_numba_come_without_the_modules_they_were_compiled_from() -> None:
+    """Arrays and texts are half of the time that the first kernel of a protocol takes."""
+    if not (engine.cache_dir() / COMPLETE).exists():
+        pytest.skip("the kernels of this environment are not compiled")
+    program = "import sys; from lading.kernels import engine; engine.load('lading.dialects.carrier.kernels')\n"
+    program += "print([name for name in ('numba.np.arrayobj', 'numba.cpython.unicode') if name in sys.modules])"
+    assert run(program, engine.cache_dir().parents[1]) == "[]"
+
+
+def test_what_a_routine_of_numba_refers_to_is_kept_for_the_cache() -> None:
+    signature = importlib.import_module("lading.kernels.signature")
+    facts = ("numba.not_imported", [1, "a"], "test_engine_environment")
+    made = signature._rebuild_environment(*facts)
+    assert made.__reduce__()[1] == facts
+    assert signature._rebuild_environment(*facts) is made
 
 
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ alone and take whatever types they are given; their annotations are for readers 
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
+from numba.core import environment
+from numba.core.caching import FunctionCache, IndexDataCacheFile, _cache_log
 from numba.core.runtime.nrt import rtsys
 
 from .arrays import Bytes
@@ -79,11 +82,52 @@ class _MachineCodeCache(FunctionCache):
     not in the cache is compiled, and the compiler gets the tables for itself.
     """
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        locator = self._impl.locator
+        self._cache_file = _MachineCodeFile(self._cache_path, self._impl.filename_base, locator.get_source_stamp())
+
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """See numba.core.caching.Cache."""
         rtsys.initialize(target_context)
         with self._guard_against_spurious_io_errors():
             return self._load_overload(signature, target_context)
+
+
+class _MachineCodeFile(IndexDataCacheFile):
+    """A cached function, read without the modules of Numba's own routines that are compiled into it."""
+
+    def _load_data(self, name: str) -> Any:
+        """See numba.core.caching.IndexDataCacheFile."""
+        path = self._data_path(name)
+        with open(path, "rb") as file:
+            data = _MachineCodeUnpickler(file).load()
+        _cache_log("[cache] data loaded from %r", path)
+        return data
+
+
+class _MachineCodeUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """See pickle.Unpickler."""
+        is_environment = (module, name) == (environment.__name__, environment._rebuild_env.__name__)
+        return _rebuild_environment if is_environment else super().find_class(module, name)
+
+
+def _rebuild_environment(module: str, constants: list[Any], name: str) -> Any:
+    """Return what a compiled routine refers to beside its arguments, as ``numba.core.environment._rebuild_env`` does.
+
+    That imports the routine's module for its global names, which machine code does not look at: they are constants in
+    it. Numba's arrays and texts are 20 modules, half of the time that the first kernel of a protocol takes.
+    """
+    if not module.startswith("numba.") or module in sys.modules:
+        return environment._rebuild_env(module, constants, name)
+    known = environment.lookup_environment(name)
+    if known is None:
+        known = environment.Environment({"__name__": module})
+        known.consts[:] = constants
+        known.env_name = name
+        environment.Environment._memo[name] = known
+    return known
 
 
 def routine(function: Function) -> Function:
