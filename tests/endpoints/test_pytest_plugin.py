@@ -237,6 +237,23 @@ def test_a_wait_in_vain_shows_what_came_instead(shared: LadingBroker) -> None:
         shared.wait_for("never", timeout_s=0)
 
 
+def test_a_topic_that_nothing_created_has_no_message(shared: LadingBroker) -> None:
+    shared.assert_no_message("never", {"kind": "refund"})
+    with closing(shared.connect()) as admin:
+        assert "never" not in [topic.name for topic in admin.topics()]
+
+
+def test_a_failure_shows_the_line_of_the_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(lading_broker, lading_topic):\n"
+        "    lading_broker.wait_for(lading_topic, {'kind': 'order'}, timeout_s=0)\n"
+    )
+    done = run_pytest(tmp_path, "-rN")
+    assert done.returncode == 1
+    assert "has 0 of 1 messages with kind = 'order'" in done.stdout
+    assert "broker_fixture.py" not in done.stdout, done.stdout
+
+
 def test_a_reset_leaves_no_topic(shared: LadingBroker) -> None:
     shared.create_topic("orders", partitions=2)
     send(shared, "orders", "order")
