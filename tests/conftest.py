@@ -22,6 +22,10 @@ from tests.interop import kafka_broker, shared_kafka
 if TYPE_CHECKING:
     from tests.tables.object_server import ObjectServer
 
+BUILT = frozenset({"object_server"})
+"""Fixtures of servers that are built from their sources."""
+BUILD_TIMEOUT_S = 900
+
 
 @pytest.fixture(scope="session")
 def full() -> bool:
@@ -115,3 +119,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start Spark first: few tests, minutes long, at the end they would keep one process waiting."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    for item in items:
+        if BUILT.intersection(getattr(item, "fixturenames", ())) and item.get_closest_marker("timeout") is None:
+            # the first one waits until the server is built, once in a cache
+            item.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))

@@ -1,4 +1,4 @@
-"""Programs built from Go modules: clients of NSQ and Kafka, and upstream's nsqd and nsqlookupd as the real servers.
+"""Programs built from Go modules: clients of NSQ and Kafka, upstream's nsqd and nsqlookupd, and object stores.
 
 Each is built once into the user's cache. Unavailable says in one sentence why it cannot be.
 """
@@ -44,9 +44,11 @@ def _cache(name: str) -> Path:
     return cache
 
 
-def _run(directory: Path, *arguments: str) -> None:
-    command = ["nice", _go(), *arguments]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+def _run(directory: Path, *arguments: str, **environment: str) -> None:
+    done = subprocess.run(
+        ["nice", _go(), *arguments], cwd=directory, env={**os.environ, **environment}, capture_output=True, text=True,
+        timeout=BUILD_TIMEOUT_S, check=False,
+    )  # fmt: skip
     if done.returncode:
         raise Unavailable(f"go {arguments[0]} fails here: {done.stderr.strip().splitlines()[-1:]}")
 
@@ -75,6 +77,24 @@ def server(name: str) -> Path:
             module = "github.com/nsqio/nsq"
             _run(cache, "get", f"{module}/apps/nsqd@{NSQ_VERSION}", f"{module}/apps/nsqlookupd@{NSQ_VERSION}")
             _run(cache, "build", "-o", ".", f"{module}/apps/nsqd", f"{module}/apps/nsqlookupd")
+    return cache / name
+
+
+def find_program(package: str, version: str) -> Path | None:
+    """The program of a package, if it was built before."""
+    name = package.rpartition("/")[2]
+    built = _cache(f"{name}-{version}") / name
+    return built if built.exists() else None
+
+
+def program(package: str, version: str) -> Path:
+    """The program of a package as its module has it, such as ``github.com/versity/versitygw/cmd/versitygw``."""
+    name = package.rpartition("/")[2]
+    cache = _cache(f"{name}-{version}")
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (cache / name).exists():
+            _run(cache, "install", f"{package}@{version}", GOBIN=str(cache))
     return cache / name
 
 

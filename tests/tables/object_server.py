@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.interop import go_programs
+
+VERSITYGW = ("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
 KEY, SECRET, REGION = "lading", "lading-secret", "us-east-1"
 START_S = 10.0
 
@@ -24,6 +26,10 @@ class ObjectServer:
 
     url: str
     buckets: Path
+
+    def at(self, url: str) -> ObjectServer:
+        """Return the same server as it is reached through what listens at this address."""
+        return replace(self, url=url)
 
     def create_bucket(self, name: str) -> str:
         """Create a bucket; returns its URL."""
@@ -40,11 +46,11 @@ class ObjectServer:
 
 
 def find_server() -> str:
-    """Return the server's program; skips the test where there is none."""
-    found = shutil.which("versitygw") or shutil.which("versitygw", path=str(Path.home() / "go" / "bin"))
-    if found is None:
-        pytest.skip("needs versitygw: go install github.com/versity/versitygw/cmd/versitygw@latest")
-    return found
+    """Return the server's program, built once into the user's cache; skips the test where it cannot be."""
+    try:
+        return str(go_programs.program(*VERSITYGW))
+    except go_programs.Unavailable as reason:
+        pytest.skip(f"needs versitygw: {reason}")
 
 
 @contextmanager
