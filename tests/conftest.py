@@ -20,10 +20,11 @@ from tests import forked_broker
 from tests.interop import kafka_broker, shared_kafka
 
 if TYPE_CHECKING:
+    from tests.tables.cloud_servers import CloudServer
     from tests.tables.object_server import ObjectServer
 
-BUILT = frozenset({"object_server"})
-"""Fixtures of servers that are built from their sources."""
+BUILT = frozenset({"object_server", "gs_server", "abfss_server"})
+"""Fixtures of servers that are built from their sources, or installed."""
 BUILD_TIMEOUT_S = 900
 
 
@@ -96,6 +97,24 @@ def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSe
     from tests.tables.object_server import run_object_server
 
     with run_object_server(tmp_path_factory.mktemp("objects")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
+    """A server of Google Cloud Storage for all tests of a process."""
+    from tests.tables.cloud_servers import run_google_server
+
+    with run_google_server(tmp_path_factory.mktemp("google")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def abfss_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
+    """A server of Azure's blobs for all tests of a process."""
+    from tests.tables.cloud_servers import run_azure_server
+
+    with run_azure_server(tmp_path_factory.mktemp("azure")) as running:
         yield running
 
 

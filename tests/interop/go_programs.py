@@ -152,16 +152,16 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def wait_until_open(child: subprocess.Popen[bytes], address: str) -> None:
+def wait_until_open(child: subprocess.Popen[bytes], address: str, timeout_s: float = READY_TIMEOUT_S) -> None:
     """Return when a server answers at ``host:port``. Raises Unavailable if it ends instead, or takes too long."""
     host, port = address.split(":")
-    deadline = time.monotonic() + READY_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             socket.create_connection((host, int(port)), 1).close()
         except OSError:
             if child.poll() is not None or time.monotonic() > deadline:
-                raise Unavailable(f"nsq does not listen on {address}") from None
+                raise Unavailable(f"nothing listens on {address}") from None
             time.sleep(0.05)
         else:
             return

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pyiceberg.utils.config import Config
 from pyspark import cloudpickle
 
 from lading.cli.main import main
@@ -25,6 +26,7 @@ from lading.tables.object_path import ObjectPath, storage_options
 from lading.tables.ranges import OffsetRange
 from lading.tables.storage import StorageReferences
 from lading.tables.table_commit import StagedRange
+from tests.tables.cloud_servers import CloudServer
 from tests.tables.object_forms import FORMS, point_to, read_parquet
 from tests.tables.object_server import KEY, REGION, SECRET, ObjectServer, run_object_server
 
@@ -107,6 +109,37 @@ def test_references_are_enough_in_every_process_and_in_none_of_the_files(
     assert holders(SECRET, place.base) == [secrets / "secret"]
     assert not holders(SECRET, object_server.buckets / bucket.partition("://")[2])
     assert SECRET not in caplog.text and holders("LAKE_KEY", place.base) == [file]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scheme", ["gs", "abfss"])
+def test_references_are_enough_for_other_stores(
+    place: Place, executor: NotingExecutor, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
+    scheme: str, form: str,
+) -> None:  # fmt: skip
+    server: CloudServer = request.getfixturevalue(f"{scheme}_server")
+    bucket = server.create_bucket(f"storage-{form}")
+    (place.base / "secret").write_text(server.secret)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{place.base}/catalog.db")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    for name, value in server.environment.items():
+        # Azurite is told to deltalake by the environment alone
+        if form == "delta" and name in ("AZURITE_BLOB_STORAGE_URL", "AZURE_STORAGE_USE_EMULATOR"):
+            monkeypatch.setenv(name, value)
+        else:
+            monkeypatch.delenv(name, raising=False)
+    storage = f'\n[storage]\nendpoint = "{server.url}"\n{server.secret_name}_file = "secret"\n'
+    file = place.write(lambda text: to_bucket(text, form, bucket) + storage)
+    assert run_once(file, executor) == PARTITIONS * ROWS
+    assert executor.tasks and not any(server.secret.encode() in task for task in executor.tasks)
+    assert holders(server.secret, place.base) == [place.base / "secret"]
+    (place.base / "secret").write_text(server.wrong_secret)
+    place.transport.send(place.topic, 0, _row())
+    with pytest.raises(RemoteError, match=r"refuses these credentials.*; they come from \[storage\] of "):
+        run_once(file, executor)
+    with monkeypatch.context() as patch:
+        point_to(server, place.base, patch)
+        assert read_all(form, bucket) == every_message()
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta"])

@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that fails one request, or all from one on, in the ways a network and a store do.
+"""A proxy in front of an object store that fails one request, or all from one on, in the ways a network and a store do.
 
 It is a process of its own, ``python -m tests.tables.object_faults PORT``: a library that waits for the store while it
 holds the interpreter's lock would wait for a thread of its own process for ever.
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 FAULTS: Final = ("refused", "conflict", "cut", "lost", "gone", "gone after")
 """Of one request: answered 503; answered 409, as a conditional put that meets another; its connection closed before it
@@ -26,6 +27,7 @@ went away: none is passed on any more; or the first still is, without an answer.
 ANSWERS: Final = {
     "refused": ("503 Service Unavailable", "SlowDown"), "conflict": ("409 Conflict", "ConditionalRequestConflict"),
 }  # fmt: skip
+CONDITIONS: Final = (b"\r\nif-none-match:", b"\r\nx-goog-if-generation-match:")
 TIMEOUT_S: Final = 20.0
 
 
@@ -58,7 +60,7 @@ class FaultyStore:
         fault = None
         if armed is not None and (number == armed[0] or (number > armed[0] and armed[1].startswith("gone"))):
             fault = "gone" if number > armed[0] else armed[1]
-        if fault == "conflict" and b"\r\nif-none-match:" not in request.partition(b"\r\n\r\n")[0].lower() + b"\r\n":
+        if fault == "conflict" and not any(one in request.partition(b"\r\n\r\n")[0].lower() for one in CONDITIONS):
             # only such a put meets another
             fault = "refused"
         if fault == "gone after" and armed is not None and number == armed[0]:
@@ -146,7 +148,7 @@ class StoreFaults:
 @contextmanager
 def run_faulty_store(url: str) -> Iterator[StoreFaults]:
     """Run a proxy before the server at ``url``."""
-    command = [sys.executable, "-m", "tests.tables.object_faults", url.rpartition(":")[2]]
+    command = [sys.executable, "-m", "tests.tables.object_faults", str(urlsplit(url).port)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

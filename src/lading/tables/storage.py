@@ -28,7 +28,7 @@ from ..transports.secrets import (
     secret_of,
 )
 
-ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_")
+ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_")
 
 
 class StorageOption(NamedTuple):
@@ -41,7 +41,8 @@ class StorageOption(NamedTuple):
 
 OPTIONS: Final[Mapping[str, tuple[StorageOption, ...]]] = {
     "endpoint": (
-        StorageOption("s3", ("aws_endpoint", "aws_endpoint_url_s3")), StorageOption("abfss", ("azure_endpoint",)),
+        StorageOption("s3", ("aws_endpoint", "aws_endpoint_url_s3")), StorageOption("gs", ("google_base_url",)),
+        StorageOption("abfss", ("azure_endpoint",)),
     ),
     "region": (StorageOption("s3", ("aws_region",)),),
     "access_key_id": (StorageOption("s3", ("aws_access_key_id",), ("AWS_ACCESS_KEY_ID",)),),
@@ -73,6 +74,10 @@ OVERRIDING: Final = {
     "s3": (), "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"), "abfss": ("AZURE_STORAGE_TOKEN",)
 }  # fmt: skip
 """Variables that libraries prefer to the credentials they are given, or do not take with them."""
+ENDPOINTS: Final = {
+    "s3": ("AWS_ENDPOINT_URL",), "gs": ("GOOGLE_BASE_URL",), "abfss": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+}  # fmt: skip
+"""Variables that say where another server than the cloud's own is."""
 REFERENCES: Final = (VARIABLE, FILE)
 KNOWN: Final = (
     *(name for name in OPTIONS if name not in STORAGE_SECRETS),
@@ -239,29 +244,30 @@ def find_access(url: str) -> StoreAccess:
 
     Raises SettingError for a reference that leads nowhere.
     """
-    scheme, root = url.partition(":")[0], _root_of(url)
+    scheme, root = url.partition(":")[0], root_of(url)
     references = find_references(url)
     options = {} if references is None else references.resolve(scheme, root)
     environment = sorted((name, value) for name, value in os.environ.items() if name.startswith(ENVIRONMENT))
     # with a key of this process alone, as it stands in representations: nobody can try secrets against it
     digest = hashlib.blake2b(repr((environment, sorted(options.items()))).encode(), key=_DIGEST_KEY, digest_size=16)
-    endpoint = options.get("aws_endpoint") or options.get("azure_endpoint")
-    if endpoint is None and scheme == "s3":
-        endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    return StoreAccess(digest.hexdigest(), options, (endpoint or "").startswith("http://"))
+    names = next((one.names for one in OPTIONS["endpoint"] if one.scheme == scheme), ())
+    said = [options.get(name) for name in names] + [os.environ.get(name) for name in ENDPOINTS.get(scheme, ())]
+    endpoint = next(filter(None, said), "")
+    return StoreAccess(digest.hexdigest(), options, endpoint.startswith("http://"))
 
 
 def find_references(url: str) -> StorageReferences | None:
     """Return the references of the table that a URL belongs to; None if it is of none that has some."""
     if not _BOUND:
         return None
-    root = _root_of(url)
+    root = root_of(url)
     while url not in _BOUND and len(url) > len(root):
         url = url.rpartition("/")[0]
     return _BOUND.get(url)
 
 
-def _root_of(url: str) -> str:
+def root_of(url: str) -> str:
+    """Return scheme and bucket of a URL."""
     return "/".join(url.split("/", 3)[:3])
 
 
