@@ -19,6 +19,7 @@ from lading.turns import (
     Turn,
     TurnCounter,
     Turns,
+    WorkerTurn,
     finish_in_turns,
     sort_in_turns,
     take_turns,
@@ -90,6 +91,16 @@ def test_who_builds_a_list_gives_way_when_the_turn_is_over() -> None:
         return seen
 
     assert asyncio.run(build()) == [0, 0, 0, 1, 1, 1, 1, 2]
+
+
+def test_a_worker_rests_as_long_as_it_computes() -> None:
+    now_s = 0.0
+    slept: list[float] = []
+    worker = WorkerTurn(lambda: now_s, slept.append)
+    for computed_s in (0.5, 0.0, 0.25):
+        now_s += computed_s
+        worker.rest()
+    assert slept == [0.5, 0.0, 0.25]
 
 
 def test_what_work_ends_with_is_awaited() -> None:

@@ -18,7 +18,7 @@ from ...log.catalog_rows import TopicRow
 from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...model.errors import LadingError, Reason, Refusal
-from ...turns import TurnCounter
+from ...turns import TurnCounter, WorkerTurn
 from .change import Change
 from .disk_refusals import refuse_disk_errors
 from .namespace import Namespace, OpenLog, close_logs, describe_topic
@@ -158,6 +158,8 @@ class TopologyChanges:
                 with one.failing():
                     one.topic = self._namespace.make_topic(*one.wanted[:4], now_us=now_us, settings=one.wanted.settings)
                     one.topic.stream.promised_ids.add(one.topic.id)
+                # the lowest id that is free is looked for among thousands
+                yield None
             yield partial(self._make_files, creations)
             for one in creations:
                 if one.error is None:
@@ -220,11 +222,13 @@ class TopologyChanges:
                 self._directory.remove_if_empty(one.topic.uuid)
 
     def _open_logs(self, topic: Topic, numbers: range, logs: list[PartitionLog]) -> None:
+        worker = WorkerTurn()
         for number in numbers:
             log = self._make_log(self._directory.partition(topic.uuid, number), topic.uuid, topic.next_epoch)
             logs.append(log)
             # thousands would use up the open files of the process before they are counted
             log.rest()
+            worker.rest()
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> Change[None]:
         """Other settings from now on."""
