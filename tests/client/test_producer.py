@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,7 @@ from lading.client.serdes import to_json
 from lading.model.errors import HeadersSealed, LimitExceeded, LocalError, Reason, Refusal, SettingError, Unreachable
 from lading.model.message import Message
 from lading.model.protocol import Capabilities
+from lading.transports.interface import SendResult
 from tests.client.memory import MemoryTransport
 
 
@@ -81,6 +83,29 @@ def test_an_error_of_the_timer_is_raised_by_the_next_call() -> None:
         producer.send("t", b"y")
     producer.close()
     assert [message.payload for message in messages(transport)] == [b"x"]
+
+
+def test_flush_raises_what_refuses_a_batch_that_is_on_its_way() -> None:
+    is_sending, may_fail = threading.Event(), threading.Event()
+
+    class Transport(MemoryTransport):
+        def send(self, *arguments: Any, **options: Any) -> SendResult:
+            is_sending.set()
+            may_fail.wait(10)
+            return super().send(*arguments, **options)
+
+    transport = Transport(t=1)
+    transport.failures.append(LimitExceeded("too large"))
+    producer = Producer(transport, linger_ms=1)
+    producer.send("t", b"x")
+    assert is_sending.wait(10)
+    # by then flush waits for the thread that sends by time
+    release = threading.Timer(0.2, may_fail.set)
+    release.start()
+    with pytest.raises(LimitExceeded, match="too large"):
+        producer.flush()
+    release.join()
+    producer.close()
 
 
 def test_keys_choose_as_kafka_does_and_others_take_turns() -> None:

@@ -196,12 +196,14 @@ class Producer:
     def flush(self) -> None:
         """Send all waiting messages; every message accepted so far is acknowledged when this returns."""
         self._belongs_here()
-        late, lost = self._take_late()
-        try:
-            self._drain(self._closed_batches())
-        except Exception:
-            self._keep_late(late, lost)
-            raise
+        # the thread that sends by time has a batch, and its error, to itself until it has kept the error
+        with self._wire:
+            late, lost = self._take_late()
+            try:
+                self._drain(self._closed_batches())
+            except Exception:
+                self._keep_late(late, lost)
+                raise
         # batches that were kept went out just now; what was given up is still to be told
         if late is not None and lost:
             raise late
@@ -329,13 +331,14 @@ class Producer:
 
     def flush_late(self) -> None:
         """Send all waiting messages; keep an error for the next call."""
-        before = self._given_up_count
-        try:
-            self._drain(self._closed_batches())
-        except Exception as error:
-            if not self._closed:
-                self._keep_late(error, self._given_up_count - before)
-                self._settle_linger()
+        with self._wire:
+            before = self._given_up_count
+            try:
+                self._drain(self._closed_batches())
+            except Exception as error:
+                if not self._closed:
+                    self._keep_late(error, self._given_up_count - before)
+                    self._settle_linger()
 
     def describe_lost(self) -> str | None:
         """Return how many messages were not sent, to where and why; None if all were."""
