@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -145,8 +146,9 @@ def test_brokers_of_tests_have_a_watchdog_with_little_patience(monkeypatch: pyte
     def arguments(broker: testing.BrokerProcess) -> bytes:
         return Path(f"/proc/{broker.pid}/cmdline").read_bytes()
 
-    # a fork has the arguments of what it was forked from
-    monkeypatch.setattr(testing, "launch", subprocess.Popen)
+    # a fork has the arguments of what it was forked from, and a prepared process, which only Popen itself is
+    # given, reads them from its standard input
+    monkeypatch.setattr(testing, "launch", partial(subprocess.Popen))
     with testing.broker() as broker:
         assert f"broker.stall_timeout_ms={testing.HANG_S * 1_000:.0f}".encode() in arguments(broker)
     with (

@@ -53,8 +53,13 @@ def _cache() -> Finding:
     from ..kernels import engine
 
     # the engine warns of it in commands that need the kernels; here it is a finding
-    logging.getLogger(engine.__name__).setLevel(logging.ERROR)
-    place = engine.cache_dir()
+    log = logging.getLogger(engine.__name__)
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        place = engine.cache_dir()
+    finally:
+        log.setLevel(before)
     if place.parent.name == "lading":
         return Finding(True, "cache", str(place.parent))
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
