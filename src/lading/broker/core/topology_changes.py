@@ -224,11 +224,13 @@ class TopologyChanges:
     def _open_logs(self, topic: Topic, numbers: range, logs: list[PartitionLog]) -> None:
         worker = WorkerTurn()
         for number in numbers:
+            if logs:
+                # between two, and not behind the last: a topic of one partition may be created on the loop itself
+                worker.rest()
             log = self._make_log(self._directory.partition(topic.uuid, number), topic.uuid, topic.next_epoch)
             logs.append(log)
             # thousands would use up the open files of the process before they are counted
             log.rest()
-            worker.rest()
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> Change[None]:
         """Other settings from now on."""
