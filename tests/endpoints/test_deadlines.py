@@ -56,6 +56,14 @@ class Clock:
             due[0][1]()
         self.now_s = until_s
 
+    def stand_still(self, seconds: float) -> None:
+        """Let time pass in which no timer runs, then run those that were due once."""
+        self.now_s += seconds
+        due = [timer for timer in self.timers if timer[0] <= self.now_s]
+        self.timers = [timer for timer in self.timers if timer[0] > self.now_s]
+        for _, callback in due:
+            callback()
+
 
 def make_watch(**timeouts_s: float) -> tuple[DeadlineWatch, Clock]:
     clock = Clock()
@@ -90,6 +98,22 @@ def test_a_whole_request_begins_the_deadline_anew_and_part_of_one_does_not() -> 
     assert not honest.expired
     clock.advance(14)
     assert honest.expired == [Stage.PARTIAL]
+
+
+def test_time_in_which_the_loop_stood_still_counts_for_no_client() -> None:
+    watch, clock = make_watch(first=10, partial=10)
+    waiting, busy = Peer(), Peer(Stage.BUSY)
+    watch.add(waiting)
+    watch.add(busy)
+    clock.advance(4)
+    clock.stand_still(60)
+    # what came meanwhile is read behind the timers
+    assert not waiting.expired
+    assert watch.longest_busy_s > 60
+    clock.advance(4)
+    assert not waiting.expired
+    clock.advance(4)
+    assert waiting.expired == [Stage.FIRST]
 
 
 def test_the_longest_wait_for_the_broker_is_measured() -> None:

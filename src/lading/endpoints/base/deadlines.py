@@ -2,7 +2,8 @@
 
 A watch looks at all connections of an endpoint a few times per deadline and compares what it sees with what it saw
 before, so that a request costs nothing more: no timer and no look at a clock. A deadline may therefore pass by up to a
-quarter of the shortest one. Threads: event loop only.
+quarter of the shortest one. Time in which the loop stood still counts for no client: what it sent meanwhile is not read
+yet. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class DeadlineWatch:
         self._clock_s = clock_s
         self._call_later = call_later
         self._seen: dict[WatchedConnection, tuple[Stage, int, float]] = {}
-        self._is_winding = False
+        self._due_s: float | None = None
         self._longest_busy_s = 0.0
 
     def set_timeouts(self, timeouts_s: dict[Stage, float]) -> None:
@@ -116,20 +117,31 @@ class DeadlineWatch:
         return self._clock_s()
 
     def _wind(self) -> None:
-        if self._is_winding:
+        if self._due_s is not None:
             return
-        self._is_winding = True
+        self._due_s = self._now_s() + self._period_s
         if self._call_later is None:
             self._call_later = asyncio.get_running_loop().call_later
         self._call_later(self._period_s, self._on_period)
 
     def _on_period(self) -> None:
-        self._is_winding = False
+        due_s, self._due_s = self._due_s, None
         try:
+            if due_s is not None:
+                self._excuse(self._now_s() - due_s)
             self.look()
         finally:
             if self._seen:
                 self._wind()
+
+    def _excuse(self, late_s: float) -> None:
+        """Put off all deadlines by the time that this look is late: timers run before sockets are read."""
+        if late_s <= 0:
+            return
+        for connection, (stage, progress, since_s) in self._seen.items():
+            # how long the broker has worked is its own time
+            if stage is not Stage.BUSY:
+                self._seen[connection] = (stage, progress, since_s + late_s)
 
 
 def timeouts_of(settings: ConnectionSettings) -> dict[Stage, float]:
