@@ -588,6 +588,43 @@ def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
     broker.stop()
 
 
+def test_idle_channels_take_no_part_of_a_tick_and_follow_retention(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of them would take milliseconds of every client's time, twenty times a second."""
+    partition = topic.partition(0)
+    idle = [broker.channels.open(topic, f"idle{number}") for number in range(100)]
+    reader = Reader().subscribe(broker.channels.open(topic, "read"), 1)
+    put(broker, partition, b"one", b"two", b"three")
+    now_us = NOW
+    for _ in range(40):
+        now_us += SECOND // 20
+        broker.channels.tick(now_us)
+    looked_at: list[str] = []
+    expire = Channel.expire
+
+    def counted(channel: Channel, at_us: int) -> None:
+        looked_at.append(channel.name)
+        expire(channel, at_us)
+
+    monkeypatch.setattr(Channel, "expire", counted)
+    for _ in range(20):
+        now_us += SECOND // 20
+        broker.channels.tick(now_us)
+    assert looked_at.count("read") >= 20
+    assert 100 <= len(looked_at) - looked_at.count("read") <= 120
+    assert set(looked_at) == {one.name for one in idle} | {"read"}
+    partition.log.truncate_before(2)
+    # at once for who asks, within a round for what is stored
+    assert {one.statistics().depth for one in idle[:50]} == {1}
+    for _ in range(20):
+        now_us += SECOND // 20
+        broker.channels.tick(now_us)
+    assert {one.lanes[0].window.end for one in idle} == {2}
+    pump(broker)
+    assert reader.payloads() == [b"three"]
+
+
 def test_open_and_aborted_transactions_are_not_delivered(broker: Broker, topic: Topic) -> None:
     reader = Reader().subscribe(broker.channels.open(topic, "c"), 10)
     partition = topic.partition(0)

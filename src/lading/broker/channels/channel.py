@@ -146,6 +146,11 @@ class Channel:
         if self.subscribers and lane.caught_up and (heard := lane.listen()) is not None:
             lane.partition.read_waiters.append(heard)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether time may change something here, or something is to be stored."""
+        return bool(self.subscribers or self.skipping) or any(lane.is_in_use for lane in self.lanes)
+
     def expire(self, now_us: int) -> None:
         """Take back what was not answered in time, and what was put off until now."""
         if self.skipping:
@@ -206,6 +211,8 @@ class Channel:
 
     def statistics(self) -> ChannelStatistics:
         """Return the counts as they are now."""
+        for lane in self.lanes:
+            lane.follow_retention()
         self._counts.depth = sum(lane.waiting for lane in self.lanes)
         self._counts.in_flight = sum(lane.in_flight for lane in self.lanes)
         self._counts.deferred = sum(lane.deferred for lane in self.lanes)

@@ -28,6 +28,8 @@ NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
 RETRY_US: Final = 1_000_000
 """A channel that failed is tried again after so long."""
+ROUND_US: Final = 1_000_000
+"""Channels that nobody uses are looked at once in so long: retention may have deleted what they stand at."""
 
 
 class ChannelStart(Enum):
@@ -61,6 +63,12 @@ class Channels(Component):
         """Channels that wait a moment for larger stretches, and until when."""
         self._pumping = False
         self._store_due_us = 0
+        self._in_use: dict[Channel, None] = {}
+        """Channels that each tick looks at; hundreds of idle ones would take milliseconds of every client's time."""
+        self._rest_of_round: list[Channel] = []
+        """Those that this round has not looked at yet."""
+        self._per_round = 0
+        self._round_us = self._round_ticked_us = 0
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the stored channels as they were."""
@@ -90,6 +98,7 @@ class Channels(Component):
             if (one := stored.get(partition.number)) is not None:
                 lane.restore(after_cut(one, partition))
         self._channels.setdefault(topic, {})[name] = channel
+        self._in_use[channel] = None
 
     def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
         """Return the channel of that name, created if it does not exist; it is on disk on return."""
@@ -110,7 +119,6 @@ class Channels(Component):
             self._add_lane(channel, partition, kept if first else log.last_stable_offset)
         self.confirm(channel)
         self._channels.setdefault(topic, {})[name] = channel
-        self.on_due()
         return channel
 
     def _new_channel(self, topic: Topic, name: str) -> Channel:
@@ -157,6 +165,7 @@ class Channels(Component):
         channel.deleted = True
         self._awake.pop(channel, None)
         self._held.pop(channel, None)
+        self._in_use.pop(channel, None)
         for subscriber in list(channel.subscribers):
             channel.leave(subscriber)
             subscriber.on_closed(reason)
@@ -196,6 +205,7 @@ class Channels(Component):
         """Look whether the channel has something to deliver."""
         if channel.deleted:
             return
+        self._use(channel)
         quiet = not self._awake
         self._awake[channel] = None
         if quiet and not self._pumping:
@@ -233,18 +243,38 @@ class Channels(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick where there are channels: their time-outs and delays are counted in milliseconds."""
-        return SOON_US if self._channels else NEVER_US
+        """At the next tick where channels are in use: their time-outs and delays are counted in milliseconds."""
+        return SOON_US if self._in_use else NEVER_US
 
     def tick(self, now_us: int) -> None:
         """Time-outs, delays, and storing where channels are."""
-        for channel in [one for channels in self._channels.values() for one in channels.values()]:
+        for channel in self._next_of_round(now_us):
+            self._in_use[channel] = None
+        for channel in list(self._in_use):
             try:
                 channel.expire(now_us)
             except Exception:
                 LOG.exception("channel %s of topic %s: time-outs failed", channel.name, channel.topic.flat_name)
         if now_us >= self._store_due_us:
             self.store(now_us)
+        for channel in [one for one in self._in_use if not one.is_in_use]:
+            del self._in_use[channel]
+
+    def _use(self, channel: Channel) -> None:
+        if not self._in_use:
+            self.on_due()
+        self._in_use[channel] = None
+
+    def _next_of_round(self, now_us: int) -> list[Channel]:
+        """Return as many of all channels as the time since the last tick is of a round."""
+        passed_us, self._round_ticked_us = now_us - self._round_ticked_us, now_us
+        if not self._rest_of_round and not 0 <= now_us - self._round_us < ROUND_US:
+            self._round_us = now_us
+            self._rest_of_round = [one for channels in self._channels.values() for one in channels.values()]
+            self._per_round = len(self._rest_of_round)
+        count = -(-self._per_round * min(max(passed_us, 0), ROUND_US) // ROUND_US)
+        taken, self._rest_of_round = self._rest_of_round[:count], self._rest_of_round[count:]
+        return [channel for channel in taken if not channel.deleted]
 
     def close(self, now_us: int) -> None:
         """Write down where channels are."""
@@ -254,8 +284,7 @@ class Channels(Component):
         """Write down where channels are that went on."""
         changed = [
             (channel, lane)
-            for channels in self._channels.values()
-            for channel in channels.values()
+            for channel in self._in_use
             if not channel.ephemeral
             for lane in channel.lanes
             if lane.changed
@@ -273,6 +302,7 @@ class Channels(Component):
 
     def confirm(self, channel: Channel) -> None:
         """Have a channel on disk as it is now."""
+        self._use(channel)
         if not channel.ephemeral:
             rows = [
                 row_of(channel.name, lane, _flags(channel), 0, self._catalog.dates.shift_us) for lane in channel.lanes

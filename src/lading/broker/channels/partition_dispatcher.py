@@ -108,7 +108,7 @@ class PartitionDispatcher(InFlightTracker):
     def dispatch(self, now_us: int, *, eager: bool) -> Worked:
         """Deliver what can be delivered now, within bounds."""
         self._now_us = now_us
-        self._follow_retention()
+        self.follow_retention()
         points = self.points.in_order
         if not self.waits or not any(point.has_credit(eager=True) for point in points):
             return _IDLE
@@ -304,7 +304,7 @@ class PartitionDispatcher(InFlightTracker):
         self._tag_queues.put_in_front(found)
         return weight
 
-    def _follow_retention(self) -> None:
+    def follow_retention(self) -> None:
         """Go on at the first message that is kept; what waited before it is lost, and counted."""
         first = self.partition.log.first_offset
         if first == self._kept_from:
@@ -347,6 +347,11 @@ class PartitionDispatcher(InFlightTracker):
         self._tag_queues.clear()
         self.changed = True
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a message is with a subscriber or set aside, or where this is has changed since it was stored."""
+        return bool(self.in_flight or len(self.out_of_window) or self.changed)
+
     def skip(self) -> int:
         """Go on at the end of what can be seen; how many messages were passed over undelivered."""
         if not len(self.window) and not len(self.out_of_window) and not self._unread:
@@ -357,7 +362,7 @@ class PartitionDispatcher(InFlightTracker):
 
     def expire(self, now_us: int) -> bool:
         """Take back what was not answered in time, and what was put off until now; whether anything was."""
-        self._follow_retention()
+        self.follow_retention()
         return super().expire(now_us)
 
     def listen(self) -> Callable[[], None] | None:
