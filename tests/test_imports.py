@@ -51,3 +51,37 @@ def test_endpoints_load_nothing_that_only_a_login_or_tls_needs() -> None:
 
 def test_the_command_line_needs_no_spark() -> None:
     assert loaded_after("import lading.cli.main", ("numba", "pyspark", "pyarrow")) == []
+
+
+def test_the_broker_leaves_out_what_it_never_calls() -> None:
+    code = (
+        "from lading.lean_imports import install_lean_imports; install_lean_imports()\n"
+        "import lading.endpoints.http_shared.http, kafka.protocol, numpy\n"
+        "from uvicorn.lifespan.off import LifespanOff"
+    )
+    assert loaded_after(code, ("uvicorn.main", "click", "kafka.client_async", "pandas")) == []
+
+
+def test_what_is_put_off_is_run_once_by_the_first_of_many_threads() -> None:
+    script = """
+import sys, threading
+from lading.lean_imports import DEFERRED, install_lean_imports, load_deferred
+install_lean_imports()
+import pyarrow as pa
+import pyarrow.compute as pc
+assert "add" not in vars(pc), "it was run at once"
+loader, runs = pc.__spec__.loader._loader, []
+run = loader.exec_module
+loader.exec_module = lambda module: (runs.append(module), run(module))
+start, found = threading.Barrier(8), []
+def use():
+    start.wait()
+    found.append(pc.sum(pa.array([1, 2])).as_py())
+threads = [threading.Thread(target=use) for _ in range(8)]
+[one.start() for one in threads], [one.join() for one in threads]
+load_deferred()
+assert not hasattr(pc, "no_such_function")
+print(found == [3] * 8, len(runs), *DEFERRED)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.stderr) == (["True", "1", "pyarrow.compute"], "")

@@ -1,28 +1,111 @@
-"""Imports that the broker's process does without."""
+"""Imports that the broker's process does without, or puts off until it is ready."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from threading import RLock
 from types import ModuleType
+from typing import Any, Final
+
+WITHOUT_INIT: Final[Mapping[str, Mapping[str, str]]] = {
+    "kafka": {},
+    "uvicorn": {"Config": "uvicorn.config", "Server": "uvicorn.server"},
+}
+"""Packages whose ``__init__`` is left out; of each what others take from it, and the module that has it.
+
+That of ``kafka`` imports clients, of which only the messages are used (150 ms of each start), that of ``uvicorn`` a
+command line with its library (40 ms).
+"""
+WITHOUT_CODE: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
+"""Modules of which nothing is run: docstrings of NumPy (30 ms), which says itself that they may be left out."""
+DEFERRED: Final = ("pyarrow.compute",)
+"""Modules that are run when something of them is first used: a Python function for each of Arrow's (70 ms)."""
 
 
 class LeanImports(MetaPathFinder):
-    """Imports that would cost memory and time in which no client is answered.
-
-    pandas, which pyarrow looks for at the first array (250 ms), and the clients of ``kafka``, of which only the
-    messages in ``kafka.protocol`` are used (150 ms of each start).
-    """
+    """Imports that would cost memory and time in which no client is answered."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """See importlib.abc.MetaPathFinder."""
         if name == "pandas":
+            # pyarrow looks for it at the first array: 250 ms
             raise ModuleNotFoundError("pandas is not used by the broker", name=name)
-        found = PathFinder.find_spec(name) if name == "kafka" else None
-        if found is None or found.submodule_search_locations is None:
+        if name in WITHOUT_CODE:
+            return ModuleSpec(name, _Attributes({}))
+        if name not in WITHOUT_INIT and name not in DEFERRED:
             return None
-        # a package without an __init__ imports nothing by itself
-        spec = ModuleSpec(name, None, is_package=True)
-        spec.submodule_search_locations = list(found.submodule_search_locations)
+        found = PathFinder.find_spec(name, path)
+        if found is None or found.loader is None:
+            return None
+        if name in DEFERRED:
+            found.loader = _DeferredLoader(found.loader)
+            return found
+        spec = ModuleSpec(name, _Attributes(WITHOUT_INIT[name]), is_package=True)
+        spec.submodule_search_locations = found.submodule_search_locations
         return spec
+
+
+def install_lean_imports() -> None:
+    """Have this process import so from now on; what is imported already stays."""
+    if not any(isinstance(finder, LeanImports) for finder in sys.meta_path):
+        sys.meta_path.insert(0, LeanImports())
+
+
+def load_deferred() -> None:
+    """Run what was put off, if it was imported: who first uses it does not wait."""
+    for name in DEFERRED:
+        loader = getattr(import_module(name).__spec__, "loader", None)
+        if isinstance(loader, _DeferredLoader):
+            loader.run(import_module(name))
+
+
+class _Attributes(Loader):
+    """Runs nothing; attributes come from the modules that have them."""
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes = homes
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__getattr__ = partial(self._find, module.__name__)  # type: ignore[method-assign]
+
+    def _find(self, module: str, name: str) -> Any:
+        if name not in self._homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+        return getattr(import_module(self._homes[name]), name)
+
+
+class _DeferredLoader(Loader):
+    """Runs a module when an attribute of it is first looked for, by one thread; others wait.
+
+    ``importlib.util.LazyLoader`` of Python 3.11 runs it once for each thread that comes meanwhile.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._lock = RLock()
+        self._is_begun = False
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__getattr__ = partial(self._find, module)  # type: ignore[method-assign]
+
+    def run(self, module: ModuleType) -> None:
+        """Run it, unless it was, or is just being run by this thread."""
+        with self._lock:
+            if not self._is_begun:
+                self._is_begun = True
+                self._loader.exec_module(module)
+
+    def _find(self, module: ModuleType, name: str) -> Any:
+        self.run(module)
+        try:
+            return vars(module)[name]
+        except KeyError:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name) from None

@@ -30,7 +30,7 @@ from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watch_loop
 from .endpoints.encryption.renewal import CertificateRenewal
 from .kernels import engine
-from .lean_imports import LeanImports
+from .lean_imports import install_lean_imports, load_deferred
 from .log_lines import logging_to_stderr
 from .metrics import Histogram, Metrics
 from .model.protocol import EndpointSpec
@@ -55,6 +55,8 @@ Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping
 """Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
 WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
+SETTLED_S: Final = 1.0
+"""So long behind the ready line what was not needed for it is loaded; kernels, which are, come first."""
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
     "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
@@ -85,7 +87,7 @@ def run(
     # SQLite and libraries make files too: nothing of this process is for other users
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
-    sys.meta_path.insert(0, LeanImports())
+    install_lean_imports()
     with logging_to_stderr(settings.log_format), lock_data_directory(settings.data), _runner() as runner:
         for key in exposed_secrets:
             log.warning(
@@ -155,6 +157,7 @@ async def serve(
         manager.tell_ready()
         closing.enter_context(manager.signs_of_life(loop))
         _warm_up()
+        loop.call_later(SETTLED_S, workers.submit, load_deferred)
         await stopped.wait()
         log.info("stopping after the requests in flight")
         manager.tell_stopping()

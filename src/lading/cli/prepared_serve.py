@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import select
-import sys
 from contextlib import suppress
 from importlib import import_module
 from pkgutil import resolve_name
@@ -45,10 +44,10 @@ IMPORTED_LATER: Final = (
 def import_broker() -> None:
     """Import what a broker imports, as it does; nothing is opened or started."""
     from ..dialects.protocols import ENDPOINTS
-    from ..lean_imports import LeanImports
+    from ..lean_imports import install_lean_imports, load_deferred
     from .connection import load_defaults
 
-    sys.meta_path.insert(0, LeanImports())
+    install_lean_imports()
     import_module("lading.broker.broker")
     for spec in ENDPOINTS.values():
         resolve_name(spec.factory)
@@ -59,6 +58,7 @@ def import_broker() -> None:
         import_module("uvloop")
     # their validator is made when settings are first read
     load_defaults()
+    load_deferred()
 
 
 def _load_kernels_until_asked() -> None:

@@ -66,6 +66,9 @@ def serve(
 
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
+    from ..lean_imports import install_lean_imports
+
+    install_lean_imports()
     from .. import serve as server
     from ..parent_pipe import end_with_parent
     from ..settings import EndpointSettings, is_secret

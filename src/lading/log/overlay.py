@@ -6,6 +6,7 @@ The file only grows and is compacted by rename. If two records cover the same of
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import google_crc32c
 
@@ -20,6 +21,8 @@ FILE_NAME = "states.log"
 COMPACT_AFTER_RECORDS = 4096
 _WRITTEN, _SYNCING = 0, 1
 _LAST = (1 << 63) - 1
+_KINDS: Final = tuple(RangeKind)
+"""Made once: a start makes thousands of overlays, and an enumeration takes a microsecond to list."""
 
 
 class Overlay:
@@ -47,7 +50,7 @@ class Overlay:
         self._records = 0
         self._rewrite = False
         self._kept: bytes | None = None
-        self._sets = {kind: Intervals() for kind in RangeKind}
+        self._sets = {kind: Intervals() for kind in _KINDS}
         self._states = self._sets[RangeKind.STATE]
         data = None if is_missing else read_all(disk, self.path)
         self._exists = data is not None

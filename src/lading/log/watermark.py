@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from ..model.lazy_dataclass import lazy_dataclass
 from .formats import WATERMARK
 
 FILE_NAME: Final = "watermark"
@@ -48,8 +47,7 @@ class StatesMark(NamedTuple):
         return len(data) >= self.size_bytes and google_crc32c.value(data[: self.size_bytes]) == self.crc
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(NamedTuple):
     """The content of the file, with that of the newer slot; ``slot`` is the one to write next."""
 
     topic_id: bytes
