@@ -8,6 +8,7 @@ import os
 import select
 from contextlib import suppress
 from importlib import import_module
+from itertools import takewhile
 from pkgutil import resolve_name
 from typing import Any, Final
 
@@ -61,16 +62,22 @@ def import_broker() -> None:
     load_deferred()
 
 
-def _load_kernels_until_asked() -> None:
-    """Load what every message passes, unless it would have to be compiled, which takes minutes."""
+def _load_until_asked() -> None:
+    """Load what every message passes, unless it would have to be compiled, which takes minutes; then Kafka's codecs."""
+    from ..dialects.kafka import requests, versions
     from ..kernels import engine
     from ..kernels.cache_locator import COMPLETE
 
     if (engine.cache_dir() / COMPLETE).exists():
         for home in engine.USED_BY_ALL:
-            if select.select([STANDARD_INPUT], [], [], IDLE_S)[0]:
+            if _is_asked():
                 return
             engine.load(home)
+    requests.compile_codecs(takewhile(lambda _: not _is_asked(), versions.SERVED))
+
+
+def _is_asked() -> bool:
+    return bool(select.select([STANDARD_INPUT], [], [], IDLE_S)[0])
 
 
 def _read_request() -> dict[str, Any] | None:
@@ -90,7 +97,7 @@ def serve_as_asked() -> None:
     # as the command does: what imports make stays
     gc.set_threshold(START_OBJECTS)
     import_broker()
-    _load_kernels_until_asked()
+    _load_until_asked()
     request = _read_request()
     if request is None:
         return

@@ -119,8 +119,19 @@ def has_throttle_time(key: int) -> bool:
     return "throttle_time_ms" in _message(key, "Response").fields
 
 
-def load_codecs(keys: Iterable[int]) -> None:
-    """Import and prepare the codecs of all versions of rare messages, which takes some hundred ms; from any thread."""
+def import_messages(keys: Iterable[int]) -> None:
+    """Import the classes of rare messages, which takes about 0.1 s; from any thread."""
+    for key in keys:
+        if SERVED[key].module is not None:
+            _message(key, "Request"), _message(key, "Response")
+
+
+def compile_codecs(keys: Iterable[int]) -> None:
+    """Compile the codecs of all versions of rare messages, which takes most of a second in all; from any thread.
+
+    A broker leaves it to their first use: Python's compiler holds the interpreter for some milliseconds for each, in
+    any thread, and of nearly 200 a client uses a dozen. It is for processes in which nobody waits.
+    """
     for key in keys:
         served = SERVED[key]
         if served.module is None:

@@ -6,7 +6,7 @@ import asyncio
 from itertools import takewhile
 from typing import Final
 
-from ...dialects.kafka.requests import load_codecs
+from ...dialects.kafka.requests import import_messages
 from ...endpoint_settings import KafkaListener
 from ..base.deadlines import Stage
 from ..base.services import Services
@@ -20,12 +20,12 @@ from .produce import ProduceHandler
 from .registry import handlers, list_advertised_keys
 from .session import KafkaHandlers, KafkaSession
 
-CODECS_AFTER_S: Final = 0.05
-"""After the first client: its own first requests come before the codecs of those that it may never send."""
+MESSAGES_AFTER_S: Final = 0.05
+"""After the first client: its own first requests come before the classes of those that it may never send."""
 
 
 class KafkaServer(TcpServer):
-    """The listening socket, its connections, and the codecs of rare messages."""
+    """The listening socket, its connections, and the classes of rare messages."""
 
     def __init__(self, services: Services, name: str) -> None:
         settings = services.settings.endpoints.section(name)
@@ -39,22 +39,21 @@ class KafkaServer(TcpServer):
         shared = KafkaHandlers(context, ProduceHandler(context), Fetcher(context), rare, list_advertised_keys(rare))
         self._shared = shared
         self._keys = tuple(rare)
-        self._are_codecs_due = False
+        self._are_messages_due = False
         super().__init__(services, name, gate, encrypt(services, name, settings, self._open_session))
 
     def _open_session(self, connection: ConnectionHandle) -> KafkaSession:
-        if not self._are_codecs_due:
-            self._are_codecs_due = True
-            asyncio.get_running_loop().call_later(CODECS_AFTER_S, self._load_codecs)
+        if not self._are_messages_due:
+            self._are_messages_due = True
+            asyncio.get_running_loop().call_later(MESSAGES_AFTER_S, self._import_messages)
         return KafkaSession(self._shared, connection)
 
-    def _load_codecs(self) -> None:
-        """Have the library make its code for rare messages, in a worker.
+    def _import_messages(self) -> None:
+        """Import the library's classes of rare messages, in a worker.
 
-        It would at their first use, while a client waits. It takes longer than all other imports of a start, so that
-        brokers without Kafka clients do without.
+        At their first use all clients would wait for it. Brokers without Kafka clients do without.
         """
         if not self.services.stopping:
-            # a broker that is stopped before all are made waits for one of them at most
+            # a broker that is stopped before all are there waits for one of them at most
             wanted = takewhile(lambda _: not self.services.stopping, self._keys)
-            asyncio.get_running_loop().run_in_executor(self.services.workers, load_codecs, wanted)
+            asyncio.get_running_loop().run_in_executor(self.services.workers, import_messages, wanted)
