@@ -74,7 +74,7 @@ def test_who_builds_a_list_gives_way_when_the_turn_is_over() -> None:
 
     async def build() -> list[int]:
         nonlocal now_s
-        turn, turns, seen = Turn(lambda: now_s), 0, []
+        turn, turns, seen = Turn(clock=lambda: now_s), 0, []
 
         async def watch() -> None:
             nonlocal turns

@@ -175,7 +175,7 @@ class Metrics:
         A gauge's ``read`` may therefore not iterate over what changes while it is read.
         """
         frozen: list[Counter | Histogram | Gauge] = []
-        turn = Turn(clock)
+        turn = Turn(clock=clock)
         for source in self._sources:
             if not isinstance(source, Gauge):
                 frozen.append(source.copy())

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from itertools import islice
 from typing import Final, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 TURN_S: Final = 0.001
 """So long others wait for a turn; to begin the next one takes a twentieth of it."""
@@ -31,9 +32,10 @@ Turns = Generator[None, None, R]
 class Turn:
     """The time for which work may go on until others have their turn."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._end_s = clock() + TURN_S
+    def __init__(self, turn_s: float | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        """``turn_s`` is ``TURN_S`` by default."""
+        self._turn_s, self._clock = TURN_S if turn_s is None else turn_s, clock
+        self._end_s = clock() + self._turn_s
 
     def is_over(self) -> bool:
         """Whether others have their turn now."""
@@ -43,12 +45,21 @@ class Turn:
         """Let others have theirs if this one is over, and begin the next."""
         if self.is_over():
             await asyncio.sleep(0)
-            self._end_s = self._clock() + TURN_S
+            self._end_s = self._clock() + self._turn_s
+
+
+async def map_in_turns(function: Callable[[T], R], rows: Iterable[T]) -> list[R]:
+    """Return what ``function`` makes of each row; others have their turn meanwhile, and may change what it looks at."""
+    turn, made = Turn(), []
+    for row in list(rows):
+        made.append(function(row))
+        await turn.give_way()
+    return made
 
 
 def take_turn(work: Turns[object], clock: Callable[[], float] = time.perf_counter) -> None:
     """Go on with work for one turn, until a yield. Raises StopIteration, with the result, if it ends."""
-    turn = Turn(clock)
+    turn = Turn(clock=clock)
     next(work)
     while not turn.is_over():
         next(work)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.positions import ROWS_AT_ONCE
 from lading.broker.kafka.group import JoinGroupRequest
 from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark
 from lading.model.errors import Reason, Refusal
+from lading.turns import ROWS_AT_ONCE
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of
 from tests.broker.test_append import FailingDisk
 

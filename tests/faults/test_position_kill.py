@@ -15,6 +15,7 @@ import pytest
 from lading import testing
 from lading.broker.core.position import StoredPosition
 from lading.log.disk import RealDisk
+from lading.turns import ROWS_AT_ONCE
 from tests.broker.room import NOW, SECOND, opened, topic_of
 from tests.endpoints.kafka_frames import KafkaFrames
 from tests.faults.faulty import FaultyDisk, failing
@@ -102,7 +103,9 @@ def test_many_groups_share_a_sync(tmp_path: Path) -> None:
         broker.coordinated_groups.store(f"g{number}", partition, StoredPosition(number, None, None, NOW))
         broker.catalog_commit.confirm().add_done_callback(lambda answer, number=number: done.append(number))  # type: ignore[misc]
     assert (done, disk.syncs) == ([], 0)
-    broker.appender.flush()
+    for _ in range(200 // ROWS_AT_ONCE):
+        # a pass of the event loop each: how many rows one writes is a matter of time
+        broker.appender.flush()
     assert (len(done), disk.syncs) == (200, 1)
     broker.stop()
 

@@ -7,21 +7,21 @@ at most ``position_flush_us`` later and when the broker stops; a crash may repea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
 from ...model.errors import Refusal
+from ...turns import ROWS_AT_ONCE, Turn
 from .component import NEVER_US, Component, partitions_of
 from .counters import Counters
 from .position import PositionKey, StoredPosition
 from .topology import Partition, Topic
 
-ROWS_AT_ONCE: Final = 500
-"""So many are written in one transaction, in about 5 ms; then others have their turn."""
+WRITE_S: Final = 0.002
+"""Positions are written for so long in one transaction, some hundred of them; then others have their turn."""
 
 
 class Positions(Component):
@@ -101,24 +101,28 @@ class Positions(Component):
             pass
 
     def flush_some(self) -> bool:
-        """Write the oldest changes, ``ROWS_AT_ONCE`` at most. Return whether there are more.
+        """Write the oldest changes, those of one turn. Return whether there are more.
 
         Where that is refused they wait for the next time.
         """
-        some = list(islice(self._changed, ROWS_AT_ONCE))
-        if some:
-            self._catalog.put_positions(
-                [
-                    PositionRow(
-                        key.protocol, partition.topic.uuid, partition.number, key.consumer, *partition.positions[key]
-                    )
-                    for partition, key in some
-                ]
-            )
-            self._counters.positions_written += len(some)
-        for one in some:
+        written: list[tuple[Partition, PositionKey]] = []
+        if self._changed:
+            self._catalog.put_positions(self._take_rows(written))
+            self._counters.positions_written += len(written)
+        for one in written:
             del self._changed[one]
         if self._changed:
             return True
         self._due_us = NEVER_US
         return False
+
+    def _take_rows(self, taken: list[tuple[Partition, PositionKey]]) -> Iterator[PositionRow]:
+        """Yield rows until the turn is over, and note in ``taken`` whose they are."""
+        turn = Turn(WRITE_S)
+        for partition, key in self._changed:
+            taken.append((partition, key))
+            yield PositionRow(
+                key.protocol, partition.topic.uuid, partition.number, key.consumer, *partition.positions[key]
+            )
+            if not len(taken) % ROWS_AT_ONCE and turn.is_over():
+                return

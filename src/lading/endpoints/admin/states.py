@@ -12,6 +12,7 @@ from ...broker.core.retention import forecast, rule_of
 from ...broker.core.rights import Right
 from ...broker.core.states import list_states
 from ...clock import date_us
+from ...turns import map_in_turns
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, json_response, parse_body, parse_query
 from ..http_shared.http import read_body
@@ -68,17 +69,7 @@ class AdminStates:
 
     async def _counts(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
-        return json_response(
-            [
-                {
-                    "partition": partition.number,
-                    "first_offset": partition.log.first_offset,
-                    "next_offset": partition.log.next_offset,
-                    "states": counts(partition, list_states(partition, 0, _OFFSETS_END)),
-                }
-                for partition in topic.partitions
-            ]
-        )
+        return json_response(await map_in_turns(_count_states, topic.partitions))
 
     async def _set_in_topic(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
@@ -123,9 +114,18 @@ class AdminStates:
                 "size_bytes": rule and rule.size_bytes,
                 "mark_us": rule and rule.mark_us,
                 "check_us": settings.retention_check_us,
-                "partitions": [document(partition) for partition in topic.partitions],
+                "partitions": await map_in_turns(document, topic.partitions),
             }
         )
+
+
+def _count_states(partition: Partition) -> dict[str, Any]:
+    return {
+        "partition": partition.number,
+        "first_offset": partition.log.first_offset,
+        "next_offset": partition.log.next_offset,
+        "states": counts(partition, list_states(partition, 0, _OFFSETS_END)),
+    }
 
 
 def _going(one: ExpiringRange) -> dict[str, Any]:

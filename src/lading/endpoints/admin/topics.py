@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...broker.core.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
-from ...turns import finish_in_turns
+from ...turns import finish_in_turns, map_in_turns
 from ..base.services import Services, now_us
 from ..base.sizes import measure_streams
 from ..base.topic_creation import create_topic
@@ -88,7 +88,8 @@ class AdminTopics:
         )  # fmt: skip
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
-        return json_response(_document(self._broker.topology.topic(path["stream"], path["topic"])))
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
+        return json_response(_facts(topic, await map_in_turns(_partition, topic.partitions)))
 
     async def _create_topic(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTopic, request, self._services.receive)
@@ -124,12 +125,16 @@ def require_name(kind: str, name: str, reason: Reason) -> str:
 
 
 def _document(topic: Topic) -> dict[str, Any]:
+    return _facts(topic, [_partition(partition) for partition in topic.partitions])
+
+
+def _facts(topic: Topic, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "stream": topic.stream.name,
         "topic": topic.name,
         "name": topic.flat_name,
         "id": topic.uuid.hex(),
-        "partitions": [_partition(partition) for partition in topic.partitions],
+        "partitions": partitions,
         "settings": topic.settings.document(),
     }
 
