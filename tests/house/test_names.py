@@ -8,11 +8,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).parents[2] / "src" / "lading"
+PARSES_MAX: Final = 10
 IRREGULAR: Final = re.compile(
     "begun|bent|bound|bought|brought|built|caught|chosen|done|drawn|driven|fallen|felt|forgotten|found|frozen|given|gone|"
     "grown|heard|held|hidden|kept|known|laid|led|left|lent|lost|made|meant|met|paid|said|seen|sent|shown|sold|sought|"
@@ -51,10 +54,24 @@ def _public_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tupl
                 yield from _public_definitions(node.body, f"{prefix}{node.name}.")
 
 
-def _definitions() -> Iterator[tuple[str, str, ast.AST]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        for name, node in _public_definitions(ast.parse(path.read_text()).body):
-            yield path.relative_to(SOURCE).as_posix(), name, node
+@cache
+def _definitions() -> Sequence[tuple[str, str, ast.AST]]:
+    return [
+        (path.relative_to(SOURCE).as_posix(), name, node)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name, node in _public_definitions(_parse(path.read_text()).body)
+    ]
+
+
+def _parse(source: str) -> ast.Module:
+    """Parse, again if need be: Python 3.11 counts the depth of its parser for all threads together.
+
+    One that parses meanwhile, such as Numba's in a test before, has it fail with SystemError (CPython issue 106905).
+    """
+    for _ in range(PARSES_MAX):
+        with suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 def _is_participle(word: str) -> bool:
