@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +20,22 @@ from lading.client.bulk import write_arrow
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 TOPIC = "flights"
 HEADERS = ("carrier", "trace", "delay")
 TYPED = "offset bigint, carrier string, trace string, delay int"
+KAFKA_PARTITIONS = 4
+FLIGHT_HEADERS = {
+    "carrier": "string required",
+    "trace": "binary",
+    "delay": {"type": "int", "encoding": "be"},
+}
+"""The contract of what ``fill_kafka`` sends."""
+FIRST_VALUE = "try_element_at(headers.value, CAST(array_position(headers.key, '{}') AS INT))"
+"""The fastest way that Spark SQL has to one value of the header array."""
 
 
 @contextmanager
@@ -59,6 +72,49 @@ def fill(url: str, rows: int) -> None:
             write_arrow(table, url, TOPIC, headers=HEADERS, partition=partition)
 
 
+def fill_kafka(address: str, rows: int) -> str:
+    """Return a topic of so many messages, as librdkafka writes them: 10 B key, 100 B payload, three headers."""
+    from confluent_kafka import Producer
+
+    maker = open_transport(f"kafka://{address}")
+    topic = f"flights-{rows}"
+    maker.create_topic(topic, KAFKA_PARTITIONS)
+    maker.close()
+    sender = Producer({"bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": "all"})
+    payloads = [b'{"flight": %6d, "note": "%s"}' % (number, b"x" * 74) for number in range(4096)]
+    noise = secrets.token_bytes(4096 + 16)
+    for row in range(rows):
+        headers: Any = [
+            ("carrier", b"UA"),
+            ("trace", noise[row % 4096 : row % 4096 + 16]),
+            ("delay", struct.pack(">i", row % 1000)),
+        ]
+        while True:
+            try:
+                partition = row % KAFKA_PARTITIONS
+                sender.produce(topic, payloads[row % 4096], key=b"%010d" % row, headers=headers, partition=partition)
+                break
+            except BufferError:
+                sender.poll(0.1)
+    assert sender.flush(60) == 0
+    return topic
+
+
+def read_with_connector(reader: DataFrameReader | DataStreamReader, address: str, topic: str) -> DataFrame:
+    """Return a Kafka topic as Spark's own connector gives it, headers in an array."""
+    kafka = reader.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", topic)
+    return kafka.option("startingOffsets", "earliest").option("includeHeaders", True).load()
+
+
+def read_typed(frame: DataFrame) -> DataFrame:
+    """Return the headers that ``fill_kafka`` sends as typed columns, taken from the connector's array by Spark SQL."""
+    return frame.selectExpr(
+        "partition", "offset", f"CAST({FIRST_VALUE.format('carrier')} AS STRING) AS carrier",
+        f"{FIRST_VALUE.format('trace')} AS trace",
+        f"CAST(conv(hex({FIRST_VALUE.format('delay')}), 16, 10) AS INT) AS delay",
+    )  # fmt: skip
+
+
 def tree_cpu_s(root: int) -> float:
     """CPU seconds of a process and all its descendants, those that ended and were waited for included."""
     parents: dict[int, tuple[int, float]] = {}
@@ -93,14 +149,31 @@ def measured(spark: SparkSession, work: Callable[[], None], rows: int, rounds: i
     }
 
 
+def take_turns(spark: SparkSession, ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Return the median wall and CPU seconds (driver, JVM, workers) of each way, over ``rounds`` after a warm one.
+
+    The ways take turns, so that what else the machine does hits all of them.
+    """
+    pid = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    held: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(rounds + 1):
+        for name, work in ways.items():
+            begun, cpu = time.perf_counter(), tree_cpu_s(pid) + time.process_time()
+            work()
+            held[name].append((time.perf_counter() - begun, tree_cpu_s(pid) + time.process_time() - cpu))
+    return {
+        name: (median(wall for wall, _ in runs[1:]), median(cpu for _, cpu in runs[1:])) for name, runs in held.items()
+    }
+
+
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
+def spark_session(**settings: Any) -> Iterator[SparkSession]:
     """A session on two cores whose workers can import this package."""
     root = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     from lading.spark import session
 
-    spark = session("lading bench", "local[2]", **{"spark.sql.adaptive.enabled": "false"})
+    spark = session("lading bench", "local[2]", **{"spark.sql.adaptive.enabled": "false", **settings})
     try:
         yield spark
     finally:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-import struct
 import sys
-import time
 from collections.abc import Callable, Iterator
 from itertools import count as count_up
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from bench._spark import spark_session, tree_cpu_s
-from bench.measure import median
-from lading.transports.open import open_transport
+from bench._spark import FLIGHT_HEADERS, fill_kafka, read_typed, read_with_connector, spark_session, take_turns
 from tests.interop import kafka_broker, maven
 from tests.spark import connector
 
@@ -28,12 +23,9 @@ QUESTION = (
 ROWS = 1_000_000
 MANY = 10
 """So many times the rows are streamed too: starting a query costs as much as reading a million messages."""
-PARTITIONS = 4
 ROUNDS = 5
 SCHEMA = "partition int, offset bigint, carrier string, trace binary, delay int"
 COLUMNS = "partition, offset, carrier string, trace binary, delay int be"
-FIRST_VALUE = "try_element_at(headers.value, CAST(array_position(headers.key, '{}') AS INT))"
-"""The fastest way that Spark SQL has to one value of the header array."""
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
@@ -46,42 +38,13 @@ def run(quick: bool) -> list[dict[str, Any]]:
         try:
             with kafka_broker.running(Path(directory, "kafka")) as broker, spark_session() as spark:
                 connector.add(spark)
-                few, many = (_filled(broker.address, count) for count in (rows, MANY * rows))
+                few, many = ((fill_kafka(broker.address, count), count) for count in (rows, MANY * rows))
                 scratch = (Path(directory, str(number)) for number in count_up())
                 benches = [_Bench(spark, broker, *topic, rounds, scratch) for topic in (few, many)]
                 return [*benches[0].batches(), *(row for bench in benches for row in bench.streams())]
         except (ImportError, maven.Unavailable) as missing:
             print(f"not measured: {missing}", file=sys.stderr)
             return []
-
-
-def _filled(address: str, rows: int) -> tuple[str, int]:
-    """A topic of so many messages, as librdkafka writes it."""
-    from confluent_kafka import Producer
-
-    maker = open_transport(f"kafka://{address}")
-    topic = f"flights-{rows}"
-    maker.create_topic(topic, PARTITIONS)
-    maker.close()
-    sender = Producer({"bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": "all"})
-    payloads = [b'{"flight": %6d, "note": "%s"}' % (number, b"x" * 74) for number in range(4096)]
-    noise = secrets.token_bytes(4096 + 16)
-    for row in range(rows):
-        headers: Any = [
-            ("carrier", b"UA"),
-            ("trace", noise[row % 4096 : row % 4096 + 16]),
-            ("delay", struct.pack(">i", row % 1000)),
-        ]
-        while True:
-            try:
-                sender.produce(
-                    topic, payloads[row % 4096], key=b"%010d" % row, headers=headers, partition=row % PARTITIONS
-                )
-                break
-            except BufferError:
-                sender.poll(0.1)
-    assert sender.flush(60) == 0
-    return topic, rows
 
 
 class _Bench:
@@ -127,17 +90,7 @@ class _Bench:
         })  # fmt: skip
 
     def _compared(self, what: str, ways: dict[str, Callable[[], None]]) -> list[dict[str, Any]]:
-        pid = self._spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-        held: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for _ in range(self._rounds + 1):
-            for name, work in ways.items():
-                begun, cpu = time.perf_counter(), tree_cpu_s(pid) + time.process_time()
-                work()
-                held[name].append((time.perf_counter() - begun, tree_cpu_s(pid) + time.process_time() - cpu))
-        figures = {
-            name: (median(wall for wall, _ in runs[1:]), median(cpu for _, cpu in runs[1:]))
-            for name, runs in held.items()
-        }
+        figures = take_turns(self._spark, ways, self._rounds)
         base_wall, base_cpu = next(iter(figures.values()))
         return [
             {
@@ -159,21 +112,12 @@ class _Bench:
         made = reader.format("lading").schema(SCHEMA).option("from", self._broker.url).option("topic", self._topic)
         return made.option("encoding.delay", "be").load()
 
-    def _connector_raw(self, stream: bool = False) -> DataFrame:
-        reader = self._spark.readStream if stream else self._spark.read
-        made = (
-            reader.format("kafka")
-            .option("kafka.bootstrap.servers", self._broker.address)
-            .option("subscribe", self._topic)
-        )
-        return made.option("startingOffsets", "earliest").option("includeHeaders", True).load()
+    def _connector_raw(self) -> DataFrame:
+        return read_with_connector(self._spark.read, self._broker.address, self._topic)
 
     def _connector_typed(self, stream: bool = False) -> DataFrame:
-        return self._connector_raw(stream).selectExpr(
-            "partition", "offset", f"CAST({FIRST_VALUE.format('carrier')} AS STRING) AS carrier",
-            f"{FIRST_VALUE.format('trace')} AS trace",
-            f"CAST(conv(hex({FIRST_VALUE.format('delay')}), 16, 10) AS INT) AS delay",
-        )  # fmt: skip
+        reader = self._spark.readStream if stream else self._spark.read
+        return read_typed(read_with_connector(reader, self._broker.address, self._topic))
 
     # sinks
 
@@ -201,11 +145,7 @@ class _Bench:
         directory.mkdir()
         document = {
             "source": {"from": self._broker.url, "topic": self._topic},
-            "headers": {
-                "carrier": "string required",
-                "trace": "binary",
-                "delay": {"type": "int", "encoding": "be"},
-            },
+            "headers": FLIGHT_HEADERS,
             "good": {"to": "parquet:./good", "columns": ["partition", "offset", "carrier", "trace", "delay"]},
             "route": [{"where": "delay > 900", "to": "parquet:./late"}],
         }

@@ -5,19 +5,16 @@ A release is put before the installed one on the path of a run of its own, in wh
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from . import releases
 from .conftest import ROOT
 
-INSTALL_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 1_800
 TABLES = ("tests/pipeline/test_spark.py", "tests/spark/test_tables.py")
 SOURCE = ("tests/spark/test_every_release.py", "tests/spark/test_writing.py", "tests/pipeline/test_sql.py")
@@ -30,14 +27,17 @@ RELEASES = {
 }
 """What runs under each. The newest release is the installed one."""
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(releases.INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_suites_hold_under_a_release(release: str, full: bool) -> None:
     if not full:
         pytest.skip("several hundred megabytes and minutes for each release: make test-full")
-    packages = install(release)
+    try:
+        packages = releases.install(release)
+    except releases.Unavailable as missing:
+        pytest.skip(str(missing))
     path = os.pathsep.join([str(packages), str(ROOT / "src"), str(ROOT)])
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--timeout=300", *RELEASES[release]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -52,20 +52,3 @@ def test_the_suites_hold_under_a_release(release: str, full: bool) -> None:
     )
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
     print(f"Spark {release}: {re.findall(r'=+ (.*) =+', done.stdout)[-1]}")
-
-
-def install(release: str) -> Path:
-    """Return a directory with that release of PySpark, made once in the user's cache; skip where there is none."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / "pyspark"
-    place = cache / release
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{release}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "ready").exists():
-            shutil.rmtree(place, ignore_errors=True)
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), f"pyspark=={release}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
-            if done.returncode:
-                pytest.skip(f"pyspark {release} cannot be installed here: {done.stderr.strip().splitlines()[-1:]}")
-            (place / "ready").touch()
-    return place
