@@ -10,7 +10,7 @@ from lading.pipeline.breaker import check_failure_ratio
 from lading.pipeline.check import Problem, check
 from lading.pipeline.plan import Plan
 from lading.pipeline.range_writer import write_range
-from lading.pipeline.run import _accepted, _job, _sources, command, ensure_topics, to_table_run
+from lading.pipeline.run import _accepted, _job, _sources, ensure_topics, to_table_run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import apply_side_effects
 from lading.tables import engine
@@ -54,7 +54,7 @@ class Driver:
         settings, plan = self.settings, self.plan
         with _sources(settings) as (planner,):
             state = open_state(
-                Path(settings.state_directory), settings.id, "pipeline", plan.schemas, command(settings, "--resume"),
+                Path(settings.state_directory), settings.id, "pipeline", plan.schemas, settings.command("--resume"),
                 take_over=resume,
             )  # fmt: skip
             with state.running() as token:
@@ -102,7 +102,7 @@ class Driver:
 
         def deliver_struck(manifest: Manifest) -> None:
             self.strike("errands")
-            apply_side_effects(state, manifest, job.settings.access)
+            apply_side_effects(state, manifest, job.settings)
 
         schemas = {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()}
         made = commit(

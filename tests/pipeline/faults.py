@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from lading.pipeline import sink
-from lading.pipeline.side_effects import Access, apply_side_effects
+from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.side_effects import apply_side_effects
 from lading.pipeline.sink import PipelineWriter
 from lading.tables import table_commit
 from lading.tables.manifest import Manifest
@@ -61,11 +62,11 @@ class FaultyWriter(PipelineWriter):
             renamed += 1
             source.replace(target)
 
-        def deliver_struck(state: PipelineStateDirectory, manifest: Manifest, access: Access) -> None:
+        def deliver_struck(state: PipelineStateDirectory, manifest: Manifest, settings: PipelineSettings) -> None:
             strike(directory, "errands")
-            apply_side_effects(state, manifest, access)
+            apply_side_effects(state, manifest, settings)
 
         setattr(sink, "commit", partial(table_commit.commit, rename=rename))  # noqa: B010
-        setattr(sink, "deliver", deliver_struck)  # noqa: B010
+        setattr(sink, "apply_side_effects", deliver_struck)  # noqa: B010
         super().publish(batch)
         strike(directory, "published")

@@ -24,13 +24,10 @@ What is bad, and where it is held; what stands nowhere else is below.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import polars
@@ -38,19 +35,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lading import Producer, read_arrow, testing
+from lading import Producer, testing
 from lading.cli.connection import absent_contract
-from lading.client.outgoing import complete
-from lading.model.errors import LimitExceeded, LocalError
-from lading.pipeline.quarantine import Quarantine
+from lading.model.errors import LocalError
 from lading.pipeline.settings import PipelineSettings
 from lading.tables.state import PipelineStateDirectory
 from tests.tables.logged_forms import FORMS, LoggedForm, loaded, own_catalog
 from tests.tables.logged_forms import run as run_form
-from tests.topic_limits import limit_messages
 
 from .conftest import Place
-from .direct import Crash, Driver, checked
+from .direct import Driver, checked
 
 ROOT = Path(__file__).parents[2]
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
@@ -201,71 +195,3 @@ def test_a_store_without_credentials_leaves_no_state(place: Place, monkeypatch: 
     with pytest.raises(LocalError, match=told):
         Driver(file).run()
     assert not list(place.tables.rglob("*.json"))
-
-
-class BoundedTopic:
-    """A pipeline whose route goes to a Kafka topic with a limit of its own."""
-
-    def __init__(self, place: Place, broker: testing.BrokerProcess, payloads: list[bytes]) -> None:
-        self.late = f"{place.topic}-late"
-        wide, kafka = f"{place.topic}-wide", f"kafka://{broker.endpoints['kafka']}"
-        self._address = broker.endpoints["kafka"]
-        for name in (wide, self.late):
-            place.transport.create_topic(name, 1)
-        place.transport.send(wide, 0, complete(len(payloads), {"payload": pa.array(payloads)}))
-        text = place.write().read_text().replace(f'"{place.topic}"', f'"{wide}"').replace("string required", "string")
-        text = text.replace("delay > 60", "carrier IS NULL").replace("parquet:./tables/late", f"{kafka}/{self.late}")
-        self.file = place.base / "flights.toml"
-        self.file.write_text(text.replace("[good]", "[quality]\nmin_messages = 9\n[good]"))
-        self._url = place.url
-
-    def limit(self, size_bytes: int) -> None:
-        limit_messages(self._address, self.late, size_bytes)
-
-    def arrived(self) -> Counter[bytes]:
-        payloads: list[Any] = read_arrow(self._url, self.late).column("payload").to_pylist()
-        return Counter(payloads)
-
-
-NOISE = Random(17).randbytes(100_000)
-
-
-def test_what_is_above_the_limit_of_a_topic_goes_to_quarantine(place: Place, served: testing.BrokerProcess) -> None:
-    """The others arrive, and so does what is small enough compressed; the quarantine's own topic refuses it, too."""
-    kafka = f"kafka://{served.endpoints['kafka']}"
-    bounded = BoundedTopic(place, served, [b"1", NOISE, bytes(50_000), b"4"])
-    bounded.limit(10_000)
-    text = bounded.file.read_text()
-    bounded.file.write_text(re.sub(r"\[quarantine\][^[]*", f'[quarantine]\nto = "{kafka}/{bounded.late}"\n', text))
-    counts = Driver(bounded.file).run()
-    assert (counts["routed"], counts["quarantined"], counts["copies_refused"]) == (3, 1, 1)
-    assert bounded.arrived() == Counter([b"1", bytes(50_000), b"4"])
-    (row,) = Quarantine(PipelineSettings.load(bounded.file)).rows(reasons=["refused_by_target"])
-    assert row["message"].endswith("/0/1")
-    assert row["detail"] == (
-        f"topic {bounded.late} at {kafka} (route 1) takes at most 10000 bytes a message, headers included "
-        "(max.message.bytes), and this one has more"
-    )
-    assert Driver(bounded.file).run() == {}
-
-
-def test_the_limit_of_a_topic_is_lowered_before_a_batch_is_sent(place: Place, served: testing.BrokerProcess) -> None:
-    """What a manifest promised to the topic waits for its limit to be raised again."""
-    bounded = BoundedTopic(place, served, [b"1", NOISE, b"3"])
-
-    def strike(phase: str) -> None:
-        if phase == "errands":
-            raise Crash(phase)
-
-    with pytest.raises(Crash):
-        Driver(bounded.file, strike).run()
-    bounded.limit(10_000)
-    for _ in range(2):
-        with pytest.raises(
-            LimitExceeded, match=rf"topic '{bounded.late}': .*max\.message\.bytes\); nothing is lost: raise that limit"
-        ):
-            Driver(bounded.file).run()
-    assert bounded.arrived() == Counter()
-    bounded.limit(1_000_000)
-    Driver(bounded.file).run()
-    assert bounded.arrived() == Counter([b"1", NOISE, b"3"])

@@ -85,6 +85,8 @@ class MessageBound(NamedTuple):
     setting: str
     is_compressed: bool = True
     """Whether the server counts the bytes as they are sent, compressed where that makes them fewer."""
+    is_told: bool = True
+    """Whether the server told it; else it is one byte less than a message that was refused."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.state import table_in_state
 from ..tables.table_commit import check_schema, require_in_place
 from .plan import Plan
-from .run import check_servers, command, source_options
+from .run import check_servers, source_options
 from .settings import PipelineSettings
 from .settings_problems import problems
 from .side_effects import check_topic, open_server
@@ -101,7 +101,7 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
             with translate_disk_errors(f"the table {table}"):
                 table_now.check_log()
                 if state is not None:
-                    require_in_place(state, [table], command(settings, "--resume"))
+                    require_in_place(state, [table], settings.command("--resume"))
             if state is not None and last is not None:
                 check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
         except LadingError as error:

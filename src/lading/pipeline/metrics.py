@@ -69,19 +69,21 @@ class PipelineMetrics:
         counts = manifest.counts
         for outcome in OUTCOMES:
             if outcome in counts:
-                self._messages.values[(*self._pipeline, outcome)] += counts[outcome]
+                self._messages.values[(*self._pipeline, outcome)] += max(0, counts[outcome])
         for name, count in counts.items():
             if (why := reason_of(name)) is not None:
                 self._failures.values[(*self._pipeline, *why)] += count
             elif (expectation := expectation_of(name)) is not None:
                 self._violations.values[(*self._pipeline, expectation)] += count
             elif name.startswith("to."):
-                self._rows.values[(*self._pipeline, name.removeprefix("to."))] += count
+                self._rows.values[(*self._pipeline, name.removeprefix("to."))] += max(0, count)
         self._manifests.values[self._pipeline] += 1
         self._files.values[self._pipeline] += len(manifest.files)
         self._bytes.values[self._pipeline] += sum(file.size_bytes for file in manifest.files)
-        self._seconds.observe(seconds)
-        self._rows_per_s = counts.get("read", 0) / seconds if seconds else 0.0
+        # one that only moves messages to quarantine read none
+        if "read" in counts:
+            self._seconds.observe(seconds)
+            self._rows_per_s = counts["read"] / seconds if seconds else 0.0
         self.published_us = manifest.written_us
 
     def collect(self) -> Iterable[Metric]:

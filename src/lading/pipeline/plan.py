@@ -40,6 +40,11 @@ VERDICT = pa.schema(_VERDICT)
 """The columns that quarantine adds to a message: why it failed, and how often it was redriven before."""
 
 
+def make_quarantine_schema() -> pa.Schema:
+    """Return the columns of the quarantine table."""
+    return pa.schema([*VERDICT, *table_schema(Projection(QUARANTINE_FIELDS))])
+
+
 @dataclass(frozen=True)
 class TablePlan:
     """One table: its directory and columns."""
@@ -169,8 +174,7 @@ class Plan:
     @cached_property
     def quarantine_schema(self) -> pa.Schema:
         """The columns of the quarantine table."""
-        message = table_schema(Projection(QUARANTINE_FIELDS))
-        return pa.schema([*VERDICT, *message])
+        return make_quarantine_schema()
 
     @cached_property
     def schemas(self) -> dict[TablePath, pa.Schema]:

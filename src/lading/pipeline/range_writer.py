@@ -29,7 +29,7 @@ from ..transports.fitting import find_refused
 from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob
 from .rows import COPY_SCHEMA, copies, quarantine_columns
-from .staged_messages import COPIES, PASSED, STATES, StagedArrow, StagedTopics, name_target
+from .staged_messages import COPIES, COPIES_REFUSED, PASSED, STATES, StagedArrow, StagedTopics, name_target
 
 _STATE_FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("first", pa.int64()),
@@ -37,8 +37,6 @@ _STATE_FIELDS: list[pa.Field[Any]] = [
 ]  # fmt: skip
 STATE_SCHEMA = pa.schema(_STATE_FIELDS)
 DELAY_UNIT_US = 1000
-COPIES_REFUSED = "copies_refused"
-"""The count of quarantined messages that the quarantine topic cannot hold, so that they are in the table alone."""
 TASK_US = "task_us"
 """The count of the time that tasks took, from the first byte requested to the last one staged."""
 
@@ -101,7 +99,7 @@ class _Range:
         for decoded in stretch.fetched.decode(request, states=source.states):
             if decoded.count:
                 judged = classify_messages(self._plan, decoded, stretch.place)
-                self._topics.take(self._plan, decoded, judged, self._piece.partition)
+                self._topics.take(self._plan, decoded, judged, stretch.place)
                 now_us = time.time_ns() // 1000
                 self._count(decoded, judged, now_us)
                 self._hand_out(judged)
@@ -195,7 +193,9 @@ class _Range:
         if address is not None:
             if self._copies is None:
                 target = name_target(address)
-                self._copies = StagedArrow(self._job, f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target)
+                self._copies = StagedArrow(
+                    Path(self._job.state), f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target
+                )
             copied = copies(made, self._piece.topic, self._job.settings.id)
             refused = [row for row, _ in find_refused(copied, self._job.capabilities_at(address))]
             # the quarantine table has every message: a copy that the topic refuses is only counted
@@ -211,7 +211,7 @@ class _Range:
             pa.array(first, pa.int64()), pa.array(end, pa.int64()), pa.array(state, pa.int8()),
         ]  # fmt: skip
         server = self._job.sources[self._piece.topic].server
-        staged = StagedArrow(self._job, f"{self._stem}-states.arrow", STATE_SCHEMA, STATES, server)
+        staged = StagedArrow(Path(self._job.state), f"{self._stem}-states.arrow", STATE_SCHEMA, STATES, server)
         staged.add(pa.RecordBatch.from_arrays(columns, schema=STATE_SCHEMA))
         return staged.close()
 

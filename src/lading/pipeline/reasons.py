@@ -26,6 +26,11 @@ TOO_LARGE: Final = (
     "this one has more"
 )
 """The sentence of messages that a topic refuses for a bound of its own, which can be raised."""
+TOO_LARGE_WHEN_SENT: Final = (
+    "topic {topic} at {server} ({header}) takes fewer bytes a message, headers included ({setting}), than this one "
+    "has: it was refused when it was sent, as this login may not ask for the limit"
+)
+"""The same where no server told the bound."""
 BY_CHOICE: Final = "route"
 """The reason of messages that are no faults: a route asked for them."""
 
@@ -50,7 +55,8 @@ class Failure:
     def too_large(cls, header: str, topic: TopicAddress, bound: MessageBound) -> Failure:
         """Return the failure of messages above the bound of a topic."""
         words = {"bytes_max": bound.bytes_max, "setting": bound.setting}
-        sentence = TOO_LARGE.format(header=header, topic=topic.topic, server=topic.server, **words)
+        form = TOO_LARGE if bound.is_told else TOO_LARGE_WHEN_SENT
+        sentence = form.format(header=header, topic=topic.topic, server=topic.server, **words)
         return cls("refused_by_target", header, sentence)
 
     @property

@@ -106,8 +106,13 @@ def _batches(manifests: Sequence[Manifest]) -> list[Bar]:
             tuple((manifest.counts.get(name, 0), name) for name in OUTCOMES),
             f"batch {manifest.number}: " + ", ".join(f"{manifest.counts.get(name, 0):,} {name}" for name in OUTCOMES),
         )
-        for manifest in manifests[-BATCHES_SHOWN:]
+        for manifest in _that_read(manifests)[-BATCHES_SHOWN:]
     ]
+
+
+def _that_read(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Return the manifests of batches, without those that only moved messages to quarantine later."""
+    return [manifest for manifest in manifests if "read" in manifest.counts]
 
 
 def _rates(manifests: Sequence[Manifest]) -> list[str]:
@@ -119,7 +124,7 @@ def _rates(manifests: Sequence[Manifest]) -> list[str]:
     ]
     follow = [
         _rate(manifest, (manifest.written_us - before.written_us) / 1e6)
-        for before, manifest in pairwise(manifests)
+        for before, manifest in pairwise(_that_read(manifests))
         if before.run == manifest.run and manifest.written_us > before.written_us
     ][-BATCHES_SHOWN:]
     made = []

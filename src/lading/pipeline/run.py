@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -88,7 +87,7 @@ def run(
         with remove_made_directories(Path(settings.state_directory), *plan.schemas):
             state = open_state(
                 Path(settings.state_directory), settings.id, "pipeline", plan.schemas,
-                command(settings, "--resume"), take_over=resume,
+                settings.command("--resume"), take_over=resume,
             )  # fmt: skip
             with state.running() as token:
                 table_run = to_table_run(settings, state, plan, planners)
@@ -115,8 +114,8 @@ def to_table_run(
         # a batch is finished in tables that the file does not name any more, too
         settings.storage.bind({resolve_name(state.directory, name) for name in last.schemas} - {*plan.schemas})
     return TableRun(
-        f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
-        lambda manifest: apply_side_effects(state, manifest, settings.access), plan.forms, plan.partitions,
+        f"pipeline {settings.id!r}", state, planners, plan.schemas, settings.command("--resume"),
+        lambda manifest: apply_side_effects(state, manifest, settings), plan.forms, plan.partitions,
     )  # fmt: skip
 
 
@@ -219,11 +218,6 @@ def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> d
     return bounds
 
 
-def command(settings: PipelineSettings, *more: str) -> str:
-    """Return the command that runs this pipeline."""
-    return shlex.join(["lading", "pipeline", "run", settings.name, *more])
-
-
 def _accepted(state: PipelineStateDirectory, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
     if not accept_batch:
         return ()
@@ -251,7 +245,7 @@ def _job(
     }  # fmt: skip
     return PipelineJob(
         settings.raw, str(settings.base), settings.name, str(state.directory), state.pipeline, token,
-        command(settings, "--resume"), command(settings, "--accept-batch"), sources, accepted,
+        settings.command("--resume"), settings.command("--accept-batch"), sources, accepted,
         None if plan.step_schema is None else schema_text(plan.step_schema), bounds,
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ class SendingRecord:
     number: int
     _done: set[str] = field(default_factory=set)
     _ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    _refused: dict[str, dict[int, str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, number: int) -> SendingRecord:
@@ -28,7 +29,20 @@ class SendingRecord:
         if held is None or held["number"] != number:
             return cls(path, number)
         ends = {name: {int(part): end for part, end in row.items()} for name, row in held["ends"].items()}
-        return cls(path, number, set(held["done"]), ends)
+        refused = {
+            name: {int(at): sentence for at, sentence in row.items()} for name, row in held.get("refused", {}).items()
+        }
+        return cls(path, number, set(held["done"]), ends, refused)
+
+    @property
+    def refused(self) -> Mapping[str, Mapping[int, str]]:
+        """The messages that targets refused: target → place among its messages → why."""
+        return self._refused
+
+    def note_refused(self, target: str, messages: Mapping[int, str]) -> None:
+        """Note that a target refuses messages, which are left out from now on."""
+        self._refused.setdefault(target, {}).update(messages)
+        self._write()
 
     def is_done(self, target: str) -> bool:
         """Return whether a target has all of its messages."""
@@ -60,5 +74,6 @@ class SendingRecord:
             "number": self.number,
             "done": sorted(self._done),
             "ends": self._ends,
+            "refused": self._refused,
         }
         write_document(self.path, document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
@@ -174,6 +175,10 @@ class PipelineSettings:
     def quarantine_server(self) -> str:
         """The server of the quarantine topic."""
         return self.document.quarantine.server or self.server(self.document.source[0])
+
+    def command(self, *more: str) -> str:
+        """Return the command that runs this pipeline."""
+        return shlex.join(["lading", "pipeline", "run", self.name, *more])
 
     def access(self, server: str) -> dict[str, Any]:
         """Return the transport options of a server, such as credentials: those of a source on it."""

@@ -5,7 +5,7 @@ Both work from staged files that the manifest lists, and can be restarted at any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -16,40 +16,41 @@ import pyarrow.compute as pc
 from ..client.arrived import skip_arrived
 from ..client.delivery import DeliveryTarget, send_once
 from ..client.outgoing import OUT_SCHEMA
-from ..model.errors import CorruptLog, LimitExceeded, LocalError, Reason, Refusal
+from ..model.errors import LocalError, Reason, Refusal
 from ..model.protocol import MessageBound
 from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, DataFile, Manifest
 from ..tables.options import DEDUPE_HEADER, type_transport
 from ..tables.state import PipelineStateDirectory as PipelineState
-from ..tables.table_commit import delete_staged, staging_path
-from ..transports.fitting import capabilities_at
+from ..tables.table_commit import delete_staged
+from ..transports.fitting import MessageTooLarge, capabilities_at
 from ..transports.interface import HeaderAwareTransport, Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue, open_transport
 from ..transports.topics import UnknownTopic
 from ..transports.transactions import TransactionalTransport
+from .late_refusals import find_late_refusals, leave_out, publish_refused
 from .sending_record import SendingRecord
-from .staged_messages import COPIES, STATES
+from .settings import PipelineSettings
+from .staged_messages import COPIES, STATES, name_address, read_staged
 
 LONG_RANGE = 64
 OFFSETS_AT_ONCE = 20_000
 """Messages whose states one request sets; a range of LONG_RANGE has a request of its own."""
-Access = Callable[[str], Mapping[str, Any]]
-"""Returns the transport options of a server, such as credentials, which manifests do not contain."""
 
 
 class NoHeadersThere(LocalError):
     """A server does not support headers, without which a copy could not say what it is."""
 
 
-def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access) -> None:
-    """Apply the side effects of a manifest. Idempotent: a second call does nothing.
+def apply_side_effects(state: PipelineState, manifest: Manifest, settings: PipelineSettings) -> None:
+    """Apply the side effects of a manifest, the last one. Idempotent: a second call does nothing.
 
     What goes to a topic is there once if its server has transactions: a Lading broker keeps the key of pipeline and
     manifest, a Kafka cluster the manifest decided last. Where messages can be read back, what had arrived before a
-    crash is left out; a queue gets it again, with the same mark on each message.
+    crash is left out; a queue gets it again, with the same mark on each message. What a topic refuses for its size
+    goes to quarantine, by a manifest behind this one.
     """
     marker = state.own / "delivered.json"
     known = read_document(marker)
@@ -60,18 +61,44 @@ def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access)
     for (kind, target), group in groupby(errands, key=lambda file: (file.kind, file.target)):
         files = list(group)
         if kind == STATES:
-            _set_states(target, _batches(state, files), f"a route of pipeline {state.pipeline}", access(target))
+            batches = read_staged(state, files)
+            _set_states(target, batches, f"a route of pipeline {state.pipeline}", settings.access(target))
             continue
-        name, (topic, _, server) = f"{kind} {target}", target.partition(" ")
+        name = f"{kind} {target}"
         if not record.is_done(name):
+            topic = name_address(target).topic
             # all copies of a pipeline go to one topic, its messages to as many as there are routes
             scope = state.pipeline if kind == COPIES else f"{state.pipeline}/{topic}"
             sending = TopicSending(f"lading-pipeline-{state.pipeline}-{kind}-{topic}", record, name)
-            send_copies(server, topic, f"{scope}/{manifest.number}", _batches(state, files), access(server), sending)
+            _send_accepted(state, files, f"{scope}/{manifest.number}", settings, sending)
             record.note_done(name)
-    write_document(marker, {"number": manifest.number})
-    record.forget()
+    if record.refused:
+        amended = publish_refused(state, manifest, settings, record.refused)
+        apply_side_effects(state, amended, settings)
+    else:
+        write_document(marker, {"number": manifest.number})
+        record.forget()
     delete_staged(state, errands)
+
+
+def _send_accepted(
+    state: PipelineState, files: Sequence[DataFile], key: str, settings: PipelineSettings, sending: TopicSending
+) -> None:
+    """Send what is staged for one topic, without what it refuses for its size, which the record of sending tells."""
+    address, record, name = name_address(files[0].target), sending.record, sending.name
+    assert record is not None
+    while True:
+        refused = record.refused.get(name, {})
+        batches = leave_out(read_staged(state, files), refused)
+        try:
+            send_copies(address.server, address.topic, key, batches, settings.access(address.server), sending)
+            return
+        except MessageTooLarge as error:
+            found = find_late_refusals(files[0].kind, read_staged(state, files), refused, address, error.bound)
+            if not found:
+                raise
+            # before anything is sent again, so that a repeat after a crash leaves out the same ones
+            record.note_refused(name, found)
 
 
 class TopicSending(NamedTuple):
@@ -90,8 +117,8 @@ def send_copies(
     """Send messages, fitted to the target, each to the partition it came from; return how many.
 
     Under ``key`` a Lading broker has them once; with ``sending`` others have, too, as far as they can. ``access`` holds
-    the transport options of the server. Raises UnknownTopic and NoHeadersThere before anything is sent, LimitExceeded
-    if the topic refuses a message for its size.
+    the transport options of the server. Raises UnknownTopic and NoHeadersThere before anything is sent,
+    MessageTooLarge if the topic refuses a message for its size.
     """
     with open_server(server, access) as transport:
         meta = _require_headers(transport, server, topic)
@@ -109,9 +136,12 @@ def send_copies(
                 parts = skip_arrived(transport, topic, before, parts)
         try:
             return send_once(transport, target, key, parts)
-        except LimitExceeded as error:
-            raise LimitExceeded(
-                f"{server}, topic {topic!r}: {error}; nothing is lost: raise that limit, and run this again"
+        except MessageTooLarge as error:
+            told = capabilities_at(transport, topic).bound
+            raise MessageTooLarge(
+                f"{server}, topic {topic!r}: {error}; nothing is lost: raise that limit, and run this again",
+                # a limit that was raised again meanwhile does not explain the refusal
+                told if told is not None and told.bytes_max <= error.bound.bytes_max else error.bound,
             ) from None
 
 
@@ -201,15 +231,3 @@ def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, acc
                 some = offsets[at : at + OFFSETS_AT_ONCE]
                 single = {"offsets": some, "state": State(state).word, "reason": reason}
                 transport.put_states(topic, single, partition)
-
-
-def _batches(state: PipelineState, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        path = staging_path(state, file)
-        try:
-            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
-                yield from reader
-        except (FileNotFoundError, pa.ArrowInvalid) as error:
-            raise CorruptLog(
-                f"{path} holds {file.rows} {file.kind} that are not delivered yet, and cannot be read: {error}"
-            ) from None

@@ -57,7 +57,7 @@ class PipelineWriter:
             {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()},
             resume_command=job.resume_command,
             check_batch=lambda ranges, counts: check_failure_ratio(job, state, ranges, counts),
-            deliver=lambda manifest: apply_side_effects(state, manifest, job.settings.access),
+            deliver=lambda manifest: apply_side_effects(state, manifest, job.settings),
         )
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..client.outgoing import OUT_SCHEMA
+from ..model.errors import CorruptLog
 from ..model.run import Decoded
 from ..tables.files import OWN, STAGED
 from ..tables.manifest import DataFile
 from ..tables.staging import HashingFile
+from ..tables.state import PipelineStateDirectory
+from ..tables.table_commit import staging_path
 from ..transports.fitting import find_oversized, find_unholdable
 from ..transports.topic_address import TopicAddress
 from .classification import ClassifiedBatch
@@ -25,6 +28,11 @@ from .rows import COPY_SCHEMA
 COPIES, MESSAGES, STATES, PASSED = "copies", "messages", "states", "passed"
 """Kinds of staged files that belong to no table: copies for the quarantine topic, messages for the topics of routes and
 good, states to set at the source, messages for SQL steps."""
+COPIES_REFUSED = "copies_refused"
+"""The count of quarantined messages that the quarantine topic cannot hold, so that they are in the table alone."""
+ORIGIN = ("stream", "topic", "destination")
+"""Columns of a message for a topic that are not sent: where it was read, and the route or good that takes it."""
+MESSAGE_SCHEMA = pa.schema([*COPY_SCHEMA, *(pa.field(name, pa.string()) for name in ORIGIN)])
 
 
 class StagedTopics:
@@ -35,13 +43,13 @@ class StagedTopics:
         self._stem = stem
         self._files: dict[TopicAddress, StagedArrow] = {}
 
-    def take(self, plan: Plan, decoded: Decoded, judged: ClassifiedBatch, partition: int) -> None:
+    def take(self, plan: Plan, decoded: Decoded, judged: ClassifiedBatch, place: Mapping[str, str | int]) -> None:
         """Stage the messages that go to topics. What a topic cannot hold fails in ``judged``, which is changed."""
         for at, address in plan.topics.items():
             rows = np.flatnonzero(judged.destination == at)
             if not rows.size:
                 continue
-            batch = _whole(decoded, rows, partition)
+            batch = _whole(decoded, rows, {**place, "destination": plan.destinations[at].name})
             capabilities = self._job.capabilities_at(address)
             refused = [row for row, _ in find_unholdable(batch, capabilities)]
             too_large = [row for row, _ in find_oversized(batch, capabilities, refused)]
@@ -61,15 +69,16 @@ class StagedTopics:
     def _file(self, address: TopicAddress) -> StagedArrow:
         if address not in self._files:
             name = f"{self._stem}-{MESSAGES}-{len(self._files)}.arrow"
-            self._files[address] = StagedArrow(self._job, name, COPY_SCHEMA, MESSAGES, name_target(address))
+            state, target = Path(self._job.state), name_target(address)
+            self._files[address] = StagedArrow(state, name, MESSAGE_SCHEMA, MESSAGES, target)
         return self._files[address]
 
 
 class StagedArrow:
     """A staged Arrow file in the state directory."""
 
-    def __init__(self, job: PipelineJob, name: str, schema: pa.Schema, kind: str, target: str) -> None:
-        directory = Path(job.state) / OWN / STAGED
+    def __init__(self, state: Path, name: str, schema: pa.Schema, kind: str, target: str) -> None:
+        directory = state / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         self._name, self._kind, self._target = name, kind, target
         self._sink = HashingFile((directory / name).open("xb", buffering=0))
@@ -95,9 +104,29 @@ def name_target(address: TopicAddress) -> str:
     return f"{address.topic} {address.server}"
 
 
-def _whole(decoded: Decoded, rows: Any, partition: int) -> pa.RecordBatch:
-    """Return rows in COPY_SCHEMA."""
-    columns: list[Any] = [pa.repeat(pa.scalar(partition, pa.int32()), decoded.count)]
+def name_address(target: str) -> TopicAddress:
+    """Return the topic that ``name_target`` named."""
+    topic, _, server = target.partition(" ")
+    return TopicAddress(server, topic)
+
+
+def read_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+    """Yield what staged Arrow files hold. Raises CorruptLog if one cannot be read."""
+    for file in files:
+        path = staging_path(state, file)
+        try:
+            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+                yield from reader
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise CorruptLog(
+                f"{path} holds {file.rows} {file.kind} that are not delivered yet, and cannot be read: {error}"
+            ) from None
+
+
+def _whole(decoded: Decoded, rows: Any, place: Mapping[str, str | int]) -> pa.RecordBatch:
+    """Return rows in MESSAGE_SCHEMA; ``place`` is what all of them have in common."""
+    columns: list[Any] = [pa.repeat(pa.scalar(place["partition"], pa.int32()), decoded.count)]
     columns += [decoded.columns[field.name].cast(field.type) for field in OUT_SCHEMA]
-    made = pa.RecordBatch.from_arrays(columns, schema=COPY_SCHEMA)
+    columns += [pa.repeat(pa.scalar(place[name], pa.string()), decoded.count) for name in ORIGIN]
+    made = pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
     return made if rows.size == decoded.count else made.take(pa.array(rows))

@@ -134,6 +134,20 @@ def commit(
         return manifest
 
 
+def amend(state: PipelineStateDirectory, batch: StagedBatch, *, resume_command: str) -> Manifest:
+    """Publish what became of messages of the last manifest after it was published: files and counts of its ranges.
+
+    That is a manifest of its own, whose counts are added to those before. To be called while its state is held for a
+    commit. A batch that is repeated finds the ranges published, as before.
+    """
+    last = state.manifests.last()
+    assert last is not None
+    manifest = _manifest(state, last.run, batch, last.ranges, {}, last)
+    state.manifests.write(manifest)
+    rename_staged_files(state, manifest, resume_command=resume_command)
+    return manifest
+
+
 def rename_staged_files(
     state: PipelineStateDirectory, manifest: Manifest, *, resume_command: str, rename: Rename = move_file
 ) -> None:

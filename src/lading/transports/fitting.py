@@ -14,7 +14,15 @@ from .interface import BoundedTransport, Transport
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..model.protocol import Capabilities
+    from ..model.protocol import Capabilities, MessageBound
+
+
+class MessageTooLarge(LimitExceeded):
+    """A topic refused a message for its size; ``bound`` is what is known of the topic's limit."""
+
+    def __init__(self, message: str, bound: MessageBound) -> None:
+        super().__init__(message)
+        self.bound = bound
 
 
 def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -36,9 +36,15 @@ def find_oversized(batch: pa.RecordBatch, bound: MessageBound) -> list[tuple[int
     records = encode_records(fill_missing_columns(batch), 0)
     found = []
     for row in np.flatnonzero(records.sizes + BATCH_HEADER_BYTES > bound.bytes_max).tolist():
-        size_bytes = len(records.encode(row, row + 1))
-        if size_bytes > bound.bytes_max and bound.is_compressed:
-            size_bytes = len(records.encode(row, row + 1, compression=LONE_CODEC))
+        size_bytes = measure_record(records, row, bound.bytes_max, is_compressed=bound.is_compressed)
         if size_bytes > bound.bytes_max:
             found.append((row, size_bytes))
     return found
+
+
+def measure_record(records: RecordEncoder, row: int, bytes_max: int, *, is_compressed: bool = True) -> int:
+    """Return the size of a batch of one record: compressed if it has more than ``bytes_max`` bytes and less so."""
+    size_bytes = len(records.encode(row, row + 1))
+    if size_bytes > bytes_max and is_compressed:
+        size_bytes = min(size_bytes, len(records.encode(row, row + 1, compression=LONE_CODEC)))
+    return size_bytes

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
 from ...dialects.kafka.protocol import RECORDS
-from ...model.errors import LimitExceeded, RemoteError
-from ..fitting import fill_missing_columns, fit_to_target
+from ...model.errors import RemoteError
+from ...model.protocol import MessageBound
+from ..fitting import MessageTooLarge, fill_missing_columns, fit_to_target
 from ..interface import SendResult
 from .cluster import FIRST_PAUSE_S, KafkaCluster, Retriable, kafka_error
-from .sizes import LONE_CODEC, encode_records
+from .sizes import LONE_CODEC, encode_records, measure_record
 from .socket import KafkaSocket
+from .topics import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,7 +160,7 @@ class KafkaWriter:
     ) -> SendResult:
         """Send all rows in order; a null timestamp becomes the time now. All are acknowledged when this returns.
 
-        LimitExceeded for a message that the cluster does not take even alone.
+        MessageTooLarge for a message that the cluster does not take even alone.
         """
         if not batch.num_rows:
             return SendResult(0)
@@ -358,9 +360,10 @@ class KafkaWriter:
                 # the topic counts the bytes that are sent
                 part.compression = LONE_CODEC
                 return
-            raise LimitExceeded(
+            raise MessageTooLarge(
                 f"message {part.first} of the batch takes {int(part.records.sizes[part.low])} bytes as a record; "
-                f"topic {place[0]!r} does not accept as many (max.message.bytes)"
+                f"topic {place[0]!r} does not accept as many ({MESSAGE_BYTES_MAX})",
+                MessageBound(measure_record(part.records, part.low, 0) - 1, MESSAGE_BYTES_MAX, is_told=False),
             )
         half = (part.high - part.low) // 2
         after = (part.sequence + half) % SEQUENCES
