@@ -25,6 +25,14 @@ SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
 """Markup in a name and in values: shown as it is, and never run."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No mirror that this user ran before is on the pages."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("user")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[testing.BrokerProcess]:
     with testing.broker() as running:

@@ -19,6 +19,7 @@ from lading import testing
 from lading.client.producer import Producer
 from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
+from lading.mirror.state import MirrorState
 from lading.transports.lading.transport import LadingTransport
 
 from .test_browser import WAIT_MS, browser, choose_poisoned, console, end, open_page, rows, start_console
@@ -130,9 +131,11 @@ def test_mirrors_with_their_fidelity(browser: Any, broker: testing.BrokerProcess
     report.write_text(json.dumps(run_mirror(settings).as_document()))
     wrong = tmp_path / "wrong.json"
     wrong.write_text("[1]")
+    MirrorState(tmp_path / "idle").close()
     process, url = start_console(
-        "--from", broker.url, "--mirror", str(tmp_path / "state"), "--mirror", str(report), "--mirror", str(wrong)
-    )
+        "--from", broker.url, "--mirror", str(tmp_path / "state"), "--mirror", str(report), "--mirror", str(wrong),
+        "--mirror", str(tmp_path / "idle"),
+    )  # fmt: skip
     try:
         page = browser.new_page()
         page.set_default_timeout(WAIT_MS)
@@ -145,6 +148,7 @@ def test_mirrors_with_their_fidelity(browser: Any, broker: testing.BrokerProcess
         assert shown and set(shown) == {"0"}
         assert page.get_by_role("cell", name="300", exact=True).count() >= 2
         page.locator(".warning").get_by_text("neither").wait_for()
+        assert page.get_by_text("Nothing has been copied yet").count() == 1
         page.close()
     finally:
         end(process)

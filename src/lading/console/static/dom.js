@@ -40,7 +40,7 @@ export function redraw(element, ...children) {
 }
 
 // what moves, hides or reorders text: the same characters as model/printable.py
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\u{110bd}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]/gu;
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\u{110bd}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]+/gu;
 
 function escapeOf(character) {
   const code = character.codePointAt(0);
@@ -49,13 +49,13 @@ function escapeOf(character) {
 }
 
 export function visible(text, lines = false) {
-  // returns nodes; in one line, ends of lines and tabs are escapes as well
+  // returns nodes, one for each run of what is not seen; in one line, ends of lines and tabs are escapes as well
   const nodes = [];
   let at = 0;
   const shown = lines ? text : text.replace(/[\t\n]/g, (one) => (one === "\n" ? "⏎" : "⇥"));
   for (const found of shown.matchAll(UNSEEN)) {
     if (found.index > at) nodes.push(shown.slice(at, found.index));
-    nodes.push(h("span", { class: "unseen" }, escapeOf(found[0])));
+    nodes.push(h("span", { class: "unseen" }, Array.from(found[0], escapeOf).join("")));
     at = found.index + found[0].length;
   }
   if (at < shown.length) nodes.push(shown.slice(at));

@@ -2,7 +2,9 @@
 import { post } from "../api.js";
 import { ask, copy, count, errorBox, fill, h, moment, plural, size, toast, visible } from "../dom.js";
 
-const SHOWN_MAX = 200_000; // characters; all of it can be copied and saved
+const SHOWN_AT_ONCE = 50_000; // characters of a payload; the next ones by a button, all of it can be copied and saved
+const VALUE_MAX = 4096; // characters of a key, or of a header and its value
+const INDENT_MAX = 40; // levels: white space would outgrow what is deeper
 const HEADERS_AT_ONCE = 500;
 const STATES = ["available", "unavailable", "poisoned", "marked_for_deletion"];
 
@@ -29,17 +31,35 @@ export function hexDump(bytes) {
   return lines.join("\n");
 }
 
-const short = (text) => (text.length <= SHOWN_MAX ? text : `${text.slice(0, SHOWN_MAX)}\n… ${count(text.length - SHOWN_MAX)} more characters; copy or save to have them`);
+function cut(text, at) {
+  // the first characters; never half of one
+  if (text.length <= at) return text;
+  const isPair = /[\ud800-\udbff]/.test(text[at - 1]) && /[\udc00-\udfff]/.test(text[at]);
+  return text.slice(0, isPair ? at - 1 : at);
+}
+
+const shortened = (text, lines = false) => [visible(cut(text, VALUE_MAX), lines), text.length > VALUE_MAX ? h("span", { class: "soft" }, ` … ${count(text.length - VALUE_MAX)} more characters`) : null];
+
+function shortenedBytes(bytes, text) {
+  // what is no text stands as hex
+  if (text !== null) return text === "" ? h("span", { class: "soft" }, "empty") : shortened(text, true);
+  const left = bytes.length - VALUE_MAX;
+  return [h("span", { class: "soft" }, "0x"), hexOf(bytes.subarray(0, VALUE_MAX)), left > 0 ? h("span", { class: "soft" }, ` … ${plural(left, "more byte")}`) : null];
+}
+
+const copyButton = (label, what, make) => h("button", { type: "button", class: "mini", title: `Copy ${what}`, onclick: () => copy(make(), what) }, label);
+
+function copyButtons(bytes, text, base64, value, inBytes = value) {
+  return [text === null ? null : copyButton("text", `${value} as text`, () => text), copyButton("hex", `${inBytes} as hex`, () => hexOf(bytes)), copyButton("b64", `${inBytes} in base64`, () => base64)];
+}
 
 function headerRow(one) {
   const bytes = bytesOf(one.value);
   const text = bytes === null ? null : one.text ?? textOf(bytes);
-  const button = (label, what, make) => h("button", { type: "button", class: "mini", title: `Copy ${what}`, onclick: () => copy(make(), what) }, label);
-  const shown = bytes === null ? h("span", { class: "null" }, "null") : text === null ? [h("span", { class: "soft" }, "0x"), hexOf(bytes.subarray(0, 4096)), bytes.length > 4096 ? "…" : ""]
-    : text === "" ? h("span", { class: "soft" }, "empty") : visible(text.length > 4096 ? `${text.slice(0, 4096)}…` : text, true);
-  return h("tr", {}, h("td", { class: "key" }, visible(one.key)), h("td", { class: `kind kind-${one.kind.startsWith("kind ") ? "raw" : one.kind}` }, one.kind),
+  const shown = bytes === null ? h("span", { class: "null" }, "null") : shortenedBytes(bytes, text);
+  return h("tr", {}, h("td", { class: "key" }, shortened(one.key)), h("td", { class: `kind kind-${one.kind.startsWith("kind ") ? "raw" : one.kind}` }, one.kind),
     h("td", { class: "value" }, h("div", { class: "clip" }, shown)), h("td", { class: "n soft" }, bytes === null ? "" : size(bytes.length)),
-    h("td", { class: "actions" }, bytes === null ? null : [text === null ? null : button("text", "the value as text", () => text), button("hex", "the bytes as hex", () => hexOf(bytes)), button("b64", "the bytes in base64", () => one.value)]));
+    h("td", { class: "actions" }, bytes === null ? null : copyButtons(bytes, text, one.value, "the value", "the bytes")));
 }
 
 function payloadView(whole) {
@@ -50,14 +70,28 @@ function payloadView(whole) {
   // numbers are shown as they are written: parsing would round those that JavaScript does not have
   if (text !== null && text.length <= 2_000_000 && /^\s*[[{]/.test(text)) { try { JSON.parse(text); json = indent(text); } catch { json = null; } }
   const forms = [];
-  if (json !== null) forms.push(["JSON", () => visible(short(json), true)]);
-  if (text !== null) forms.push(["Text", () => visible(short(text), true)]);
-  forms.push(["Hex", () => [hexDump(bytes)]]);
+  if (json !== null) forms.push(["JSON", () => showPieces(json)]);
+  if (text !== null) forms.push(["Text", () => showPieces(text)]);
+  forms.push(["Hex", () => { more.hidden = true; fill(shown, hexDump(bytes)); }]);
   const shown = h("pre", { class: "payload" });
+  const more = h("button", { type: "button" });
   const buttons = forms.map(([label, make]) => h("button", { type: "button", class: "tab", onclick: () => choose(label, make) }, label));
   function choose(label, make) {
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === label));
-    fill(shown, make());
+    make();
+  }
+  function showPieces(all) {
+    let at = 0;
+    const add = () => {
+      const piece = cut(all.slice(at), SHOWN_AT_ONCE);
+      at += piece.length;
+      shown.append(...visible(piece, true));
+      more.textContent = `Show more: ${count(at)} of ${count(all.length)} characters are here`;
+      more.hidden = at >= all.length;
+    };
+    more.onclick = add;
+    fill(shown);
+    add();
   }
   choose(...forms[0]);
   const save = () => {
@@ -68,22 +102,26 @@ function payloadView(whole) {
   return [h("div", { class: "bar small" }, h("h3", {}, "Payload"), h("span", { class: "soft" }, bytes.length ? size(bytes.length) : "empty"), buttons, h("span", { class: "grow" }),
     text === null ? null : h("button", { type: "button", class: "mini", onclick: () => copy(text, "the payload as text") }, "copy text"),
     h("button", { type: "button", class: "mini", onclick: () => copy(hexOf(bytes), "the payload as hex") }, "copy hex"),
-    h("button", { type: "button", class: "mini", onclick: save }, "save")), shown];
+    h("button", { type: "button", class: "mini", onclick: save }, "save")), shown, more];
 }
 
 export function indent(text) {
   // JSON with its own tokens, only the white space is ours
-  let made = "";
+  const parts = [];
   let depth = 0;
+  let before = "";
+  const begin = () => parts.push("\n", "  ".repeat(Math.min(depth, INDENT_MAX)));
   for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/gs)) {
-    if (token === "}" || token === "]") { depth -= 1; made = made.endsWith("{") || made.endsWith("[") ? made : `${made}\n${"  ".repeat(depth)}`; made += token; }
-    else {
-      if (made.endsWith("{") || made.endsWith("[") || made.endsWith(",")) made += `\n${"  ".repeat(depth)}`;
-      made += token === ":" ? ": " : token;
-      if (token === "{" || token === "[") depth += 1;
-    }
+    const isOpen = before === "{" || before === "[";
+    if (token === "}" || token === "]") {
+      depth -= 1;
+      if (!isOpen) begin();
+    } else if (isOpen || before === ",") begin();
+    parts.push(token === ":" ? ": " : token);
+    if (token === "{" || token === "[") depth += 1;
+    before = token;
   }
-  return made;
+  return parts.join("");
 }
 
 export function detail(whole, context, changed) {
@@ -92,7 +130,7 @@ export function detail(whole, context, changed) {
   const keyText = key === null ? null : textOf(key);
   const sum = whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
   const facts = [["place", `partition ${whole.partition}, offset ${whole.offset}`], ["time", `${moment(whole.timestamp_us)} UTC`], ["state", whole.state.replaceAll("_", " ")],
-    ["key", key === null ? h("span", { class: "null" }, "null") : keyText === null ? `0x${hexOf(key)}` : visible(keyText)], ["id", whole.id ?? "none"], ["CRC-32", sum]];
+    ["key", key === null ? h("span", { class: "null" }, "null") : [h("div", { class: "clip" }, shortenedBytes(key, keyText)), key.length > VALUE_MAX ? h("span", { class: "soft" }, `${size(key.length)} `) : null, copyButtons(key, keyText, whole.key, "the key")]], ["id", whole.id ?? "none"], ["CRC-32", sum]];
   const rows = h("tbody");
   const all = h("button", { type: "button", onclick: addHeaders });
   function addHeaders() {

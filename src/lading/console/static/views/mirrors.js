@@ -20,6 +20,6 @@ function mirror(one) {
   const columns = one.topics?.length ? Object.keys(one.topics[0]).filter((key) => typeof one.topics[0][key] !== "object") : [];
   const named = { topic: "topic", messages: one.report ? "messages" : "source offsets passed" };
   return [head, facts,
-    columns.length ? table(columns.map((key) => [named[key] ?? key.replaceAll("_", " "), typeof one.topics[0][key] === "number" ? "n" : ""]), one.topics.map((topic) => columns.map((key) => (typeof topic[key] === "number" ? count(topic[key]) : visible(String(topic[key])))))) : null,
+    columns.length ? table(columns.map((key) => [named[key] ?? key.replaceAll("_", " "), typeof one.topics[0][key] === "number" ? "n" : ""]), one.topics.map((topic) => columns.map((key) => (typeof topic[key] === "number" ? count(topic[key]) : visible(String(topic[key])))))) : h("p", { class: "empty" }, "Nothing has been copied yet."),
     one.fidelity ? [h("h3", {}, "Fidelity"), table(["fact", ["messages", "n"], ["exact", "n"], ["by carrier", "n"], ["lost", "n"], "what is counted"], one.fidelity.map((row) => [visible(row.fact), count(row.messages), count(row.exact), count(row.rebuilt), row.lost ? h("b", { class: "bad" }, count(row.lost)) : count(row.lost), h("span", { class: "soft" }, visible(row.counted))]))] : null];
 }
