@@ -171,8 +171,30 @@ ELSEWHERE = {
 """Commands that run until they are stopped, or for long, and where their output is looked at."""
 FRESH = {"restore": 1, "ingest": 1, "cert": 0}
 """Which word is a directory that must not exist, or is another table's."""
-PROBLEMS_ONLY = {"pipeline check"}
-"""What prints an object for each problem, and here there is none."""
+LISTS = frozenset(
+    ("headers", "topic list", "stream list", "message poll", "state list", "group list", "user list", "token list",
+     "acl list", "sql", "quarantine list", "quarantine histogram", "dead-letters list")
+)  # fmt: skip
+"""What prints an object for each thing that there is, and none if there is none; text has the heads of a table."""
+ALWAYS = frozenset(
+    ("profile", "topic show", "topic set", "group show", "group reset", "config show", "doctor", "quarantine show",
+     "backup create", "restore", "cert")
+)  # fmt: skip
+"""What shows or makes something, and is an error if that is not there."""
+NOTHING = {
+    "state set": "two --state poisoned --where 'carrier = 1' --dry-run",
+    "topic retention": "one",
+    "user quota": "ben",
+    "contract infer": "one --against {dir}/fits.toml",
+    "ingest": "one {dir}/table --local",
+    "mirror": "{url} {url} --topic void --rename void=void-copy --state {dir}/mirror-void",
+    "pipeline check": "{dir}/one.toml",
+    "pipeline run": "{dir}/void.toml --local",
+    "quarantine redrive": "{dir}/void.toml --dry-run",
+    "dead-letters redrive": "{url} void --dry-run --state {dir}/redrive-void",
+    "backup prune": "{dir}/backups --keep 9 --dry-run",
+}
+"""What says how something went, called where there is nothing to do or to find: that is an object too."""
 ANSWERS = {"doctor": (0, 1), "contract infer": (0, 1)}
 """Exit codes of those that check something; all others have 0."""
 
@@ -180,6 +202,7 @@ ANSWERS = {"doctor": (0, 1), "contract infer": (0, 1)}
 def test_each_command_that_prints_is_walked() -> None:
     printing = {path for path, command in COMMANDS.items() if "--output" in list_options(command)}
     assert printing == PRINTING.keys() | ELSEWHERE.keys()
+    assert sorted(PRINTING) == sorted([*LISTS, *ALWAYS, *NOTHING])
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +214,15 @@ def place(broker: testing.BrokerProcess, tmp_path_factory: pytest.TempPathFactor
         for _ in range(2):
             producer.send("two", b"x", headers={"carrier": "AA"})
         producer.send("dead", b"x", headers=Headers([(f"__connect.errors.{key}", text) for key, text in told.items()]))
-    (directory / "one.toml").write_text(
-        f'[source]\nfrom = "{broker.url}"\ntopic = "one"\n[quality]\nmax_failure_ratio = 1.0\n'
-        '[headers]\ncarrier = { type = "string", values = ["UA"] }\n[good]\nto = "parquet:good"\n'
-    )
+    with closing(LadingTransport(broker.url)) as admin:
+        admin.create_topic("void", 1)
+    for topic in ("one", "void"):
+        (directory / f"{topic}.toml").write_text(
+            f'[source]\nfrom = "{broker.url}"\ntopic = "{topic}"\n[quality]\nmax_failure_ratio = 1.0\n'
+            f'[good]\nto = "parquet:good-{topic}"\n[headers]\n'
+            'carrier = { type = "string", values = ["UA"] }\n'
+        )
+    (directory / "fits.toml").write_text('[headers]\ncarrier = { type = "string", required = true }\n')
     return {"url": broker.url, "dir": str(directory), "data": str(broker.data_dir)}
 
 
@@ -241,11 +269,16 @@ def test_json_is_an_object_a_line_and_text_has_its_plurals_right(
             done = run(lading, path, [*path.split(), *arguments, "--output", form], login)
             if form == "json":
                 documents = [json.loads(line) for line in done.stdout.splitlines()]
-                if (not documents and path not in PROBLEMS_ONLY) or not all(isinstance(one, dict) for one in documents):
+                if not documents or not all(isinstance(one, dict) for one in documents):
                     faults.append((path, "no objects", done))
             wrong = re.findall(r"(?<![\d.,:/])\b1 (?!status)[a-z]{3,}[^s\W]s\b(?!/)", done.stdout + done.stderr)
             if wrong:
                 faults.append((path, wrong, done))
+    for path, words in NOTHING.items():
+        done = run(lading, path, [*path.split(), *shlex.split(words.format(**place)), "--output", "json"], login)
+        documents = [json.loads(line) for line in done.stdout.splitlines()]
+        if not documents or not all(isinstance(one, dict) for one in documents):
+            faults.append((path, "no object says that there is nothing", done))
     assert not faults, "\n".join(map(str, faults))
 
 

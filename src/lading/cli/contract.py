@@ -69,7 +69,7 @@ def infer(
             typer.echo(headers_section(found.statistics, topic), nl=False)
         return
     differences = drift(found, contract)
-    if output is Output.JSON or differences:
+    if differences:
         print_table([asdict(one) for one in differences], DRIFT, output=output)
     if differences and output is Output.TEXT:
         broken = sum(one.breaks for one in differences)
@@ -77,6 +77,9 @@ def infer(
         print_note(f"{broken} of {changes} would break a table" if broken else "no table breaks by that")
     if differences:
         raise typer.Exit(1)
+    if output is Output.JSON:
+        json_line({"topic": topic, "messages": found.statistics.messages, "changes": 0})
+        return
     messages = format_count(found.statistics.messages, "message")
     print_note(f"no drift: {messages} of {topic!r}, as {against} says")
 

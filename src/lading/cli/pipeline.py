@@ -146,7 +146,9 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
         line(f"{problem.part}: {problem.sentence}")
     if found:
         raise typer.Exit(1)
-    if output is Output.TEXT:
+    if output is Output.JSON:
+        json_line({"pipeline": settings.id, "problems": 0})
+    else:
         print_note(f"{file}: no problems found; run it with: lading pipeline run {file}")
 
 

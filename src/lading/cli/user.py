@@ -161,6 +161,9 @@ def quota(
             wanted = {key: value for key, value in {**before, **changes}.items() if value is not None}
             transport.set_quota(name, wanted)
         rows = [row for row in transport.quotas() if name in (None, row["user"])]
+    if name is not None and not rows:
+        # no quota is what was asked for, too
+        rows = [{"user": name}]
     shown = [
         {"user": row["user"], **{key: f"{row[key]:g}" if key in row else "-" for key in QUOTA_COLUMNS}} for row in rows
     ]
