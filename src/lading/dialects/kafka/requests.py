@@ -22,6 +22,8 @@ HEAD: Final = struct.Struct(">hhih")
 TAGS_MAX: Final = 64
 
 _INT32: Final = struct.Struct(">i")
+_imported: Final[set[int]] = set()
+"""API keys of rare messages whose classes are there."""
 
 
 class RequestHeader(NamedTuple):
@@ -78,6 +80,11 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
     raise MalformedMessage("a number of the request has more than 32 bits", at=at)
 
 
+def is_imported(key: int) -> bool:
+    """Return whether reading and answering a rare request imports nothing any more."""
+    return key in _imported
+
+
 def decode_request(key: int, version: int, body: memoryview) -> Any:
     """Return the body of a rare request, with attributes as ``kafka.protocol`` names them.
 
@@ -124,6 +131,7 @@ def import_messages(keys: Iterable[int]) -> None:
     for key in keys:
         if SERVED[key].module is not None:
             _message(key, "Request"), _message(key, "Response")
+            _imported.add(key)
 
 
 def compile_codecs(keys: Iterable[int]) -> None:
@@ -136,6 +144,7 @@ def compile_codecs(keys: Iterable[int]) -> None:
         served = SERVED[key]
         if served.module is None:
             continue
+        import_messages((key,))
         request, answer = _message(key, "Request"), _message(key, "Response")
         for version in range(served.low, served.high + 1):
             tagged = version >= served.flexible

@@ -23,6 +23,8 @@ from ...dialects.kafka.requests import (
     encode_answer,
     encode_unsupported_versions,
     has_throttle_time,
+    import_messages,
+    is_imported,
     parse_request_header,
 )
 from ...model.errors import MalformedMessage
@@ -300,7 +302,7 @@ class KafkaSession(ProtocolSession):
             self.responses.add((encode_unsupported_versions(head.correlation, self._handlers.advertised_keys),))
             return
         body = frame[head.body_at :]
-        if len(body) > BODY_BYTES_INLINE:
+        if len(body) > BODY_BYTES_INLINE or not is_imported(head.key):
             # what was received is overwritten by what comes next
             self._answer_later(head, self._decode_and_handle(handler, head, memoryview(bytes(body))))
             return
@@ -322,9 +324,14 @@ class KafkaSession(ProtocolSession):
         self.connection.run_to_end(answer, on_answered)
 
     async def _decode_and_handle(self, handler: Handler, head: RequestHeader, body: memoryview) -> Fields | Framed:
-        """Return the answer to a long request; those behind it wait for what it does, not for what that waits for."""
+        """Return the answer to a request that a worker decodes, as it is long, or the first of its kind.
+
+        Requests behind it wait for what it does, not for what that waits for.
+        """
         try:
             decode = partial(decode_request, head.key, head.version)
+            if not is_imported(head.key):
+                await self._services.run_in_worker(1, 0, import_messages, (head.key,))
             decoded = await self._services.run_in_worker(len(body), BODY_BYTES_INLINE, decode, body)
             answer = self._handle(handler, head, decoded)
             if isinstance(answer, Coroutine):
