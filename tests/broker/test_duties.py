@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.core import upkeep
 from lading.broker.kafka.group import JoinGroupRequest
 from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark
+from lading.log.partition import DiskPartitionLog
 from lading.model.errors import Reason, Refusal
 from lading.turns import ROWS_AT_ONCE
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of
@@ -228,4 +230,34 @@ def test_one_callback_that_fails_keeps_no_other_append_from_its_answer(tmp_path:
     appends[1].add_done_callback(lambda _: woken.append("second"))
     broker.appender.flush()
     assert sorted(woken) == ["first", "reader", "second"]
+    broker.stop()
+
+
+def test_others_have_their_turn_while_many_logs_are_maintained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start marks all partitions: 5,000 of them kept the loop for 100 ms."""
+    broker = opened(tmp_path)
+    topic_of(broker, 100)
+    broker.stop()
+    broker = opened(tmp_path)
+    maintained: list[DiskPartitionLog] = []
+    maintain = DiskPartitionLog.maintain
+
+    def counted(log: DiskPartitionLog, now_us: int) -> int | None:
+        maintained.append(log)
+        return maintain(log, now_us)
+
+    monkeypatch.setattr(DiskPartitionLog, "maintain", counted)
+    # every turn is over at the first look at the clock
+    monkeypatch.setattr(upkeep, "UPKEEP_S", 0)
+    broker.tick(NOW)
+    assert len(maintained) == ROWS_AT_ONCE
+    # one in each pass of the event loop, or in each tick where those fail
+    broker.appender.flush()
+    assert len(maintained) == 2 * ROWS_AT_ONCE
+    broker.tick(NOW + SECOND)
+    assert len(maintained) == 3 * ROWS_AT_ONCE
+    broker.appender.flush()
+    broker.appender.flush()
+    broker.appender.flush()
+    assert len(maintained) == len(set(maintained)) == 100
     broker.stop()

@@ -85,7 +85,7 @@ class Broker:
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
         self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
-        at_end_of_pass = self.appender.call_before_flush
+        at_end_of_pass = self._upkeep.call_at_end_of_pass = self.appender.call_before_flush
         self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass))
         self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
         self.groups = self._add(IggyGroups(self.catalog, self._positions))
