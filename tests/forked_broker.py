@@ -98,7 +98,7 @@ def _import_all() -> None:
     from lading.kernels import engine
 
     import_broker()
-    requests.compile_codecs(versions.SERVED)
+    requests.prepare_codecs(versions.SERVED)
     # compiling them takes minutes, in which no test would have a broker: each compiles beside its service then
     if (engine.cache_dir() / "complete").exists():
         for home in engine.list_kernel_modules():

@@ -27,6 +27,8 @@ from unittest import mock
 from lading import clock
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
+from lading.dialects.kafka.requests import prepare_codecs
+from lading.dialects.kafka.versions import SERVED
 from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
 from lading.kernels import engine
@@ -442,6 +444,7 @@ def warm_up() -> None:
     """Load all kernels, and what endpoints load when they are first used: some of it takes chance of its own."""
     for home in engine.list_kernel_modules():
         engine.load(home)
+    prepare_codecs(SERVED)
     for endpoint in STREAMS:
         with tempfile.TemporaryDirectory() as directory:
             converse(next(each for each in CONVERSATIONS.values() if each.endpoint == endpoint), Path(directory))

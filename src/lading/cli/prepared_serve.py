@@ -73,7 +73,7 @@ def _load_until_asked() -> None:
             if _is_asked():
                 return
             engine.load(home)
-    requests.compile_codecs(takewhile(lambda _: not _is_asked(), versions.SERVED))
+    requests.prepare_codecs(takewhile(lambda _: not _is_asked(), versions.SERVED))
 
 
 def _is_asked() -> bool:

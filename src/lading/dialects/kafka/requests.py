@@ -22,8 +22,8 @@ HEAD: Final = struct.Struct(">hhih")
 TAGS_MAX: Final = 64
 
 _INT32: Final = struct.Struct(">i")
-_imported: Final[set[int]] = set()
-"""API keys of rare messages whose classes are there."""
+_prepared: Final[set[tuple[int, int]]] = set()
+"""API keys and versions of rare messages whose codecs are there."""
 
 
 class RequestHeader(NamedTuple):
@@ -80,9 +80,9 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
     raise MalformedMessage("a number of the request has more than 32 bits", at=at)
 
 
-def is_imported(key: int) -> bool:
-    """Return whether reading and answering a rare request imports nothing any more."""
-    return key in _imported
+def is_prepared(key: int, version: int) -> bool:
+    """Return whether reading and answering a rare request compiles and imports nothing any more."""
+    return (key, version) in _prepared
 
 
 def decode_request(key: int, version: int, body: memoryview) -> Any:
@@ -131,25 +131,28 @@ def import_messages(keys: Iterable[int]) -> None:
     for key in keys:
         if SERVED[key].module is not None:
             _message(key, "Request"), _message(key, "Response")
-            _imported.add(key)
 
 
-def compile_codecs(keys: Iterable[int]) -> None:
-    """Compile the codecs of all versions of rare messages, which takes most of a second in all; from any thread.
+def prepare_codec(key: int, version: int) -> None:
+    """Import and compile what one version of a rare message needs, in 5 to 20 ms; from any thread.
 
-    A broker leaves it to their first use: Python's compiler holds the interpreter for some milliseconds for each, in
-    any thread, and of nearly 200 a client uses a dozen. It is for processes in which nobody waits.
+    A broker leaves it to the first request, in a worker: of nearly 200 a client uses a dozen, and Python's compiler
+    holds the interpreter, in any thread.
     """
+    request, answer = _message(key, "Request"), _message(key, "Response")
+    tagged = version >= SERVED[key].flexible
+    request._struct.compiled_decode_from(version, compact=tagged, tagged=tagged, data_class=request[None])
+    answer._struct.compiled_encode_into(version, compact=tagged, tagged=tagged)
+    _prepared.add((key, version))
+
+
+def prepare_codecs(keys: Iterable[int]) -> None:
+    """Prepare all versions of rare messages, in most of a second; for processes in which nobody waits."""
     for key in keys:
         served = SERVED[key]
-        if served.module is None:
-            continue
-        import_messages((key,))
-        request, answer = _message(key, "Request"), _message(key, "Response")
-        for version in range(served.low, served.high + 1):
-            tagged = version >= served.flexible
-            request._struct.compiled_decode_from(version, compact=tagged, tagged=tagged, data_class=request[None])
-            answer._struct.compiled_encode_into(version, compact=tagged, tagged=tagged)
+        if served.module is not None:
+            for version in range(served.low, served.high + 1):
+                prepare_codec(key, version)
 
 
 def _message(key: int, kind: str) -> Any:

@@ -23,9 +23,9 @@ from ...dialects.kafka.requests import (
     encode_answer,
     encode_unsupported_versions,
     has_throttle_time,
-    import_messages,
-    is_imported,
+    is_prepared,
     parse_request_header,
+    prepare_codec,
 )
 from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
@@ -302,7 +302,7 @@ class KafkaSession(ProtocolSession):
             self.responses.add((encode_unsupported_versions(head.correlation, self._handlers.advertised_keys),))
             return
         body = frame[head.body_at :]
-        if len(body) > BODY_BYTES_INLINE or not is_imported(head.key):
+        if len(body) > BODY_BYTES_INLINE or not is_prepared(head.key, head.version):
             # what was received is overwritten by what comes next
             self._answer_later(head, self._decode_and_handle(handler, head, memoryview(bytes(body))))
             return
@@ -324,14 +324,14 @@ class KafkaSession(ProtocolSession):
         self.connection.run_to_end(answer, on_answered)
 
     async def _decode_and_handle(self, handler: Handler, head: RequestHeader, body: memoryview) -> Fields | Framed:
-        """Return the answer to a request that a worker decodes, as it is long, or the first of its kind.
+        """Return the answer to a request that a worker decodes, as it is long, or the first of its version.
 
         Requests behind it wait for what it does, not for what that waits for.
         """
         try:
             decode = partial(decode_request, head.key, head.version)
-            if not is_imported(head.key):
-                await self._services.run_in_worker(1, 0, import_messages, (head.key,))
+            if not is_prepared(head.key, head.version):
+                await self._services.run_in_worker(1, 0, partial(prepare_codec, head.key), head.version)
             decoded = await self._services.run_in_worker(len(body), BODY_BYTES_INLINE, decode, body)
             answer = self._handle(handler, head, decoded)
             if isinstance(answer, Coroutine):
