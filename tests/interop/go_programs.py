@@ -110,8 +110,8 @@ class RunningNsq:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[RunningNsq]:
-    """One nsqd that registers at one nsqlookupd, on free ports of loopback; both are ended with the block."""
+def running(directory: Path, *options: str) -> Iterator[RunningNsq]:
+    """One nsqd, with more options, that registers at one nsqlookupd, on free ports of loopback; both end with it."""
     lookupd, nsqd = server("nsqlookupd"), server("nsqd")
     ports = [f"127.0.0.1:{port}" for port in _free_ports(4)]
     (directory / "data").mkdir(parents=True, exist_ok=True)
@@ -124,6 +124,7 @@ def running(directory: Path) -> Iterator[RunningNsq]:
             f"-lookupd-tcp-address={ports[2]}",
             "-broadcast-address=127.0.0.1",
             f"-data-path={directory / 'data'}",
+            *options,
         ],
     ]
     children: list[subprocess.Popen[bytes]] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka import Consumer as KafkaClient
 
@@ -13,7 +15,7 @@ from lading import Consumer, Headers, Producer, i16, read_arrow, testing
 from lading.mirror.run import MirrorReport, run_mirror
 from lading.mirror.settings import MirrorSettings
 from lading.mirror.state import MirrorState
-from lading.model.errors import LocalError
+from lading.model.errors import LimitExceeded, LocalError
 from tests.interop import go_programs
 from tests.interop.kafka_broker import RunningKafka
 
@@ -75,6 +77,28 @@ def test_upstream_nsqd(broker: testing.BrokerProcess, tmp_path: Path) -> None:
             assert sorted(payloads) == sorted(b"%d" % number for number in range(MESSAGES))
             with Consumer(url, "plain", channel="mirror", timeout_s=0.3) as left:
                 assert list(left) == []
+    except go_programs.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_an_nsqd_that_takes_less(tmp_path: Path) -> None:
+    """Its limit is known before anything is sent; what is above it is named, or left out and counted."""
+    payloads = [b"1", bytes(2_001), bytes(2_000), b"4"]
+    try:
+        with testing.broker() as broker, go_programs.running(tmp_path / "nsq", "-max-msg-size=2000") as nsq:
+            url = f"nsq://{nsq.nsqd_tcp}"
+            with Producer(broker.url) as producer:
+                for payload in payloads:
+                    producer.send("wide", payload, headers={"a": "x" * 500})
+            told = r"offset 1 of the source: it takes 2001 bytes there, and the topic at most 2000 \(max-msg-size\)"
+            with pytest.raises(LimitExceeded, match=told):
+                mirror(broker.url, url, "wide", "narrow", tmp_path / "state", carrier="off")
+            # asking for the limit, and a refused mirror, leave no topic behind
+            assert httpx.get(f"http://{nsq.nsqd_http}/stats?format=json").json()["topics"] == []
+            done = mirror(broker.url, url, "wide", "narrow", tmp_path / "state", carrier="off", on_refused="skip")
+            assert (done.messages, done.topics[0].refused) == (3, 1)
+            with Consumer(url, "narrow", channel="reader", timeout_s=1) as reader:
+                assert Counter(message.payload for message in reader) == Counter(payloads[:1] + payloads[2:])
     except go_programs.Unavailable as reason:
         pytest.skip(str(reason))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ..client.arrived import skip_arrived
 from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol
 from ..model.errors import LimitExceeded, LocalError
-from ..transports.fitting import capabilities_at, find_refused, reduce_to_target
+from ..transports.fitting import capabilities_at, find_oversized, find_refused, find_unholdable, reduce_to_target
 from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.transactions import TransactionalTransport
 from .settings import MirrorSettings
@@ -65,7 +65,14 @@ class TopicTarget:
         import numpy as np
         import pyarrow as pa
 
-        refused = find_refused(batch, self._capabilities)
+        refused = find_unholdable(batch, self._capabilities)
+        left = np.delete(np.arange(batch.num_rows), [row for row, _ in refused])
+        if left.size and self._capabilities.bound is not None:
+            rest = batch.take(left)
+            # what is left out for want of a carrier takes no room
+            sent = rest if self._settings.carrier == "on" else self.show(rest)
+            refused += [(int(left[at]), sentence) for at, sentence in find_oversized(sent, self._capabilities)]
+            refused.sort()
         keep = np.ones(batch.num_rows, np.bool_)
         keep[[row for row, _ in refused]] = False
         return batch.filter(pa.array(keep)), batch.filter(pa.array(~keep)), [sentence for _, sentence in refused]

@@ -53,7 +53,12 @@ DELIVERED: Final = Capabilities(
     form="lading.dialects.nsq.json_form:FORM",
 )
 """Messages that Lading lets NSQ clients read."""
-SENT: Final = replace(DELIVERED, time_step_us=None, values_sum_max=limits.SENT_EXT_BYTES_MAX)
+SENT: Final = replace(
+    DELIVERED,
+    time_step_us=None,
+    values_sum_max=limits.SENT_EXT_BYTES_MAX,
+    measure="lading.transports.nsq.sizes:find_oversized",
+)
 """Facts that a sender passes to a server that stamps its own time."""
 
 PROTOCOL: Final = Protocol(

@@ -21,9 +21,12 @@ from ..topics import UnknownTopic
 from .connection import IdentifyOptions, NsqConnection, NsqRefusal
 from .lookup import Discovery, NsqdAddress
 from .queue import NsqQueue
+from .sizes import LENGTH_THAT_NO_SERVER_TAKES, parse_bound
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ...model.protocol import MessageBound
 
 REQUEST_MESSAGES_MAX: Final = 1000
 REQUEST_BYTES_WANTED: Final = 1 << 20
@@ -164,6 +167,20 @@ class NsqTransport:
     def takes_headers(self, topic: str) -> bool:
         """Return whether the nsqd is of the fork or ours, and the topic not fixed to the plain form."""
         return self._connected(topic).knows_ext and self._discovery.of_topic(topic).ext is not False
+
+    def message_bound(self, topic: str) -> MessageBound | None:
+        """Return what the nsqd takes, if that is less than NSQ's usual megabyte.
+
+        No command asks for it. A message of two gigabytes is refused by its length, with the bound and before the topic
+        is made or anything of it is waited for.
+        """
+        try:
+            self._connected(topic).ask(write("PUB", topic) + LENGTH_THAT_NO_SERVER_TAKES.to_bytes(4, "big"))
+        except NsqRefusal as refusal:
+            return parse_bound(str(refusal))
+        finally:
+            self._forget()
+        return None
 
     def send(
         self,
