@@ -21,6 +21,8 @@ from lading.cli.main import main
         ("serv", "'serve'"),
         ("topic lst", "'list'"),
         ("message send flights x --from lading://127.0.0.1:7070", "--server"),
+        ("message send flights x --transport tls=true", "--transport stands before the command: lading --transport …"),
+        ("topic list --profile lab", "--profile stands before the command: lading --profile … "),
         ("ingest flights hdfs://host/flights", '.writeStream.format("parquet").start("hdfs://…")'),
         ("ingest flights ./table --state s3://bucket/state", "name a directory"),
         ("serve --data s3://bucket/data", "name a directory of this machine"),

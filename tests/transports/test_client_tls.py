@@ -93,6 +93,12 @@ def test_a_certificate_for_another_host_is_refused(broker: testing.BrokerProcess
         open_transport(f"kafka://{broker.endpoints['kafka.other']}", **files, timeout_s=5, retries=0).topics()
 
 
+def test_a_plain_client_of_kafka_is_told_of_tls(broker: testing.BrokerProcess) -> None:
+    """The broker hangs up, so that it is listening there."""
+    with pytest.raises(Unreachable, match=r"closed the connection; if it is one for TLS, set tls or ca_file\)$"):
+        open_transport(url(broker, "kafka"), timeout_s=5, retries=0).topics()
+
+
 def test_a_server_without_tls_is_told() -> None:
     with testing.broker() as plain:
         for name in ("kafka", "iggy", "lading"):

@@ -9,7 +9,7 @@ import pytest
 
 from lading.broker.core.rights import Right
 from lading.dialects.kafka.scram_client import ScramLogin
-from lading.model.errors import MalformedMessage, RemoteError, SettingError
+from lading.model.errors import MalformedMessage, RemoteError, SettingError, Unreachable
 from lading.model.protocol import MessageBound
 from lading.testing import BrokerProcess
 from lading.transports.kafka.transport import KafkaTransport
@@ -70,6 +70,12 @@ def test_by_name_and_password(running: BrokerProcess, mechanism: str | None) -> 
     with pytest.raises(RemoteError, match=r"refused the user 'ann': SASL_AUTHENTICATION_FAILED") as error:
         open_transport(url, username="ann", password="wrong", sasl_mechanism=mechanism, retries=0).topics()
     assert "wrong" not in str(error.value)
+
+
+def test_a_broker_that_asks_for_a_login_is_told(running: BrokerProcess) -> None:
+    """It hangs up on who asks without one, which is no reason to look whether it runs."""
+    with pytest.raises(Unreachable, match=r"closed the connection; if it asks for a login, set username and pass.*\)$"):
+        open_transport(f"kafka://{running.endpoints['kafka']}", retries=0).topics()
 
 
 def test_by_a_token_that_is_read_again(running: BrokerProcess, tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ def mirror(
     target_name: Annotated[
         str | None, typer.Option("--target-name", help="Name of the target in marks. Default: its address.")
     ] = None,
-    channel: Annotated[str, typer.Option(help="NSQ channel to read, if the source is nsq://.")] = "mirror",
+    channel: Annotated[
+        str, typer.Option(help="NSQ channel to read, if the source is nsq://; two mirrors of one share its messages.")
+    ] = "mirror",
     state: Annotated[
         Path | None,
         typer.Option(

@@ -45,7 +45,12 @@ class NearestGroup(TyperGroup):
             if (said := getattr(error, "message", None)) is not None:
                 # what checks values says so of its own errors, before the sentence of who found it
                 error.message = said.replace(": Value error, ", ": ")  # type: ignore[attr-defined]
-            other = OPTION_TWINS.get(getattr(error, "option_name", None) or "")
+            option = getattr(error, "option_name", None) or ""
+            root = ctx.find_root()
+            if any(option in param.opts for param in root.command.params):
+                error.message = f"{option} stands before the command: {root.command_path} {option} …"  # type: ignore[attr-defined]
+                error.possibilities = []  # type: ignore[attr-defined]
+            other = OPTION_TWINS.get(option)
             command = getattr(getattr(error, "ctx", None), "command", None)
             if other is not None and any(other in param.opts for param in getattr(command, "params", ())):
                 error.possibilities = [other]  # type: ignore[attr-defined]

@@ -244,7 +244,9 @@ def _show(report: RunReport) -> None:
             "table": str(report.tables["quarantine"]),
         }
     )
-    print_table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
+    # a run that found nothing new knows no destinations
+    if report.batches:
+        print_table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
     became = f"{report['good']:,} good, {report['routed']:,} routed"
     if "passed" in report.counts:
         became = f"{report['passed']:,} passed (of which the steps made {became})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -198,7 +199,10 @@ class KafkaCluster:
         cause = explain_failure(failure)
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
-            return Unreachable(f"no Kafka broker reachable at {places} ({cause}); check that one is listening there")
+            # where one hung up, or has another certificate, one is listening
+            is_there = isinstance(failure, ssl.SSLError | ConnectionResetError)
+            advice = "" if is_there else "; check that one is listening there"
+            return Unreachable(f"no Kafka broker reachable at {places} ({cause}){advice}")
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Kafka cluster at {places} did not answer within {self.timeout_s:g} s")
         return Unreachable(

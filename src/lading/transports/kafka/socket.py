@@ -19,7 +19,7 @@ from ...dialects.kafka.limits import ANSWER_BYTES_MAX
 from ...dialects.kafka.scram_client import ScramLogin
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
-from ..client_tls import ClientTls
+from ..client_tls import ClientTls, explain_failure
 from ..network import connect
 
 CLIENT: Final = "lading"
@@ -64,6 +64,7 @@ class KafkaSocket:
         self._waiting: deque[int] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
         self._by_id = False
+        self._is_greeted = self._is_served = False
 
     @property
     def open(self) -> bool:
@@ -177,6 +178,7 @@ class KafkaSocket:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:
             answer = self._ask("ApiVersions", 0)
+            self._is_greeted = True
             self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
             self._check_versions()
             if self._access.username is not None or self._access.oauth_token is not None:
@@ -239,12 +241,25 @@ class KafkaSocket:
     def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
         assert not self._waiting, f"{api} is requested while other responses are pending"
         frame = commands.encode_library_request(api, version, self._next(), CLIENT, **fields)
+        connection = self._ready()
         try:
-            self._ready().sendall(frame)
-            return commands.parse_library_response(api, version, self._receive(wait_s)[:-SPARE_BYTES].data)
+            connection.sendall(frame)
+            answer = commands.parse_library_response(api, version, self._receive(wait_s)[:-SPARE_BYTES].data)
+        except (ConnectionResetError, BrokenPipeError) as failure:
+            self.close()
+            raise ConnectionResetError(explain_failure(failure) + self._advise()) from None
         except (OSError, MalformedMessage):
             self.close()
             raise
+        self._is_served = self._is_greeted
+        return answer
+
+    def _advise(self) -> str:
+        """Return what may be missing where a broker hangs up instead of an answer: before its first one, and behind."""
+        if not self._is_greeted:
+            return "" if self._access.tls is not None else "; if it is one for TLS, set tls or ca_file"
+        has_login = self._access.username is not None or self._access.oauth_token is not None
+        return "" if self._is_served or has_login else "; if it asks for a login, set username and password_file"
 
     def _receive(self, more_s: float = 0.0) -> NDArray[np.uint8]:
         connection = self._ready()
