@@ -18,6 +18,7 @@ from lading.pipeline.settings import PipelineSettings
 from tests.interop.kafka_broker import RunningKafka
 from tests.interop.kafka_clients import made
 from tests.pipeline.direct import Crash, Driver
+from tests.topic_limits import limit_messages
 
 pytestmark = pytest.mark.interop
 MESSAGES = 200
@@ -38,6 +39,16 @@ to = "{cluster}/{late}"
 [good]
 to = "{cluster}/{topic}_good"
 """
+
+
+def committed_reader(kafka: RunningKafka, group: str) -> KafkaClient:
+    """Kafka's own client, which tells the end of a partition."""
+    return KafkaClient(
+        {
+            "bootstrap.servers": kafka.address, "group.id": group, "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed", "enable.partition.eof": True,
+        }
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("phase", ["half", "sent"])
@@ -75,12 +86,7 @@ def test_apache_kafka_has_each_message_once(
         Driver(file).run()
         (row,) = Quarantine(PipelineSettings.load(file)).rows(reasons=["refused_by_target"])
         assert "takes at most 20000 bytes a message" in row["detail"] and row["message"] == f"flights/0/{LARGE}"
-    client = KafkaClient(
-        {
-            "bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-        }
-    )  # fmt: skip
+    client = committed_reader(kafka, topic)
     for name, numbers in ((late, range(100, MESSAGES)), (f"{topic}_good", range(100))):
         client.subscribe([name])
         seen: Counter[bytes | None] = Counter()
@@ -92,3 +98,33 @@ def test_apache_kafka_has_each_message_once(
         print(f"{name}, crashed in {phase}: sent {sent.total()}, lost {lost}, doubled {doubled}")
         assert (lost, doubled) == (0, 0)
     client.close()
+
+
+def test_apache_kafka_whose_limit_is_lowered_behind_the_manifest(kafka: RunningKafka, tmp_path: Path) -> None:
+    """Its refusal aborts the transaction; the others are sent in a new one, and what is too large is quarantined."""
+    late = made(kafka)
+    payloads = [b"1", Random(LARGE).randbytes(100_000), b"3"]
+    file = tmp_path / "sorted.toml"
+
+    def strike(phase: str) -> None:
+        if phase == "errands":
+            limit_messages(kafka.address, late, 20_000)
+
+    with testing.broker() as broker:
+        with Producer(broker.url) as producer:
+            for payload in payloads:
+                producer.send("flights", payload, headers={"delay": i16(100)})
+        topic = f"lowered_{tmp_path.name}"
+        text = TOML.format(source=broker.url, cluster=f"kafka://{kafka.address}", topic=topic, late=late)
+        file.write_text(text + "[quality]\nmin_messages = 9\n")
+        Driver(file, strike).run()
+        (row,) = Quarantine(PipelineSettings.load(file)).rows(reasons=["refused_by_target"])
+        assert "takes at most 20000 bytes a message" in row["detail"] and row["message"] == "flights/0/1"
+        assert Driver(file).run() == {}
+    client = committed_reader(kafka, topic)
+    client.subscribe([late])
+    seen = []
+    while (message := client.poll(20)) is not None and not message.error():
+        seen.append(message.value())
+    client.close()
+    assert seen == [b"1", b"3"]
