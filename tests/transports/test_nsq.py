@@ -15,6 +15,7 @@ import pytest
 from lading import Consumer, Headers, Producer, read_arrow, testing, u16
 from lading.model.errors import LimitExceeded, LocalError, SettingError, Unreachable
 from lading.transports.nsq import queue as nsq_queue
+from lading.transports.nsq import transport as nsq_transport
 from lading.transports.open import open_transport
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
@@ -251,3 +252,35 @@ def test_a_publisher_that_was_hung_up_on_connects_again() -> None:
         transport.close()
         named = httpx.get(f"http://{broker.endpoints['nsqd_http']}/stats?format=json", timeout=10).json()["topics"]
         assert {row["topic_name"] for row in named} == {"first", "second"}
+
+
+@pytest.mark.parametrize("is_closing", [True, False])
+def test_a_server_that_does_not_tell_its_limit_is_taken_to_have_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch, is_closing: bool
+) -> None:
+    """Upstream refuses a length by naming its limit; another one may wait for what was announced, or hang up."""
+    monkeypatch.setattr(nsq_transport, "BOUND_TOLD_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        asked: list[bytes] = []
+
+        def serve() -> None:
+            while not asked:
+                with listener.accept()[0] as client, client.makefile("rb") as lines:
+                    client.settimeout(10)
+                    # others ask whether this is nsqlookupd
+                    if lines.read(4) == b"  V2" and lines.readline() == b"IDENTIFY\n":
+                        lines.read(int.from_bytes(lines.read(4), "big"))
+                        client.sendall((6).to_bytes(4, "big") + bytes(4) + b"OK")
+                        if question := lines.readline() + lines.read(4):
+                            asked.append(question)
+                            if not is_closing:
+                                lines.read(1)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        transport = open_transport(f"nsq://{host}:{port}")
+        assert transport.message_bound("t") is None  # type: ignore[attr-defined]
+        server.join(10)
+        assert asked == [b"PUB t\n\x7f\xff\xff\xff"]
+        transport.close()

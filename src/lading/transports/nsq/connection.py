@@ -146,14 +146,15 @@ class NsqConnection:
         except OSError as failure:
             raise self._broken(failure) from None
 
-    def ask(self, data: bytes) -> bytes:
-        """Send a command and wait for its answer; NsqRefusal for an error frame."""
+    def ask(self, data: bytes, *, timeout_s: float | None = None) -> bytes:
+        """Send a command and wait for its answer; NsqRefusal for an error frame, Unreachable where none comes."""
         self.send(data)
-        until = time.monotonic() + self._timeout_s
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        until = time.monotonic() + timeout_s
         while not self._answers:
             left_s = until - time.monotonic()
             if left_s <= 0:
-                raise self._broken(TimeoutError(f"no answer within {self._timeout_s:g} s"))
+                raise self._broken(TimeoutError(f"no answer within {timeout_s:g} s"))
             if self.errors:
                 raise NsqRefusal(self.place, self.errors.pop(0))
             self.pump(left_s, awaiting=True)

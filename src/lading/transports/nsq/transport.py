@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 
     from ...model.protocol import MessageBound
 
+log = logging.getLogger(__name__)
+
 REQUEST_MESSAGES_MAX: Final = 1000
 REQUEST_BYTES_WANTED: Final = 1 << 20
+BOUND_TOLD_S: Final = 2.0
+"""An nsqd refuses a length at once; a server that takes any would wait for two gigabytes."""
 _NAMES: Final = "NSQ has 1 to 64 letters, digits, '.', '_' and '-', then perhaps #ephemeral"
 _MISSING: Final = "E_TOPIC_NOT_EXIST"
 _NO_EXT_THERE: Final = frozenset({"E_EXT_NOT_SUPPORT", "E_INVALID"})
@@ -174,10 +179,16 @@ class NsqTransport:
         No command asks for it. A message of two gigabytes is refused by its length, with the bound and before the topic
         is made or anything of it is waited for.
         """
+        connection = self._connected(topic)
         try:
-            self._connected(topic).ask(write("PUB", topic) + LENGTH_THAT_NO_SERVER_TAKES.to_bytes(4, "big"))
+            question = write("PUB", topic) + LENGTH_THAT_NO_SERVER_TAKES.to_bytes(4, "big")
+            connection.ask(question, timeout_s=BOUND_TOLD_S)
         except NsqRefusal as refusal:
             return parse_bound(str(refusal))
+        except Unreachable as error:
+            # a server that takes any length waits for the rest, another one closes without a word: then its answers
+            # to what is sent are all that tells
+            log.debug("nsqd at %s does not tell what a message may have: %s", connection.place, error)
         finally:
             self._forget()
         return None
