@@ -24,6 +24,7 @@ import pytest
 from lading.log_lines import LIKE_MAX, REPEAT_WINDOW_S, LineWriter, RepeatCounter, format_json, format_text, origin
 from lading.settings import EndpointSettings
 from tests.endpoints.connection import Connection
+from tests.endpoints.current_frames import request as current_request
 from tests.endpoints.kafka_frames import KafkaFrames, batch, produce
 
 FREE = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
@@ -235,22 +236,39 @@ def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:
 
 
 KAFKA_FIRST = struct.pack(">ihhih", 18, 18, 3, 1, 6) + b"client"
+KAFKA_LONGER = struct.pack(">ihhih", 256 + 2, 18, 3, 1, 6) + b"client"
+"""Of a size that Iggy allows, read from its low byte on."""
 IGGY_FIRST = struct.pack("<II", 45, 38)
+IGGY_SHORT = struct.pack("<IIH", 6, 20, 3)
+"""Of a size that Kafka allows, read from its high byte on."""
+HTTP_PORTS = ("admin", "iggy_http", "iggy_websocket", "nsqd_http", "nsqlookupd_http")
+NSQ_PORTS = ("nsqd_tcp", "nsqlookupd_tcp")
 WRONG_PORTS = {
-    "an HTTP request": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", ("kafka", "iggy_tcp", "nsqd_tcp", "nsqlookupd_tcp")),
-    "a client of nsqd": (b"  V2IDENTIFY\n", ("kafka", "iggy_tcp", "nsqlookupd_tcp")),
-    "a client of nsqlookupd": (b"  V1PING\n", ("kafka", "iggy_tcp", "nsqd_tcp")),
-    "a Kafka request": (KAFKA_FIRST, ("iggy_tcp", "nsqd_tcp", "nsqlookupd_tcp", "admin", "iggy_http", "nsqd_http")),
-    "an Iggy request": (IGGY_FIRST, ("kafka", "nsqd_tcp", "nsqlookupd_tcp", "admin", "nsqd_http")),
+    "an HTTP request": ("kafka", "iggy_tcp", *NSQ_PORTS),
+    "a client of nsqd": ("kafka", "iggy_tcp", "nsqlookupd_tcp", *HTTP_PORTS),
+    "a client of nsqlookupd": ("kafka", "iggy_tcp", "nsqd_tcp", *HTTP_PORTS),
+    "a Kafka request": ("iggy_tcp", *NSQ_PORTS, *HTTP_PORTS),
+    "an Iggy request": ("kafka", *NSQ_PORTS, *HTTP_PORTS),
+}
+USUAL = {
+    "an HTTP request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "a client of nsqd": b"  V2IDENTIFY\n",
+    "a client of nsqlookupd": b"  V1PING\n", "a Kafka request": KAFKA_FIRST, "an Iggy request": IGGY_FIRST,
+}  # fmt: skip
+FIRST_BYTES = {
+    "usual": USUAL,
+    "short": {"a Kafka request": KAFKA_LONGER, "an Iggy request": IGGY_SHORT},
+    "ping": {"an Iggy request": struct.pack("<II", 4, 1)},
+    "current": {"an Iggy request": current_request(1, code=1)},
 }
 
 
-def test_a_client_of_another_protocol_is_told_as_such(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FIRST_BYTES)
+def test_a_client_of_another_protocol_is_told_as_such(form: str, tmp_path: Path) -> None:
     """`curl` at the port of Kafka was "a request claims 1195725856 bytes", which is "GET "; others were nothing."""
-    expected = {(name, what) for what, (_, names) in WRONG_PORTS.items() for name in names}
+    expected = {(name, what) for what in FIRST_BYTES[form] for name in WRONG_PORTS[what]}
     with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
-        for data, names in WRONG_PORTS.values():
-            for name in names:
+        for what, data in FIRST_BYTES[form].items():
+            for name in WRONG_PORTS[what]:
                 connection = Connection(endpoints[name])
                 connection.socket.sendall(data)
                 with suppress(ConnectionError):

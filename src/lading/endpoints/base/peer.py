@@ -19,6 +19,7 @@ _TLS_MAJOR: Final = 3
 _CLIENT_HELLO: Final = 1
 _TYPE_AT: Final = 5
 _HEAD_BYTES: Final = 8
+_API_AT: Final = 4
 _WRONG_PORT: Final = "{} came to a port of another protocol; name the port of {} in the client"
 _HTTP_WORDS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
 """Of a request line, as much as tells it from a length that a protocol allows."""
@@ -50,12 +51,32 @@ def name_other_protocol(received: Sequence[int], *, is_http: bool = False) -> st
         return _WRONG_PORT.format("an HTTP request", "an HTTP endpoint")
     if head[:4] in _NSQ_MAGICS:
         return _WRONG_PORT.format(*_NSQ_MAGICS[head[:4]])
-    # both begin with the size of a small request: Kafka's high byte first, Iggy's low byte first, with a small code
-    if head[:2] == b"\0\0" and head[4:6] in _KAFKA_FIRST_APIS:
+    if is_kafka_request(head):
         return _WRONG_PORT.format("a Kafka request", "the endpoint kafka")
     if len(head) == _HEAD_BYTES and head[2:4] == b"\0\0" and head[6:8] == b"\0\0":
+        # the size of a small request, its low byte first, and a small code; or the zeros of the current generation
         return _WRONG_PORT.format("an Iggy request", "the endpoint iggy_tcp")
     return None
+
+
+def is_kafka_request(received: Sequence[int]) -> bool:
+    """Return whether the first bytes of a connection are a size, its high byte first, and what Kafka clients ask first.
+
+    Iggy reads a size of some from them, but no code of its own.
+    """
+    head = bytes(received[:_HEAD_BYTES])
+    return head[:2] == b"\0\0" and head[4:6] in _KAFKA_FIRST_APIS
+
+
+def name_iggy_client(received: Sequence[int]) -> str | None:
+    """Return the sentence of ``name_other_protocol`` for what Kafka's framing allows, and yet only Iggy begins with.
+
+    Kafka reads megabytes from the size of a frame of Iggy's below 7 bytes, and no API from its code: they end at 255.
+    """
+    head = bytes(received[:_HEAD_BYTES])
+    # a frame of the current generation begins with zeros
+    is_other = head == bytes(_HEAD_BYTES) or (len(head) > _API_AT and head[_API_AT] != 0)
+    return name_other_protocol(head) if is_other and not is_kafka_request(head) else None
 
 
 def peer_of(transport: asyncio.BaseTransport | None) -> str:

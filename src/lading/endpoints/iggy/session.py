@@ -25,7 +25,7 @@ from ...model.errors import LadingError, MalformedMessage, Reason
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.metering import measure_request
-from ..base.peer import is_tls_hello, name_other_protocol
+from ..base.peer import is_kafka_request, is_tls_hello, name_other_protocol
 from ..base.responses import Bytes, Parts, Slot
 from ..base.services import now_us as clock_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
@@ -137,7 +137,7 @@ class IggySession(ProtocolSession):
             start = inbox.at + 2 * _HEAD_BYTES
             end = inbox.at + _HEAD_BYTES + length
             if end > inbox.have:
-                if not self.requests_count and is_tls_hello(inbox.unread):
+                if not self.requests_count and (is_tls_hello(inbox.unread) or is_kafka_request(inbox.unread)):
                     self._fail_framing(Reason.MALFORMED)
                 break
             if self.is_blocked or self.is_congested or self._is_pending:

@@ -19,7 +19,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin
 
 from ..base.deadlines import Stage
-from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.peer import name_other_protocol
 from ..base.responses import Bytes, Sink
 from ..base.services import Services
 from ..base.session import ConnectionHandle, ProtocolSession, ReceiveResult
@@ -126,8 +126,11 @@ class WebSocketSession(LayeredSession):
         inbox, protocol = self.inbox, self._protocol
         data = bytes(inbox.unread)
         inbox.at = inbox.have
-        if protocol.state is State.CONNECTING and not self._unparsed_bytes and is_tls_hello(data):
-            log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
+        is_first = protocol.state is State.CONNECTING and protocol.handshake_exc is None and not self._unparsed_bytes
+        if is_first and (other := name_other_protocol(data, is_http=True)) is not None:
+            log.info("closing the connection: %s", other, extra=self.connection.origin())
+            self._part((), is_opening=True)
+            return
         at = 0
         while at < len(data):
             # of a handshake by lines: the library takes what follows it for frames, and refuses one that was ended by

@@ -30,7 +30,7 @@ from ...dialects.kafka.requests import (
 from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
-from ..base.peer import name_other_protocol
+from ..base.peer import name_iggy_client, name_other_protocol
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
@@ -139,6 +139,8 @@ class KafkaSession(ProtocolSession):
             start = inbox.at + LENGTH_BYTES
             end = start + size
             if end > inbox.have:
+                if not self.requests_count and (other := name_iggy_client(inbox.unread)) is not None:
+                    self.close_on_error(other)
                 break
             if (
                 self.is_blocked
@@ -160,7 +162,9 @@ class KafkaSession(ProtocolSession):
                 else:
                     self._begin_metered(self.principal.meter, start, end)
             except MalformedMessage as error:
-                self.close_on_error(str(error))
+                is_first = self.requests_count == 1
+                other = name_iggy_client(inbox.view[start - LENGTH_BYTES : inbox.have]) if is_first else None
+                self.close_on_error(other or str(error))
                 break
             except Exception:
                 log.exception("a request failed", extra=self.origin())
