@@ -13,6 +13,7 @@ from typing import Final
 from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
 from .app import COMMANDS, build_app
+from .output import discard_output
 
 START_OBJECTS: Final = 100_000
 """So many new objects start a search for garbage: what imports make stays, and Python's 700 cost a start its tenth."""
@@ -34,10 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except LadingError as error:
         sys.stderr.write(escape_unseen_in_lines(f"lading: {error}\n"))
         sys.exit(2)
-    except BrokenPipeError:
-        # the reader of our output went away: no news is the right news
-        _close_output()
-        sys.exit(0)
     except OSError as error:
         if error.filename is None and error.errno != errno.ENOSPC:
             raise
@@ -45,15 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = "standard output" if error.filename is None else os.fsdecode(error.filename)
         sys.stderr.write(f"lading: {escape_unseen(place)}: {error.strerror}\n")
         if error.filename is None:
-            _close_output()
+            discard_output()
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _close_output() -> None:
-    """Discard what is still buffered for stdout, so that Python does not try to write it again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

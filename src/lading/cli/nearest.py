@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
+import typer
 from typer.core import TyperGroup
+
+from .output import discard_output
 
 OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
 """Commands that only read accept a directory as well, so that their option has another name."""
@@ -38,9 +42,18 @@ class NearestGroup(TyperGroup):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. The usage error for an unknown option names the one that the command has instead."""
+        """Run the command. The usage error for an unknown option names the one that the command has instead.
+
+        If the reader of the output went away, the command ends with exit code 0.
+        """
         try:
-            return super().invoke(ctx)
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+            return done
+        except BrokenPipeError:
+            # no news is the right news; Typer would end with 1, as if a check had failed
+            discard_output()
+            raise typer.Exit(0) from None
         except Exception as error:
             if (said := getattr(error, "message", None)) is not None:
                 # what checks values says so of its own errors, before the sentence of who found it

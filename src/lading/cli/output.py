@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -201,6 +202,11 @@ def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Met
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Meter(progress, progress.add_task(escape_unseen(label), total=total))
+
+
+def discard_output() -> None:
+    """Discard what is still buffered for stdout, so that Python does not try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def line(text: str) -> None:

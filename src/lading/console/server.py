@@ -8,9 +8,11 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Final
 from urllib.parse import parse_qs
@@ -69,26 +71,42 @@ def run(
     by a ready line. Raises LocalError for an address that is taken or that others than this machine can reach.
     """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    is_announced = listener is None
     source = ConsoleSource(settings.url)
     bound = listener if listener is not None else listen(settings.address)
     key = secrets.token_urlsafe(16) if source.holds_secret else None
-    host, port = bound.getsockname()[:2]
-    if is_announced:
-        print_ready(Address(host, port), output)
-    print_note(f"the console of {source.shown}: http://{Address(host, port)}/{f'?key={key}' if key else ''}")
+    address = Address(*bound.getsockname()[:2])
     config = uvicorn.Config(
         make_app(settings, source, bound, key), ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=END_S,
     )  # fmt: skip
     # the first pages need not wait for the compiler, if it has to run: plain Python reads fifty messages as well
     engine.load_in_background()
+    server = _Server(config)
     try:
-        asyncio.run(uvicorn.Server(config).serve([bound]))
+        # who reads the ready line may end the console at once
+        with server.capture_signals():
+            if listener is None:
+                print_ready(address, output)
+            print_note(f"the console of {source.shown}: http://{address}/{f'?key={key}' if key else ''}")
+            asyncio.run(server.serve([bound]))
     finally:
         source.close()
         bound.close()
     return 0
+
+
+class _Server(uvicorn.Server):
+    """A server that ends in order at Ctrl-C or SIGTERM; uvicorn's raises the signal again after that."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while the context is active."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def listen(address: Address, option: str = "--address") -> socket.socket:
