@@ -130,7 +130,7 @@ export function detail(whole, context, changed) {
   const keyText = key === null ? null : textOf(key);
   const sum = whole.checksum === null ? "none" : whole.checksum_holds === null ? String(whole.checksum) : whole.checksum_holds ? `${whole.checksum}, holds` : h("b", { class: "bad" }, `${whole.checksum}, does not match the payload`);
   const facts = [["place", `partition ${whole.partition}, offset ${whole.offset}`], ["time", `${moment(whole.timestamp_us)} UTC`], ["state", whole.state.replaceAll("_", " ")],
-    ["key", key === null ? h("span", { class: "null" }, "null") : [h("div", { class: "clip" }, shortenedBytes(key, keyText)), key.length > VALUE_MAX ? h("span", { class: "soft" }, `${size(key.length)} `) : null, copyButtons(key, keyText, whole.key, "the key")]], ["id", whole.id ?? "none"], ["CRC-32", sum]];
+    ["key", key === null ? h("span", { class: "null" }, "null") : key.length <= VALUE_MAX ? shortenedBytes(key, keyText) : [h("div", { class: "clip" }, shortenedBytes(key, keyText)), h("span", { class: "soft" }, `${size(key.length)} `), copyButtons(key, keyText, whole.key, "the key")]], ["id", whole.id ?? "none"], ["CRC-32", sum]];
   const rows = h("tbody");
   const all = h("button", { type: "button", onclick: addHeaders });
   function addHeaders() {
