@@ -94,7 +94,7 @@ def test_a_search_finds_the_newest_first_and_counts_all(page: TestClient) -> Non
 def test_a_count_tells_how_far_it_is(
     page: TestClient, broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lading.console.messages.PROGRESS_S", -1.0)
+    monkeypatch.setattr("lading.console.counting.PROGRESS_S", -1.0)
     with closing(LadingTransport(broker.url)) as admin:
         admin.create_topic("eight", 8)
     with Producer(broker.url) as producer:

@@ -18,19 +18,16 @@ from ..client.received import to_messages
 from ..model.errors import LocalError
 from ..transports.fetched import States
 from ..transports.interface import TopicMeta, Transport
+from .counting import PROGRESS_S, count_matches
 from .documents import show_whole, summarize
 from .reading import PageRequest, cursor_of, find_spans, parse_cursor, read_spans
 from .responses import Document, json_answer, number_of, stream_answer, text_of
 from .source import ConsoleSource
 
 PAGE_MAX: Final = 500
-PROGRESS_S: Final = 0.2
-"""So often a search tells how far it is."""
 TAIL_WAIT_S: Final = 0.5
 TAIL_A_SECOND_MAX: Final = 200
 """A tail shows at most so many messages a second, and counts the others: no person reads faster."""
-COUNT_BYTES: Final = 8 << 20
-"""What one request of a search for a count reads."""
 
 
 class MessagePages:
@@ -76,31 +73,7 @@ class MessagePages:
         topic, partition = text_of(request, "topic"), _partition(request)
         selection = _selection(request, columns="offset")
 
-        def count() -> Iterator[Document]:
-            began_s = told_s = time.monotonic()
-            found = looked_at = 0
-            with self._source.lend() as transport:
-                meta = transport.topic(topic)
-                readers = [
-                    PartitionReader(transport, meta, part.number, part.first_offset, end=part.end_offset, sure=False,
-                                    max_bytes=COUNT_BYTES)
-                    for part in meta.partitions if partition in (None, part.number)
-                ]  # fmt: skip
-                total = sum(max(0, reader.end - reader.position) for reader in readers)
-                for reader in readers:
-                    while not reader.done:
-                        before = reader.position
-                        found += sum(batch.num_rows for batch in reader.read(selection))
-                        looked_at += reader.position - before
-                        if reader.position == before:
-                            break
-                        if time.monotonic() - told_s > PROGRESS_S:
-                            told_s = time.monotonic()
-                            yield {"found": found, "looked_at": looked_at, "total": total}
-            seconds = time.monotonic() - began_s
-            yield {"end": True, "found": found, "looked_at": total, "total": total, "seconds": seconds}
-
-        return stream_answer(count)
+        return stream_answer(lambda: count_matches(self._source, topic, partition, selection))
 
     def _tail(self, request: Request) -> Response:
         topic, partition, columns = text_of(request, "topic"), _partition(request), _columns(request)

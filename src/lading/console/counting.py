@@ -1,0 +1,119 @@
+"""How many messages match a filter: by several threads if this process reads and filters the log itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Final
+
+from ..client.reading import PartitionReader, Selection
+from ..transports.interface import TopicMeta, Transport
+from .responses import Document
+from .source import ConsoleSource
+
+PROGRESS_S: Final = 0.2
+"""So often a search tells how far it is."""
+COUNT_BYTES: Final = 8 << 20
+"""What one request of a search for a count reads."""
+THREADS_MAX: Final = 4
+RANGE_OFFSETS: Final = 250_000
+"""A thread takes so many offsets at a time: the last ranges end about together."""
+
+_Range = tuple[int, int, int]
+"""Partition, first offset, and the offset behind the last."""
+
+
+def count_matches(
+    source: ConsoleSource, topic: str, partition: int | None, selection: Selection, threads: int | None = None
+) -> Iterator[Document]:
+    """Yield how many messages were found and looked at so far; the last document is the end.
+
+    A server is asked for one read after the other, which it may filter. In a directory decoding and filtering are this
+    process's, and their kernels and Arrow's run side by side, in as many ``threads`` as there are cores.
+    """
+    began_s = time.monotonic()
+    with source.lend() as transport:
+        meta = transport.topic(topic)
+        wanted = [
+            (part.number, part.first_offset, part.end_offset)
+            for part in meta.partitions
+            if partition in (None, part.number)
+        ]
+        total = sum(max(0, end - first) for _, first, end in wanted)
+        if threads is None:
+            threads = 1 if source.is_writable else min(THREADS_MAX, len(os.sched_getaffinity(0)))
+        counts = _count_in_order(transport, meta, wanted, selection)
+        if threads > 1:
+            counts = _count_side_by_side(source, meta, _cut(wanted), selection, threads)
+        found = looked_at = 0
+        told_s = began_s
+        for found_more, looked_more in counts:
+            found, looked_at = found + found_more, looked_at + looked_more
+            if time.monotonic() - told_s > PROGRESS_S:
+                told_s = time.monotonic()
+                yield {"found": found, "looked_at": looked_at, "total": total}
+    seconds = time.monotonic() - began_s
+    yield {"end": True, "found": found, "looked_at": total, "total": total, "seconds": seconds}
+
+
+def _count_in_order(
+    transport: Transport, meta: TopicMeta, ranges: list[_Range], selection: Selection
+) -> Iterator[tuple[int, int]]:
+    """Yield for each read how many messages match, and how many offsets that were."""
+    for number, first, end in ranges:
+        reader = PartitionReader(transport, meta, number, first, end=end, sure=False, max_bytes=COUNT_BYTES)
+        while not reader.done:
+            before = reader.position
+            found = sum(batch.num_rows for batch in reader.read(selection))
+            yield found, reader.position - before
+            if reader.position == before:
+                # nothing more is there, such as behind the last message of a transaction
+                break
+
+
+def _count_side_by_side(
+    source: ConsoleSource, meta: TopicMeta, ranges: list[_Range], selection: Selection, threads: int
+) -> Iterator[tuple[int, int]]:
+    """Yield what ``_count_in_order`` does, every ``PROGRESS_S`` for all threads; they end soon if nobody goes on."""
+    left, lock = threading.Event(), threading.Lock()
+    counted = [0, 0]
+
+    def count(one: _Range) -> None:
+        if left.is_set():
+            return
+        with source.lend() as transport:
+            for found, looked_at in _count_in_order(transport, meta, [one], selection):
+                with lock:
+                    counted[0] += found
+                    counted[1] += looked_at
+                if left.is_set():
+                    return
+
+    def take() -> tuple[int, int]:
+        with lock:
+            taken = counted[0], counted[1]
+            counted[:] = 0, 0
+        return taken
+
+    with ThreadPoolExecutor(threads, "lading-console-count") as pool:
+        try:
+            pending = {pool.submit(count, one) for one in ranges}
+            while pending:
+                done, pending = wait(pending, PROGRESS_S, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                yield take()
+        finally:
+            left.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cut(ranges: list[_Range]) -> list[_Range]:
+    return [
+        (number, at, min(end, at + RANGE_OFFSETS))
+        for number, first, end in ranges
+        for at in range(first, end, RANGE_OFFSETS)
+    ]
