@@ -8,7 +8,6 @@ import os
 import select
 from contextlib import suppress
 from importlib import import_module
-from itertools import takewhile
 from pkgutil import resolve_name
 from typing import Any, Final
 
@@ -64,7 +63,7 @@ def import_broker() -> None:
 
 def _load_until_asked() -> None:
     """Load what every message passes, unless it would have to be compiled, which takes minutes; then Kafka's codecs."""
-    from ..dialects.kafka import requests, versions
+    from ..endpoints.kafka.server import prepare_codecs_until
     from ..kernels import engine
     from ..kernels.cache_locator import COMPLETE
 
@@ -73,7 +72,7 @@ def _load_until_asked() -> None:
             if _is_asked():
                 return
             engine.load(home)
-    requests.prepare_codecs(takewhile(lambda _: not _is_asked(), versions.SERVED))
+    prepare_codecs_until(_is_asked)
 
 
 def _is_asked() -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
 
-from ...dialects.kafka.requests import import_messages
+from ...dialects.kafka.requests import import_messages, prepare_codecs
+from ...dialects.kafka.versions import SERVED
 from ...endpoint_settings import KafkaListener
 from ..base.deadlines import Stage
 from ..base.services import Services
@@ -57,3 +59,8 @@ class KafkaServer(TcpServer):
             # a broker that is stopped before all are there waits for one of them at most
             wanted = takewhile(lambda _: not self.services.stopping, self._keys)
             asyncio.get_running_loop().run_in_executor(self.services.workers, import_messages, wanted)
+
+
+def prepare_codecs_until(is_over: Callable[[], bool]) -> None:
+    """Prepare what requests of rare messages need, one API after the other, in a process in which nobody waits yet."""
+    prepare_codecs(takewhile(lambda _: not is_over(), SERVED))
