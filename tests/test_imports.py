@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +87,27 @@ print(found == [3] * 8, len(runs), *DEFERRED)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.split(), done.stderr) == (["True", "1", "pyarrow.compute"], "")
+
+
+def test_no_thread_sees_a_part_of_what_was_put_off(tmp_path: Path) -> None:
+    """As with pyarrow.compute, where a name is first that of a generated function, and then of another one."""
+    (tmp_path / "put_off.py").write_text(
+        "import threading\nword = 'half'\nthreading.begun.set()\nthreading.asked.wait(10)\nword = 'whole'\n"
+    )
+    script = """
+import sys, threading, time
+threading.begun, threading.asked = threading.Event(), threading.Event()
+from lading import lean_imports
+lean_imports.DEFERRED = ("put_off",)
+lean_imports.install_lean_imports()
+import put_off
+threading.Thread(target=lean_imports.load_deferred).start()
+threading.begun.wait(10)
+threading.Timer(0.2, threading.asked.set).start()
+print(put_off.word)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("whole\n", "")

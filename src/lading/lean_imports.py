@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
 from threading import RLock
 from types import ModuleType
 from typing import Any, Final
@@ -99,9 +100,18 @@ class _DeferredLoader(Loader):
     def run(self, module: ModuleType) -> None:
         """Run it, unless it was, or is just being run by this thread."""
         with self._lock:
-            if not self._is_begun:
-                self._is_begun = True
-                self._loader.exec_module(module)
+            if self._is_begun or module.__spec__ is None:
+                return
+            self._is_begun = True
+            try:
+                # beside it, so that no other thread sees a part: names of pyarrow.compute are first what is generated
+                # for them and then what is written for them
+                whole = module_from_spec(module.__spec__)
+                self._loader.exec_module(whole)
+            except BaseException:
+                self._is_begun = False
+                raise
+            vars(module).update(vars(whole))
 
     def _find(self, module: ModuleType, name: str) -> Any:
         self.run(module)
