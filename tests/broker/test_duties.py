@@ -47,6 +47,23 @@ def test_positions_wait_for_a_catalog_that_can_be_written(tmp_path: Path) -> Non
     again.stop()
 
 
+def test_a_channel_that_the_disk_refuses_is_not_stored_later(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    full(broker)
+    with pytest.raises(Refusal):
+        for number in range(200):
+            broker.channels.open(topic, f"channel {number} " + "x" * 200)
+    made = [channel.name for channel in broker.channels.of_topic(topic)]
+    full(broker, 100_000)
+    broker.tick(NOW + SECOND)
+    broker.stop()
+    again = opened(tmp_path)
+    assert [channel.name for channel in again.channels.of_topic(again.topology.topic("s", "t"))] == made
+    assert sorted(row.consumer for row in again.catalog.positions()) == made
+    again.stop()
+
+
 def test_a_create_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
     broker = opened(tmp_path)
     topic_of(broker)

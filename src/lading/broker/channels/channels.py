@@ -302,12 +302,13 @@ class Channels(Component):
 
     def confirm(self, channel: Channel) -> None:
         """Have a channel on disk as it is now."""
-        self._use(channel)
         if not channel.ephemeral:
             rows = [
                 row_of(channel.name, lane, _flags(channel), 0, self._catalog.dates.shift_us) for lane in channel.lanes
             ]
             self._store.confirm(channel.topic, channel.name, rows)
+        # behind the write: one that the disk refuses to create is none, and is not to be stored later
+        self._use(channel)
 
 
 def _flags(channel: Channel) -> int:
