@@ -140,3 +140,15 @@ def rows_by_topic(
                 yield
         found.append({name: getattr(topic, name), "partitions": rows})
     return {"topics": found}
+
+
+def count_rows(fields: Fields) -> int:
+    """Count the rows of a response, in its lists and in those of their rows."""
+    rows_count = 0
+    for rows in fields.values():
+        if isinstance(rows, list):
+            rows_count += len(rows)
+            for row in rows:
+                if isinstance(row, Mapping):
+                    rows_count += sum(len(each) for each in row.values() if isinstance(each, list))
+    return rows_count

@@ -36,7 +36,7 @@ from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import answer_fetch
 from .fetcher import Fetcher
-from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
+from .handling import Answer, Context, Fields, Framed, Handler, Request, Session, count_rows
 from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
@@ -372,7 +372,7 @@ class KafkaSession(ProtocolSession):
         if isinstance(answer, Framed):
             error, rows_count, encode = answer.error, answer.rows_count, partial(answer.frame, correlation)
         else:
-            error, rows_count = answer.get("error_code", 0), _count_rows(answer)
+            error, rows_count = answer.get("error_code", 0), count_rows(answer)
             if self.throttle_end_us and has_throttle_time(key):
                 answer = {**answer, "throttle_time_ms": self.throttle_ms}
             encode = partial(encode_answer, key, version, correlation, answer)
@@ -390,15 +390,3 @@ class KafkaSession(ProtocolSession):
                 self.refuse(slot, str(error))
 
         self.connection.run_in_worker(encode, finish)
-
-
-def _count_rows(fields: Fields) -> int:
-    """Count the rows of a response, in its lists and in those of their rows."""
-    rows_count = 0
-    for rows in fields.values():
-        if isinstance(rows, list):
-            rows_count += len(rows)
-            for row in rows:
-                if isinstance(row, Mapping):
-                    rows_count += sum(len(each) for each in row.values() if isinstance(each, list))
-    return rows_count
