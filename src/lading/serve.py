@@ -157,7 +157,8 @@ async def serve(
         manager.tell_ready()
         closing.enter_context(manager.signs_of_life(loop))
         _warm_up()
-        loop.call_later(SETTLED_S, workers.submit, load_deferred)
+        # cancelled with the rest: a broker that stops within this time has no workers left
+        closing.callback(loop.call_later(SETTLED_S, workers.submit, load_deferred).cancel)
         await stopped.wait()
         log.info("stopping after the requests in flight")
         manager.tell_stopping()
