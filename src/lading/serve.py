@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .broker.core.change import Change
     from .broker.core.injected_faults import InjectedFaults
     from .log.disk import Disk
+    from .log.found_files import FoundFiles
     from .log.interface import Commit, Syncable
 
 log = logging.getLogger("lading")
@@ -88,7 +89,14 @@ def run(
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
     install_lean_imports()
-    with logging_to_stderr(settings.log_format), lock_data_directory(settings.data), _runner() as runner:
+    from .log.early_check import checking_early
+
+    with (
+        logging_to_stderr(settings.log_format),
+        lock_data_directory(settings.data),
+        checking_early(settings.data) as find_files,
+        _runner() as runner,
+    ):
         for key in exposed_secrets:
             log.warning(
                 "setting %s: arguments are visible to every user of this machine; "
@@ -96,7 +104,16 @@ def run(
                 key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
             )  # fmt: skip
         logging.getLogger().setLevel(settings.log_level.upper())
-        runner.run(serve(settings, output=output, load=load, beside=beside, test_faults=test_faults))
+        runner.run(
+            serve(
+                settings,
+                output=output,
+                load=load,
+                beside=beside,
+                test_faults=test_faults,
+                find_files=None if test_faults else find_files,
+            )
+        )
     return 0
 
 
@@ -110,11 +127,13 @@ async def serve(
     load: Callable[[], Settings] | None = None,
     beside: Beside | None = None,
     test_faults: bool = False,
+    find_files: Callable[[], FoundFiles | None] | None = None,
 ) -> None:
     """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
 
     The caller holds the lock of the data directory. ``disk`` and ``commit`` are for logs that lie elsewhere than on a
-    real disk, such as one that fails when a test wants it to.
+    real disk, such as one that fails when a test wants it to. ``find_files`` returns what the format gate has found
+    on a real one, or None.
     """
     loop = asyncio.get_running_loop()
     stopped, reload, manager = asyncio.Event(), asyncio.Event(), ServiceManager()
@@ -128,7 +147,11 @@ async def serve(
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
         faults = _make_faults(settings) if test_faults else None
-        broker = closing.enter_context(_broker(settings, metrics, disk if faults is None else faults.disk, commit))
+        # imported before the files are asked for, which are looked through meanwhile
+        factories = {name: resolve_name(_spec(name).factory) for name in listeners}
+        broker = closing.enter_context(
+            _broker(settings, metrics, disk if faults is None else faults.disk, commit, find_files)
+        )
         from .broker_duties import copy_dead_letters, make_duty_timer
 
         _log_recoveries(broker)
@@ -142,7 +165,7 @@ async def serve(
             services.limits_callbacks += [partial(_set_keepalive, listener) for listener in listeners.values()]
             reloads.insert(0, SettingsReload(services, load).reload)
         # all of them before one starts: what is wrong in the settings is found while the loop has nothing to undo
-        endpoints: list[Endpoint] = [resolve_name(_spec(name).factory)(services, name) for name in listeners]
+        endpoints: list[Endpoint] = [factory(services, name) for name, factory in factories.items()]
         for endpoint, listener in zip(endpoints, listeners.values(), strict=True):
             await endpoint.start(listener)
         closing.enter_context(make_duty_timer(services).running())
@@ -214,7 +237,13 @@ def _spec(name: str) -> EndpointSpec:
 
 
 @contextlib.contextmanager
-def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Commit | None) -> Iterator[Broker]:
+def _broker(
+    settings: Settings,
+    metrics: Metrics,
+    disk: Disk | None,
+    commit: Commit | None,
+    find_files: Callable[[], FoundFiles | None] | None,
+) -> Iterator[Broker]:
     """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
     from .broker.broker import Broker
     from .endpoints.base.broker_settings import to_broker_settings
@@ -227,7 +256,10 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
     # thousands of partitions are objects that stay: looking through them again and again takes half of the start
     gc.disable()
     try:
-        broker = Broker.open(settings.data, to_broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
+        found = None if find_files is None else find_files()
+        broker = Broker.open(
+            settings.data, to_broker_settings(settings), now_us=now_us(), disk=disk, commit=commit, found=found
+        )
         # else the first object made after this starts a search through all of them, before the ready line
         gc.freeze()
     finally:

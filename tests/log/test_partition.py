@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lading.log import watermark
+from lading.log import recovery, watermark
+from lading.log.disk import RealDisk
+from lading.log.formats import GATE
+from lading.log.found_files import LogFiles
 from lading.log.group_commit import SyncNow
 from lading.log.interface import PartitionLog, SegmentInfo
 from lading.log.partition import DiskPartitionLog
@@ -28,7 +32,6 @@ def append(log: DiskPartitionLog, count: int, times: int = 1) -> None:
 
 
 def test_a_new_log_is_empty_and_starts_where_it_is_told(tmp_path: Path) -> None:
-    from lading.log.disk import RealDisk
     from lading.log.partition import open_partition
 
     log: PartitionLog = open_partition(
@@ -51,6 +54,56 @@ def test_a_log_closed_in_order_is_not_looked_at_and_keeps_its_epoch(tmp_path: Pa
         assert log.recovery.clean and log.recovery.scanned_bytes == 0 and log.epochs == [(1, 0)]
         append(log, 1)
         log.close()
+
+
+def empty_logs(path: Path) -> dict[str, bool]:
+    """Logs whose last segment is empty, each with whether its owner closed it and nobody touched it since."""
+    opened(path / "new").close()
+    opened(path / "new, not closed")
+    for name in ("emptied", "emptied, with states", "emptied, begun again", "emptied, with a byte more"):
+        log = opened(path / name)
+        append(log, 3, 10)
+        if name.endswith("states"):
+            log.set_state(0, 5, State.POISONED, NOW)
+        log.truncate_before(log.next_offset)
+        COMMIT.submit(log)
+        if name.endswith("again"):
+            log.drop()
+            log = opened(path / name)
+        log.close()
+    with (path / "emptied, with a byte more" / f"{30:020}.log").open("ab") as file:
+        file.write(b"x")
+    log = opened(path / "not emptied")
+    append(log, 3, 10)
+    log.close()
+    return {
+        "new": True, "new, not closed": True, "emptied": True, "emptied, with states": True,
+        "emptied, begun again": True, "emptied, with a byte more": False, "not emptied": True,
+    }  # fmt: skip
+
+
+def test_an_empty_log_is_recovered_at_once_as_it_is_step_by_step(tmp_path: Path) -> None:
+    """What the format gate has looked up makes a start faster, and nothing else."""
+    disk, quick = RealDisk(), []
+    for name, is_clean in empty_logs(tmp_path).items():
+        path = tmp_path / name
+        files = GATE.check_partition(path, disk)
+        one, other = (
+            recovery.recover(disk, path, known, TOPIC, now_us=NOW, first_epoch=1)
+            for known in (files, LogFiles(files.names))
+        )
+        assert one.report.clean == is_clean, name
+        assert one.tail is not None and other.tail is not None, name
+        tails = [
+            (tail.base_offset, tail.end, tail.max_timestamp_us, len(tail.index)) for tail in (one.tail, other.tail)
+        ]
+        assert tails[0] == tails[1], name
+        assert replace(one, tail=None) == replace(other, tail=None), name
+        mark = watermark.unpack(files.watermark or b"")
+        assert mark is not None
+        if recovery._recover_empty_tail(mark, files) is not None:
+            quick.append(name)
+    assert quick == ["new", "new, not closed", "emptied", "emptied, with states", "emptied, begun again"]
 
 
 def test_a_log_that_was_only_read_is_still_closed_in_order(tmp_path: Path) -> None:

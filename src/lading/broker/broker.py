@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
 from ..log.disk import DISKS, Disk
+from ..log.found_files import FoundFiles
 from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.local_store import LocalLogStore
@@ -153,17 +154,18 @@ class Broker:
         now_us: int,
         disk: Disk | None = None,
         commit: Commit | None = None,
+        found: FoundFiles | None = None,
     ) -> Self:
         """Open a directory of this machine, or make it; one process at a time may (``serve`` holds the lock).
 
+        ``found`` is what the format gate has found in it since it was locked, if it has looked already.
         CorruptLog where the catalog or a topic's directory cannot be what it should be.
         """
         settings = settings or BrokerSettings()
         commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
         disk = disk or DISKS[settings.durability]()
-        return cls(
-            LocalLogStore(data, commit, segment_bytes=settings.segment_bytes, disk=disk), settings, now_us=now_us
-        )
+        store = LocalLogStore(data, commit, segment_bytes=settings.segment_bytes, disk=disk, found=found)
+        return cls(store, settings, now_us=now_us)
 
     def _add(self, component: ComponentT) -> ComponentT:
         self._components.append(component)

@@ -69,13 +69,16 @@ def read_description(directory: Path) -> TopicDescription | None:
     except FileNotFoundError:
         return None
     GATE.require_known_description(data, path)
-    return parse_description(data, path)
-
-
-def parse_description(data: bytes, path: Path | str) -> TopicDescription:
-    """Return the description in the content of ``topic.json``, of a known version. Raises CorruptLog if invalid."""
     try:
         document = json.loads(data)
+    except ValueError as error:
+        raise CorruptLog(f"{path} is not a topic description: {error!r}") from None
+    return parse_description(document, path)
+
+
+def parse_description(document: Any, path: Path | str) -> TopicDescription:
+    """Return the description in the document of a ``topic.json`` of a known version. Raises CorruptLog if invalid."""
+    try:
         return TopicDescription(
             bytes.fromhex(document["id"]),
             document["stream"],
@@ -232,9 +235,9 @@ class DataDirectory:
 
     def take_description(self, uuid: bytes) -> TopicDescription | None:
         """Return the description of a topic, or None if there is none. Raises CorruptLog if it is invalid."""
-        data = None if self._found is None else self._found.descriptions.pop(uuid.hex(), None)
+        document = None if self._found is None else self._found.descriptions.pop(uuid.hex(), None)
         path = self.path(uuid)
-        return read_description(path) if data is None else parse_description(data, f"{path}/{DESCRIPTION}")
+        return read_description(path) if document is None else parse_description(document, f"{path}/{DESCRIPTION}")
 
     def _take_names(self, uuid: bytes) -> Sequence[str]:
         names = None if self._found is None else self._found.names.pop(uuid.hex(), None)

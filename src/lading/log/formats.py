@@ -79,20 +79,25 @@ class FormatGate:
         if error is not None:
             raise error
 
-    def require_known_description(self, data: bytes, path: Path | str) -> None:
-        """Check a ``topic.json``; refusing invalid JSON is left to the reader."""
-        self.require_known_document(DESCRIPTION, data, path)
+    def require_known_description(self, data: bytes, path: Path | str) -> object:
+        """Check a ``topic.json`` and return what it holds; refusing invalid JSON (None) is left to the reader."""
+        return self.require_known_document(DESCRIPTION, data, path)
 
-    def require_known_document(self, format_: Format, data: bytes, path: Path | str) -> None:
-        """Check a JSON document that has its version beside the rest; refusing invalid JSON is left to the reader."""
+    def require_known_document(self, format_: Format, data: bytes, path: Path | str) -> object:
+        """Check a JSON document that has its version beside the rest, and return it.
+
+        Refusing invalid JSON, for which None is returned, is left to the reader.
+        """
         try:
-            version = json.loads(data).get("version")
-        except (ValueError, AttributeError):
-            return
-        if type(version) is int:
+            document: object = json.loads(data)
+        except ValueError:
+            return None
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is int and version not in format_.reads:
             # no checksum covers it: a digit of which one bit flipped may still be a digit
             covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in format_.reads)
             self.require_known(format_, version, path, covered=covered or version > 9)
+        return document
 
     def require_known_watermark(self, data: bytes, path: Path | str) -> None:
         """Check a watermark file; later versions may cover their version by the CRC of the head."""
@@ -142,8 +147,8 @@ class FormatGate:
             names = found.names[topic] = _names(disk, home)
             if "topic.json" in names:
                 description = f"{home}/topic.json"
-                found.descriptions[topic] = content = _begin(disk, description, None)
-                self.require_known_description(content, description)
+                content = _begin(disk, description, None)
+                found.descriptions[topic] = self.require_known_description(content, description)
             for name in names:
                 if name.isdecimal():
                     self._find_partition(f"{home}/{name}", f"{topic}/{name}", disk, found)

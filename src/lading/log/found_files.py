@@ -27,7 +27,7 @@ class FoundFiles:
 
     names: dict[str, Sequence[str]] = field(default_factory=dict)
     """Entries of the directory of a topic."""
-    descriptions: dict[str, bytes] = field(default_factory=dict)
-    """Content of ``topic.json``; none for a topic without one."""
+    descriptions: dict[str, object] = field(default_factory=dict)
+    """What each ``topic.json`` holds, None if it is not JSON; none for a topic without one."""
     partitions: dict[str, LogFiles] = field(default_factory=dict)
     """Of ``TOPIC/NUMBER``, and of ``TOPIC/NUMBER/postponed``."""

@@ -10,6 +10,7 @@ from .catalog import FILE_NAME, Catalog
 from .directory import DataDirectory
 from .disk import Disk, RealDisk
 from .formats import GATE
+from .found_files import FoundFiles
 from .interface import Commit, PartitionLog
 from .partition import open_partition
 
@@ -17,8 +18,18 @@ from .partition import open_partition
 class LocalLogStore:
     """See ``store.LogStore``."""
 
-    def __init__(self, data: Path, commit: Commit, *, segment_bytes: int, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        commit: Commit,
+        *,
+        segment_bytes: int,
+        disk: Disk | None = None,
+        found: FoundFiles | None = None,
+    ) -> None:
         """Open ``data``, or create it; only one process at a time may.
+
+        ``found`` is what the format gate has found in it since it was locked, if it has looked already.
 
         Raises CorruptLog if it is of a later Lading, or if its catalog is invalid.
         """
@@ -26,7 +37,7 @@ class LocalLogStore:
         self.commit = commit
         self.dates = Dates()
         self._segment_bytes = segment_bytes
-        found = GATE.check_directory(data, self.disk)
+        found = found or GATE.check_directory(data, self.disk)
         self.directory = DataDirectory(data, self.disk, found)
         self.access_file = AccessFile(data, self.disk)
         self.catalog = Catalog(data / FILE_NAME, self.disk, self.dates)

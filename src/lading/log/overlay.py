@@ -23,6 +23,8 @@ _WRITTEN, _SYNCING = 0, 1
 _LAST = (1 << 63) - 1
 _KINDS: Final = tuple(RangeKind)
 """Made once: a start makes thousands of overlays, and an enumeration takes a microsecond to list."""
+_NOTHING: Final = StatesMark(google_crc32c.value(b""), 0)
+"""The mark of a file without a record, and of none."""
 
 
 class Overlay:
@@ -54,7 +56,10 @@ class Overlay:
         self._states = self._sets[RangeKind.STATE]
         data = None if is_missing else read_all(disk, self.path)
         self._exists = data is not None
-        self._load(data or b"", mark)
+        self._synced = self._syncing = _NOTHING
+        self._crc = _NOTHING.crc
+        if data or (mark is not None and mark != _NOTHING):
+            self._load(data or b"", mark)
 
     @property
     def path(self) -> Path:

@@ -25,7 +25,7 @@ from .found_files import LogFiles
 from .index import Index, IndexEntry
 from .interface import Damage, RecoveryReport, TornTail
 from .scan import Scan
-from .segment import LOG_SUFFIX, LogPosition, Segment
+from .segment import LOG_SUFFIX, LogPosition, Segment, segment_name
 from .watermark import StatesMark, Watermark
 
 KEPT_SUFFIX: Final = ".cut"
@@ -105,7 +105,36 @@ def recover(
         raise CorruptLog(
             f"{directory} belongs to topic {mark.topic_id.hex()}, not to {topic_id.hex()}; move it where it belongs"
         )
+    elif (untouched := _recover_empty_tail(mark, files)) is not None:
+        return untouched
     return _Recovery(disk, directory, mark, files, notes, now_us, first_epoch).run()
+
+
+def _recover_empty_tail(mark: Watermark, files: LogFiles) -> RecoveredLog | None:
+    """Return the log if its owner closed it and its only segment is empty, as ``_Recovery`` would find it.
+
+    Most of the thousands of partitions that a start opens are such, and this takes a third of the time.
+    """
+    if not mark.clean or files.sizes_bytes is None or len(files.sizes_bytes) != 1:
+        return None
+    bases, end = segment_bases(files.names), mark.high_watermark
+    if bases != [end] or end != mark.first_offset or files.size_bytes(segment_name(end)) != 0:
+        return None
+    return RecoveredLog(
+        end,
+        end,
+        min(mark.last_stable_offset, end),
+        mark.clock_us,
+        list(mark.epochs),
+        None,
+        [],
+        Tail(end, Index(), LogPosition(end, 0), 0, []),
+        [],
+        Repairs(),
+        RecoveryReport(True, end, 0, [], [], [], settled_end=mark.last_stable_offset),
+        mark.states,
+        files.names,
+    )
 
 
 def segment_bases(names: Sequence[str]) -> list[int]:

@@ -38,6 +38,11 @@ class LogPosition(NamedTuple):
     position: int
 
 
+def segment_name(base_offset: int) -> str:
+    """Return the name of the file of a segment."""
+    return f"{base_offset:020}{LOG_SUFFIX}"
+
+
 class Segment:
     """The reading side of a segment; ``end`` is where its chunks end, None until that was determined."""
 
@@ -64,7 +69,7 @@ class Segment:
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.base_offset:020}{LOG_SUFFIX}"
+        return segment_name(self.base_offset)
 
     # made when they are asked for: a start makes thousands of segments, and opens few of their files
 

@@ -45,7 +45,8 @@ class LogSidecars:
         self._clock_us = found.clock_us
         self.dates = Dates()
         self._held: int | None = found.stable_before if found.next_offset else None
-        self._overlay = Overlay(disk, path, found.states, is_missing=STATES_FILE not in found.names)
+        has_states = STATES_FILE in found.names
+        self._overlay = Overlay(disk, path, found.states, is_missing=not has_states)
         self.recovery = found.report
         if self._overlay.notes:
             self.recovery = replaced(
@@ -56,7 +57,8 @@ class LogSidecars:
             )
         self._is_loading = True
         """Whether what the log's own messages say of others is still being read: nothing was held back yet."""
-        self._overlay.forget_from(found.next_offset)
+        if has_states:
+            self._overlay.forget_from(found.next_offset)
         self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
         # looked up when they are called: they are set after this
         self._segments.watch(lambda damage: self.on_damage(damage), lambda: self.on_opened())
