@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ from lading.log import index as index_format
 from lading.log.group_commit import SyncNow
 from lading.log.index import Index, IndexEntry
 from lading.log.partition import DiskPartitionLog
+from lading.log.scan import scan
 from lading.model.errors import CorruptLog
 from tests.log.messages import NOW, add, message, messages_of, opened, read_all
 
@@ -243,3 +247,36 @@ def test_index_rebuild_rate(tmp_path: Path, full: bool, capsys: pytest.CaptureFi
 def _kernels() -> Callable[[], None]:
     engine.load("lading.chunk.kernels")
     return lambda: None
+
+
+def test_bytes_that_change_under_a_scan_are_a_torn_tail(tmp_path: Path) -> None:
+    """A backup scans the end of a log that its broker writes to: NumPy counted bytes that were others when found."""
+    path = tmp_path / f"{0:020}.log"
+    size_bytes = 4 << 10
+    path.write_bytes(b"\1" + bytes(size_bytes - 1))
+    begun, begins = os.pipe()
+    writer = os.fork()
+    if not writer:
+        # an interpreter of its own, since one that shares ours would stand still while NumPy looks
+        with (
+            contextlib.suppress(BaseException),
+            path.open("r+b") as file,
+            mmap.mmap(file.fileno(), size_bytes) as region,
+        ):
+            os.write(begins, b"x")
+            for _ in range(2_000_000):
+                region[64:] = b"\2" * (size_bytes - 64)
+                region[64:] = bytes(size_bytes - 64)
+        os._exit(0)
+    try:
+        assert os.read(begun, 1) == b"x"
+        live = np.memmap(path, np.uint8, "r")
+        for _ in range(3_000):
+            found = scan(live, IndexEntry(0, 0, 0), size_bytes, path=path)
+            assert (found.end_position, found.end_offset, found.damage) == (0, 0, [])
+            assert 1 <= found.bad_bytes <= size_bytes
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+        os.close(begun)
+        os.close(begins)

@@ -217,8 +217,9 @@ def _last_byte(region: Region, start: int, end: int) -> int:
     """Return the end of the last byte in [start, end) that is not zero, or ``start`` if all are."""
     while end > start:
         low = max(start, end - _WINDOW)
-        found = np.flatnonzero(region[low:end])
-        if len(found):
-            return low + int(found[-1]) + 1
+        # a copy: a backup scans the end of a log that its broker is writing to
+        held = region[low:end].tobytes().rstrip(b"\0")
+        if held:
+            return low + len(held)
         end = low
     return start
