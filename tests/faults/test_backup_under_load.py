@@ -39,7 +39,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param == "a directory":
         yield DirectoryStore(tmp_path / "backups")
         return
-    with run_object_server(tmp_path / "s3") as server:
+    # versitygw 1.8.0 reads only Content-Length bodies to their end: what is left of a chunked one of pyarrow's is taken
+    # for the next request of the connection, which was answered with 400 once
+    with run_object_server(tmp_path / "s3", options=()) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield open_store(f"{server.create_bucket('backups')}/lading")

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +54,9 @@ def find_server() -> str:
 
 
 @contextmanager
-def run_object_server(directory: Path, port: int = 0, key: str = KEY, secret: str = SECRET) -> Iterator[ObjectServer]:
+def run_object_server(
+    directory: Path, port: int = 0, key: str = KEY, secret: str = SECRET, *, options: Sequence[str] = ("--keep-alive",)
+) -> Iterator[ObjectServer]:
     """Run a server on this port, or a free one, until the block ends; the buckets are those of one before it."""
     program = find_server()
     buckets = directory / "buckets"
@@ -63,7 +65,7 @@ def run_object_server(directory: Path, port: int = 0, key: str = KEY, secret: st
         tried.bind(("127.0.0.1", 0))
         port = port or tried.getsockname()[1]
     command = [
-        program, "--port", f"127.0.0.1:{port}", "--access", key, "--secret", secret, "--quiet", "--keep-alive",
+        program, "--port", f"127.0.0.1:{port}", "--access", key, "--secret", secret, "--quiet", *options,
         "posix", str(buckets),
     ]  # fmt: skip
     with (directory / "log").open("w") as log:
