@@ -117,8 +117,8 @@ def _recover_empty_tail(mark: Watermark, files: LogFiles) -> RecoveredLog | None
     """
     if not mark.clean or files.sizes_bytes is None or len(files.sizes_bytes) != 1:
         return None
-    bases, end = segment_bases(files.names), mark.high_watermark
-    if bases != [end] or end != mark.first_offset or files.size_bytes(segment_name(end)) != 0:
+    end = mark.high_watermark
+    if end != mark.first_offset or files.size_bytes(segment_name(end)) != 0:
         return None
     return RecoveredLog(
         end,

@@ -117,25 +117,24 @@ def unpack(data: bytes) -> Watermark | None:
     topic_id, first, synced, stable, clock, count = _HEAD.unpack_from(body)
     if google_crc32c.value(body) != crc or count > _EPOCHS_MAX or _HEAD.size + count * _EPOCH.size > len(body):
         return None
-    epochs = [_EPOCH.unpack_from(body, _HEAD.size + i * _EPOCH.size) for i in range(count)]
+    epochs = list(_EPOCH.iter_unpack(body[_HEAD.size : _HEAD.size + count * _EPOCH.size]))
     sequence, clean, states = 0, False, None
     for at in (length, length + SECTOR):
-        slot = data[at : at + _SLOT.size]
-        if len(slot) < _SLOT.size:
+        if at + _SLOT.size > len(data):
             continue
-        slot_crc, flags, number, slot_synced, slot_stable, slot_clock = _SLOT.unpack(slot)
-        if number > sequence and google_crc32c.value(slot[4:]) == slot_crc:
+        slot_crc, flags, number, slot_synced, slot_stable, slot_clock = _SLOT.unpack_from(data, at)
+        if number > sequence and google_crc32c.value(data[at + 4 : at + _SLOT.size]) == slot_crc:
             sequence, synced, stable, clock = number, slot_synced, slot_stable, slot_clock
             clean = bool(flags & CLEAN)
-            states = _states(data[at : at + SECTOR])
+            states = _states(data, at)
     return Watermark(topic_id, first, synced, stable, clock, epochs, clean, length, sequence, states)
 
 
-def _states(slot: bytes) -> StatesMark | None:
-    """Return what a slot says about ``states.log``, or None if an older Lading wrote it, without that."""
-    at = _SLOT.size + 4
-    rest = slot[at : at + _STATES.size]
-    if len(rest) < _STATES.size or slot[_SLOT.size : at] != _with_crc(slot[: _SLOT.size], rest)[:4]:
+def _states(data: bytes, at: int) -> StatesMark | None:
+    """Return what the slot at ``at`` says about ``states.log``, or None if an older Lading wrote it, without that."""
+    end = at + _SLOT.size
+    rest = data[end + 4 : end + 4 + _STATES.size]
+    if len(rest) < _STATES.size or data[end : end + 4] != _with_crc(data[at:end], rest)[:4]:
         return None
     return StatesMark(*_STATES.unpack(rest))
 
