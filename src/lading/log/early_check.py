@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from .formats import GATE
 from .found_files import FoundFiles
 
 TOPICS_MIN: Final = 200
@@ -59,6 +58,9 @@ def _count_topics(data: Path) -> int:
 def _look(data: Path, writing: int) -> None:
     """Write what the gate finds, and end this process: all else in it belongs to the one that it was made from."""
     try:
+        # here, so that the process is made before NumPy is imported, which takes half as long as the look
+        from .formats import GATE
+
         # among them the lock of the directory, which would stay if the broker was killed meanwhile
         os.closerange(3, writing)
         os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
