@@ -64,6 +64,19 @@ def test_the_broker_leaves_out_what_it_never_calls() -> None:
     assert loaded_after(code, ("uvicorn.main", "click", "kafka.client_async", "pandas")) == []
 
 
+def test_numpy_makes_no_threads_in_a_broker() -> None:
+    """OpenBLAS makes one for each core and has them spin, for functions that nothing here calls."""
+    script = (
+        "import os\n"
+        "from lading.lean_imports import install_lean_imports; install_lean_imports()\n"
+        "import numpy\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "1\n"
+
+
 def test_what_is_put_off_is_run_once_by_the_first_of_many_threads() -> None:
     script = """
 import sys, threading

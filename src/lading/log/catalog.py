@@ -121,9 +121,12 @@ class Catalog(CatalogDatabase):
 
     # -- groups and positions
 
-    def groups(self) -> list[GroupRow]:
-        """Return all groups of all protocols."""
-        return list(map(GroupRow._make, self._db.execute("SELECT protocol, scope, name, generation FROM groups")))
+    def groups(self, protocol: str | None = None) -> list[GroupRow]:
+        """Return all groups of a protocol, or of all."""
+        rows = self._db.execute(
+            "SELECT protocol, scope, name, generation FROM groups WHERE protocol = ifnull(?, protocol)", (protocol,)
+        )
+        return list(map(GroupRow._make, rows))
 
     def put_group(self, row: GroupRow, kind: CatalogRecordKind = CatalogRecordKind.GROUP) -> None:
         """Add a group, or a new generation of it."""
@@ -138,10 +141,12 @@ class Catalog(CatalogDatabase):
         with self.write(CatalogRecordKind.GROUP) as db:
             db.execute("DELETE FROM groups WHERE protocol = ? AND scope = ? AND name = ?", (protocol, scope, name))
 
-    def positions(self) -> list[PositionRow]:
-        """Return all positions of all protocols."""
+    def positions(self, protocol: str | None = None) -> list[PositionRow]:
+        """Return all positions of a protocol, or of all."""
         rows = self._db.execute(
-            "SELECT protocol, topic, partition, consumer, offset, epoch, extra, updated_us FROM positions"
+            "SELECT protocol, topic, partition, consumer, offset, epoch, extra, updated_us FROM positions "
+            "WHERE protocol = ifnull(?, protocol)",
+            (protocol,),
         )
         return list(map(PositionRow._make, rows))
 

@@ -54,13 +54,12 @@ class ChannelStore:
 
     def channels(self) -> Iterator[tuple[bytes, str]]:
         """(topic id, name) of every channel."""
-        for row in self._catalog.groups():
-            if row.protocol == CHANNEL:
-                yield row.scope, row.name
+        for row in self._catalog.groups(CHANNEL):
+            yield row.scope, row.name
 
     def list_paused_topics(self) -> set[bytes]:
         """Return the ids of the topics that are paused."""
-        return {row.scope for row in self._catalog.groups() if row.protocol == PAUSED_TOPIC}
+        return {row.scope for row in self._catalog.groups(PAUSED_TOPIC)}
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
         """Set whether a topic is paused; on disk on return."""
@@ -72,11 +71,10 @@ class ChannelStore:
     def lanes(self) -> dict[tuple[bytes, str], dict[int, StoredLane]]:
         """Stored lanes by (topic id, channel name) and partition number."""
         found: dict[tuple[bytes, str], dict[int, StoredLane]] = {}
-        for row in self._catalog.positions():
-            if row.protocol == CHANNEL:
-                state, flags = _decoded(row.offset, row.extra or b"")
-                stored = StoredLane(state, row.epoch, flags)
-                found.setdefault((row.topic, row.consumer), {})[row.partition] = stored
+        for row in self._catalog.positions(CHANNEL):
+            state, flags = _decoded(row.offset, row.extra or b"")
+            stored = StoredLane(state, row.epoch, flags)
+            found.setdefault((row.topic, row.consumer), {})[row.partition] = stored
         return found
 
     def confirm(self, topic: Topic, name: str, rows: Iterable[PositionRow]) -> None:

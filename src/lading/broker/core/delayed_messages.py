@@ -92,7 +92,7 @@ class DelayedMessages(Component):
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Have what waited when the broker ended wait again."""
-        rows = {(row.topic, row.partition): row for row in self._catalog.positions() if row.protocol == POSTPONED}
+        rows = {(row.topic, row.partition): row for row in self._catalog.positions(POSTPONED)}
         for partition in partitions_of(topics):
             if self._directory.has_log_below(partition.topic.uuid, partition.number, POSTPONED):
                 held = self._open(partition)

@@ -96,9 +96,9 @@ class IggyGroups(Component):
     def load(self, topics: Iterable[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
         by_uuid = {topic.uuid: topic for topic in topics}
-        for row in self._catalog.groups():
+        for row in self._catalog.groups(_PROTOCOL):
             topic = by_uuid.get(row.scope)
-            if row.protocol == _PROTOCOL and topic is not None:
+            if topic is not None:
                 number, _, name = row.name.partition(_SEPARATOR)
                 self._groups.setdefault(topic, {})[int(number)] = IggyGroup(int(number), topic, name or number)
 

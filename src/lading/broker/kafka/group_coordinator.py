@@ -64,9 +64,8 @@ class KafkaGroupCoordinator(Component):
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
-        for row in self._catalog.groups():
-            if row.protocol == KAFKA:
-                self._groups[row.name] = KafkaGroup(row.name, kept=True)
+        for row in self._catalog.groups(KAFKA):
+            self._groups[row.name] = KafkaGroup(row.name, kept=True)
 
     def join(self, call: JoinGroupRequest, *, now_us: int) -> PendingResult[JoinGroupResult]:
         """Be in the next generation, done when all others are too; MemberIdRequired where a name comes first."""

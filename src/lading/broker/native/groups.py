@@ -66,9 +66,8 @@ class NativeGroups(Component):
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the groups that the catalog lists, without members."""
-        for row in self._catalog.groups():
-            if row.protocol == NATIVE:
-                self._groups[row.name] = _Group(row.name, row.generation)
+        for row in self._catalog.groups(NATIVE):
+            self._groups[row.name] = _Group(row.name, row.generation)
 
     def join(self, group: str, member: str, topics: Sequence[Topic], *, now_us: int) -> Assignment:
         """Become a member that reads ``topics``; the same call again changes nothing but the time it was seen."""
