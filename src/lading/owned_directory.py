@@ -108,7 +108,7 @@ def lock_data_directory(data: Path) -> Iterator[None]:
                 "stop that one, or give another directory with --data"
             ) from None
         except OSError as error:
-            raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
+            raise directory_error("data directory", data, error) from None
         os.ftruncate(handle, 0)
         with suppress(OSError):
             # a full disk stops no start: then only the pid is missing
