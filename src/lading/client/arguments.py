@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -89,6 +89,22 @@ def _unknown(caller: Callable[..., Any], option: str, transport_options: list[st
     near = [meant] if meant else get_close_matches(plain, known, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
     return SettingError(f"{shown} has no argument or transport option {option!r}; {hint}")
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise SettingError if an argument is none of its values."""
+    if value not in choices:
+        raise SettingError(f"{name} is {' or '.join(map(repr, choices))}, not {value!r}")
+
+
+def find_group(group: str | None, channel: str | None, end: object) -> str | None:
+    """Return the group of a consumer by either name of it. Raises SettingError for both, and for one with an end."""
+    if group is not None and channel is not None:
+        raise SettingError("channel is what NSQ calls a group: name one of the two")
+    group = channel if group is None else group
+    if group is not None and end is not None:
+        raise SettingError("a group has no end: its members read on; leave out end, or the group")
+    return group
 
 
 def to_microseconds(timestamp: datetime | int | None) -> int | None:

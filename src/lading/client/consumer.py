@@ -6,13 +6,13 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..model.errors import LadingError, LocalError, SettingError
 from ..model.message import Message
 from ..transports.fetched import States
 from ..transports.interface import Position, Transport
-from .arguments import open_for
+from .arguments import find_group, open_for, require_choice
 from .consumer_membership import ConsumerMembership
 from .consumer_progress import BatchProgress, MessageProgress
 from .interceptors import LOG, ConsumerInterceptor, apply_interceptors, notify_interceptors
@@ -71,15 +71,9 @@ class Consumer:
         max_bytes: int = 1 << 20,
         **options: Any,
     ) -> None:
-        if states not in ("available", "all"):
-            raise SettingError(f"states is 'available' or 'all', not {states!r}")
-        if on_loss not in ("fail", "skip"):
-            raise SettingError(f"on_loss is 'fail' or 'skip', not {on_loss!r}")
-        if group is not None and channel is not None:
-            raise SettingError("channel is what NSQ calls a group: name one of the two")
-        group = channel if group is None else group
-        if group is not None and end is not None:
-            raise SettingError("a group has no end: its members read on; leave out end, or the group")
+        require_choice("states", states, get_args(States))
+        require_choice("on_loss", on_loss, get_args(OnLoss))
+        group = find_group(group, channel, end)
         self._selection = Selection.parse(None, where, states, verify_checksum, on_loss)
         self.transport: Transport = open_for(Consumer, url, options)
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -117,8 +111,6 @@ class Consumer:
         except BaseException:
             self.transport.close()
             raise
-
-    # reading
 
     def __iter__(self) -> Iterator[Message]:
         return self
