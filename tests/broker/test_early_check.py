@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -68,6 +69,21 @@ def test_a_small_directory_and_none_are_left_to_the_gate(tmp_path: Path) -> None
         with checking_early(data) as find_files:
             assert child_pids() == before
             assert find_files() is None
+
+
+def test_a_machine_without_a_process_to_spare_is_left_to_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(tmp_path)
+
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    files = os.listdir("/proc/self/fd")  # noqa: PTH208
+    with checking_early(tmp_path, topics_min=1) as find_files:
+        assert find_files() is None
+    assert os.listdir("/proc/self/fd") == files  # noqa: PTH208
 
 
 def test_files_of_a_later_version_are_refused_by_the_gate_as_ever(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from .found_files import FoundFiles
 
@@ -28,24 +28,36 @@ def checking_early(data: Path, topics_min: int = TOPICS_MIN) -> Iterator[Callabl
     That is so in a small directory, and after any error: the gate then raises it where it is expected. The caller
     holds the lock of the directory, so that what was found stays true.
     """
-    if _count_topics(data) < topics_min:
+    begun = _begin(data) if _count_topics(data) >= topics_min else None
+    if begun is None:
         yield lambda: None
         return
+    child, pipe = begun
+    try:
+        yield lambda: _load(pipe.read())
+    finally:
+        pipe.close()
+        # it has ended, or nobody wants to know any more
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _begin(data: Path) -> tuple[int, BinaryIO] | None:
+    """Return the id of the process that looks and what it is going to say; None where no process can be made."""
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        # of threads that hold locks: the child takes none, it only lists and reads files
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    try:
+        with warnings.catch_warnings():
+            # of threads that hold locks: the child takes none, it only lists and reads files
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        return None
     if not child:
         _look(data, writing)
     os.close(writing)
-    with open(reading, "rb") as pipe:
-        try:
-            yield lambda: _load(pipe.read())
-        finally:
-            # it has ended, or nobody wants to know any more
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    return child, open(reading, "rb")
 
 
 def _count_topics(data: Path) -> int:
