@@ -1,4 +1,4 @@
-"""The look at a large directory in a process beside a start: it finds the same, holds nothing, and ends in time."""
+"""The check of a large directory in a process beside a start: it finds the same, holds nothing, and ends in time."""
 
 from __future__ import annotations
 
