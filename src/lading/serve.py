@@ -29,6 +29,7 @@ from .endpoints.base.services import Endpoint, Services, format_bound_address, l
 from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watch_loop
 from .endpoints.encryption.renewal import CertificateRenewal
+from .forked_call import calling_in_fork
 from .kernels import engine
 from .lean_imports import install_lean_imports, load_deferred
 from .log_lines import logging_to_stderr
@@ -56,6 +57,8 @@ Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping
 """Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
 WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
+TOPICS_MIN: Final = 200
+"""Fewer topics are checked sooner than a process is made."""
 SETTLED_S: Final = 1.0
 """So long behind the ready line what was not needed for it is loaded; kernels, which are, come first."""
 DURABILITY_WORDS: Final = {
@@ -89,12 +92,10 @@ def run(
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
     install_lean_imports()
-    from .log.early_check import checking_early
-
     with (
         logging_to_stderr(settings.log_format),
         lock_data_directory(settings.data),
-        checking_early(settings.data) as find_files,
+        _checking_files(settings.data) as find_files,
         _runner() as runner,
     ):
         for key in exposed_secrets:
@@ -190,6 +191,28 @@ async def serve(
         letters.cancel()
         certificates.cancel()
     log.info("stopped")
+
+
+def _checking_files(
+    data: Path, topics_min: int = TOPICS_MIN
+) -> contextlib.AbstractContextManager[Callable[[], FoundFiles | None]]:
+    """Let the format gate check a large data directory in a process beside the rest of the start.
+
+    With thousands of partitions it takes as long as the imports that are still to come, and neither needs what the
+    other finds. Gives what waits for it and returns what was found, or None where the gate still has to check: in a
+    small directory, and after any error. The caller holds the lock of the directory, so that what was found stays true.
+    """
+    topics = data / "topics"
+    if not topics.is_dir() or len(os.listdir(topics)) < topics_min:  # noqa: PTH208
+        return contextlib.nullcontext(lambda: None)
+    return calling_in_fork(partial(_check_files, data))
+
+
+def _check_files(data: Path) -> FoundFiles:
+    # here, so that the process is made before NumPy is imported, which takes half as long as the check
+    from .log.formats import GATE
+
+    return GATE.check_directory(data)
 
 
 def _make_faults(settings: Settings) -> InjectedFaults:

@@ -30,7 +30,6 @@ IMPORTED_LATER: Final = (
     "lading.endpoints.base.broker_settings",
     "lading.endpoints.base.garbage",
     "lading.endpoints.kafka.server",
-    "lading.log.early_check",
     "lading.log.group_commit",
     "lading.parent_pipe",
     "lading.serve",

@@ -1,4 +1,4 @@
-"""The check of a large directory in a process beside a start: it finds the same, holds nothing, and ends in time."""
+"""A call in a fork: it returns the same, holds nothing, ends in time; and the check of a directory that is one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import errno
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from lading import serve
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
+from lading.forked_call import calling_in_fork
 from lading.log.directory import DESCRIPTION
 from lading.log.disk import RealDisk
-from lading.log.early_check import checking_early
 from lading.log.formats import GATE
 from lading.log.found_files import FoundFiles
 from lading.model.errors import NewerFormat
@@ -39,7 +41,7 @@ def child_pids() -> set[int]:
 
 def test_it_finds_what_the_gate_finds(tmp_path: Path) -> None:
     stopped(tmp_path)
-    with checking_early(tmp_path, topics_min=1) as find_files:
+    with serve._checking_files(tmp_path, topics_min=1) as find_files:
         found = find_files()
     assert isinstance(found, FoundFiles) and len(found.partitions) == 3 * 2
     assert found == GATE.check_directory(tmp_path)
@@ -54,7 +56,7 @@ def test_a_broker_starts_from_what_it_found(tmp_path: Path) -> None:
             return super().names(directory)
 
     stopped(tmp_path)
-    with checking_early(tmp_path, topics_min=1) as find_files:
+    with serve._checking_files(tmp_path, topics_min=1) as find_files:
         broker = Broker.open(tmp_path, BrokerSettings(), now_us=NOW, disk=Disk(), found=find_files())
     assert listed == []
     for number in range(3):
@@ -66,7 +68,7 @@ def test_a_small_directory_and_none_are_left_to_the_gate(tmp_path: Path) -> None
     stopped(tmp_path / "few")
     for data in (tmp_path / "few", tmp_path / "none"):
         before = child_pids()
-        with checking_early(data) as find_files:
+        with serve._checking_files(data) as find_files:
             assert child_pids() == before
             assert find_files() is None
 
@@ -81,7 +83,7 @@ def test_a_machine_without_a_process_to_spare_is_left_to_the_gate(
 
     monkeypatch.setattr(os, "fork", refuse)
     files = os.listdir("/proc/self/fd")  # noqa: PTH208
-    with checking_early(tmp_path, topics_min=1) as find_files:
+    with serve._checking_files(tmp_path, topics_min=1) as find_files:
         assert find_files() is None
     assert os.listdir("/proc/self/fd") == files  # noqa: PTH208
 
@@ -90,7 +92,7 @@ def test_files_of_a_later_version_are_refused_by_the_gate_as_ever(tmp_path: Path
     stopped(tmp_path)
     (described, *_) = sorted(tmp_path.rglob(DESCRIPTION))
     described.write_text(json.dumps(json.loads(described.read_text()) | {"version": 77}))
-    with checking_early(tmp_path, topics_min=1) as find_files:
+    with serve._checking_files(tmp_path, topics_min=1) as find_files:
         assert find_files() is None
     with pytest.raises(NewerFormat, match="later Lading"):
         GATE.check_directory(tmp_path)
@@ -100,31 +102,25 @@ def test_files_of_a_later_version_are_refused_by_the_gate_as_ever(tmp_path: Path
 def test_its_process_ends_with_the_block(asked: bool, tmp_path: Path) -> None:
     stopped(tmp_path)
     before = child_pids()
-    with checking_early(tmp_path, topics_min=1) as find_files:
+    with serve._checking_files(tmp_path, topics_min=1) as find_files:
         assert len(child_pids() - before) == 1
         if asked:
             find_files()
     assert child_pids() == before
 
 
-def test_it_holds_no_lock_and_hangs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_holds_no_lock_and_hangs_nobody(tmp_path: Path) -> None:
     """A broker that is killed meanwhile leaves its lock to the next one, and one that fails does not wait."""
-    stopped(tmp_path)
     started, began = os.pipe()
 
-    def hang(*arguments: object) -> FoundFiles:
-        time.sleep(10 * TIMEOUT_S)
-        raise AssertionError
-
-    monkeypatch.setattr(type(GATE), "check_directory", hang)
     began_s = time.monotonic()
     with lock_directory(tmp_path, DATA_LOCK_FILE):
-        early = checking_early(tmp_path, topics_min=1)
-        early.__enter__()
+        hanging = calling_in_fork(partial(time.sleep, 10 * TIMEOUT_S))
+        hanging.__enter__()
     os.close(began)
     # the child has closed what it inherited: then this pipe ends, and the lock is free
     assert os.read(started, 1) == b""
     with lock_directory(tmp_path, DATA_LOCK_FILE):
-        early.__exit__(None, None, None)
+        hanging.__exit__(None, None, None)
     os.close(started)
     assert time.monotonic() - began_s < TIMEOUT_S

@@ -1,0 +1,73 @@
+"""A call in a process beside this one, for work that threads would do in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TypeVar
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def calling_in_fork(call: Callable[[], T]) -> Iterator[Callable[[], T | None]]:
+    """Begin ``call`` in a fork of this process; gives a function that waits for what it returns.
+
+    That is None after any error, and where no process can be made: the caller then calls it itself, and meets the
+    error where it expects it. The process ends with the block, and has no open files of this one but the standard
+    streams.
+    """
+    begun = _begin(call)
+    if begun is None:
+        yield lambda: None
+        return
+    child, pipe = begun
+    try:
+        yield lambda: _load(pipe.read())
+    finally:
+        pipe.close()
+        # it has ended, or nobody wants to know any more
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _begin(call: Callable[[], object]) -> tuple[int, BinaryIO] | None:
+    """Return the id of the process and the pipe for its result; None where none can be made."""
+    reading, writing = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            # it warns of locks that other threads hold: the child is there for a call that takes none
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        return None
+    if not child:
+        _answer(call, writing)
+    os.close(writing)
+    return child, open(reading, "rb")
+
+
+def _answer(call: Callable[[], object], writing: int) -> None:
+    """Write what the call returns, and end this process: all else in it belongs to the one that it was made from."""
+    try:
+        # locks of files would stay if the other process was killed meanwhile
+        os.closerange(3, writing)
+        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
+        with open(writing, "wb") as pipe:
+            pipe.write(pickle.dumps(call(), pickle.HIGHEST_PROTOCOL))
+    finally:
+        # also after an error, which the caller will meet itself
+        os._exit(0)
+
+
+def _load(data: bytes) -> Any:
+    try:
+        return pickle.loads(data)
+    except (EOFError, pickle.UnpicklingError):
+        return None
