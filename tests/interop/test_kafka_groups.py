@@ -27,8 +27,8 @@ PARTITIONS = 6
 TIMEOUT_S = 30.0
 SESSION_S = 1.5
 MEMBER = """
-import sys
-from confluent_kafka import Consumer
+import sys, time
+from confluent_kafka import Consumer, KafkaException
 address, topic, group, strategy = sys.argv[1:]
 consumer = Consumer({
     "bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
@@ -40,7 +40,13 @@ while True:
     if messages:
         for message in messages:
             print(message.value().decode(), flush=True)
-        consumer.commit(asynchronous=False)
+        # refused while a rebalance goes on, which needs nothing of this loop
+        for _ in range(200):
+            try:
+                consumer.commit(asynchronous=False)
+                break
+            except KafkaException:
+                time.sleep(0.05)
 """
 """Another client's member: tells of each message before its position is stored."""
 
