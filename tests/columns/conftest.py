@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lading.columns import typed
-from lading.kernels import engine
+from lading.kernels import engine, entries
 
 
 @pytest.fixture(params=["kernel", "twin"])
@@ -16,6 +16,7 @@ def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Make columns work with the kernels, or with the twin, whatever the engine would choose."""
     if request.param == "kernel":
         engine.load(typed.KERNEL_MODULE)
+        engine.load(entries.KERNEL_MODULE)
     else:
         monkeypatch.setattr(engine, "select", _twin)
     yield request.param

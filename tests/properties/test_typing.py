@@ -8,12 +8,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.columns import fallback
 from lading.columns.contract import BINARY_ENCODINGS, TYPES, Encoding
 from lading.columns.typed import KERNEL_MODULE, convert_column
 from lading.kernels import engine
@@ -107,24 +105,3 @@ def test_iso_texts_are_read_as_python_reads_them(when: datetime, parted: str, sp
     expected = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     for kind in (Kind.RAW, Kind.STRING):
         assert convert_column(located([(kind, text.encode())]), TYPES["timestamp"])[0].to_pylist() == [expected]
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=4), max_size=8),
-    st.sampled_from([b"a", b"ab", b""]),
-)
-def test_find_last_agrees(rows: list[list[bytes]], key: bytes) -> None:
-    keys = [one for row in rows for one in row]
-    lists = np.cumsum([0, *map(len, rows)]).astype(np.int32)
-    offsets = np.cumsum([0, *map(len, keys)]).astype(np.int32)
-    inputs = lists, np.frombuffer(b"".join(keys), np.uint8), offsets, np.frombuffer(key, np.uint8)
-    for part in inputs:
-        part.flags.writeable = False
-    fast, plain = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    engine.load(KERNEL_MODULE).find_last(*inputs, fast)
-    fallback.find_last(*inputs, plain)
-    expected = [
-        max((lists[row] + at for at, one in enumerate(ones) if one == key), default=-1) for row, ones in enumerate(rows)
-    ]
-    assert fast.tolist() == plain.tolist() == expected

@@ -120,20 +120,6 @@ def take_places(
     return good, len(known)
 
 
-def find_last(lists: NDArray[np.int32], keys: Bytes, key_offsets: NDArray[np.int32], key: Bytes, found: Longs) -> None:
-    """Write the position of the last entry of each list whose key is ``key`` into ``found``, or -1.
-
-    ``lists`` holds n + 1 list ends, entry j has the key ``keys[key_offsets[j] : key_offsets[j + 1]]``.
-    """
-    wanted, held = key.tobytes(), keys.tobytes()
-    for row in range(len(found)):
-        found[row] = -1
-        for entry in range(lists[row + 1] - 1, lists[row] - 1, -1):
-            if held[key_offsets[entry] : key_offsets[entry + 1]] == wanted:
-                found[row] = entry
-                break
-
-
 def _value(data: Bytes, start: Longs, length: Longs, row: int) -> bytes:
     value: bytes = data[start[row] : start[row] + length[row]].tobytes()
     return value

@@ -12,11 +12,9 @@ from lading.kernels.arrays import Bytes, Floats, Ints, Kinds, Longs, Words
 from lading.kernels.signature import (
     BOOLEAN,
     BYTES,
-    INTS,
     KINDS,
     LONG,
     LONGS,
-    NOTHING,
     OUT_BYTES,
     OUT_FLOATS,
     OUT_INTS,
@@ -293,24 +291,3 @@ def take_places(
         status[row] = OK
         good += 1
     return good, distinct
-
-
-@kernel(NOTHING(INTS, BYTES, INTS, BYTES, OUT_LONGS))
-def find_last(lists: Ints, keys: Bytes, key_offsets: Ints, key: Bytes, found: Longs) -> None:
-    """See ``fallback.find_last``."""
-    size = int64(key.size)
-    for row in range(found.size):
-        found[row] = -1
-        for entry in range(lists[row + 1] - 1, lists[row] - 1, -1):
-            # in bounds: both keys have ``size`` bytes, which Arrow's offsets and ``key.size`` say
-            at = int64(key_offsets[entry])
-            if key_offsets[entry + 1] - at != size:
-                continue
-            same = True
-            for index in range(size):
-                if load8(keys, at + index) != load8(key, index):
-                    same = False
-                    break
-            if same:
-                found[row] = entry
-                break

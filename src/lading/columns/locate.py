@@ -10,15 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..kernels import engine
+from ..kernels import engine, entries, entry_fallback
+from ..kernels.entries import view_binary
 from ..model.batch import HEADERS_TYPE
 from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from ..model.run import Located
-from . import fallback
 from .contract import INTEGER_DECIMAL
-from .typed import KERNEL_MODULE
-
-_ENTRY_BYTES = 32
 
 
 def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
@@ -26,8 +23,7 @@ def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
 
     The result has one row a list; an absent key has length -1, a null value -2.
     """
-    entries = Entries.of(headers)
-    return {key: entries.locate(entries.last(key)) for key in dict.fromkeys(keys)}
+    return entries.locate(_as_headers(headers), keys)
 
 
 KIND_BY_TYPE: dict[pa.DataType, Kind] = {
@@ -54,7 +50,7 @@ def to_located(array: pa.Array[Any]) -> Located:
     kind = KIND_BY_TYPE[array.type]
     rows = len(array)
     if kind in (Kind.RAW, Kind.STRING):
-        offsets, data = _binary(array)
+        offsets, data = view_binary(array)
         start, length = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     else:
         # a boolean is a bit in Arrow and a byte in a header
@@ -77,16 +73,16 @@ class Entries:
     ) -> None:
         self.lists = lists
         self.key_array = keys
-        self._key_offsets, self._keys = _binary(keys)
+        self._key_offsets, self._keys = view_binary(keys)
         self.kinds: NDArray[np.int8] = kinds.to_numpy(zero_copy_only=False)
         self.value_array = values
-        self._value_offsets, self._values = _binary(values)
+        self._value_offsets, self._values = view_binary(values)
         self.null: NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
 
     @classmethod
     def of(cls, headers: pa.Array[Any]) -> Entries:
         """Return the entries of a ``headers`` column, sliced or not, also as other writers of Arrow spell its type."""
-        column: Any = headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE)
+        column: Any = _as_headers(headers)
         lists: NDArray[np.int32] = column.offsets.to_numpy()
         inside = column.values.slice(lists[0], lists[-1] - lists[0])
         return cls(lists - lists[0], inside.field(0), inside.field(1), inside.field(2))
@@ -100,9 +96,8 @@ class Entries:
         """Return for each message the entry that holds the key last, or -1."""
         found = np.empty(self.rows, np.int64)
         wanted = np.frombuffer(key.encode(), np.uint8)
-        inputs = (_read_only(part) for part in (self.lists, self._keys, self._key_offsets, wanted))
-        kernels = engine.select(KERNEL_MODULE, fallback, len(self.kinds) * _ENTRY_BYTES)
-        kernels.find_last(*inputs, found)
+        kernels = engine.select(entries.KERNEL_MODULE, entry_fallback, len(self.kinds) * entries.ENTRY_BYTES)
+        kernels.find_last(self.lists, self._keys, self._key_offsets, wanted, found)
         return found
 
     def every(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -127,19 +122,5 @@ class Entries:
         return Located(self._values, start, length, kind)
 
 
-def _binary(array: pa.Array[Any]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return the offsets and bytes of a string or binary array, sliced or not."""
-    _, offsets, data = array.buffers()
-    if offsets is None or not len(array):
-        ends = np.zeros(len(array) + 1, np.int32)
-    else:
-        ends = np.frombuffer(memoryview(offsets), np.int32, len(array) + 1, 4 * array.offset)
-    if data is None or not data.size:
-        return ends, np.empty(0, np.uint8)
-    return ends, np.frombuffer(memoryview(data), np.uint8)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+def _as_headers(column: pa.Array[Any]) -> pa.Array[Any]:
+    return column if column.type == HEADERS_TYPE else column.cast(HEADERS_TYPE)

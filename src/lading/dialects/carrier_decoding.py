@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.kernels.entries import locate
 from lading.model.batch import FIELDS, ORIGIN_TIMESTAMP, schema_of_fields
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from .carrier.encoding import NAME as CARRIER
 from .carrier.restore import restore
-from .located import locate
 
 DecodeColumns = Callable[[Run, ScanRequest], Iterator[Decoded]]
 """Gives messages as they are stored: carriers are left as they are."""

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading.kernels.entries import locate
 from lading.model.batch import FIELDS, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
-from ..located import locate
 from ..sequenced import SequencedBatch
 from . import messages
 from .limits import TIMESTAMP_MAX

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lading.dialects.carrier_decoding import decode_restored
-from lading.dialects.located import locate
+from lading.kernels.entries import locate
 from lading.model.chunk_table import BODY_END, BODY_START
 from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded, Run
