@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.columns.contract import BINARY_ENCODINGS, TYPES, Encoding
-from lading.columns.typed import KERNEL_MODULE, convert_column
+from lading.columns.typed import KERNEL_MODULE, compare_bytes, convert_column
 from lading.kernels import engine
 from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from tests.columns.values import Value, located
@@ -105,3 +105,32 @@ def test_iso_texts_are_read_as_python_reads_them(when: datetime, parted: str, sp
     expected = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     for kind in (Kind.RAW, Kind.STRING):
         assert convert_column(located([(kind, text.encode())]), TYPES["timestamp"])[0].to_pylist() == [expected]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(values(), max_size=20), st.sampled_from([b"", b"12", b"true"]) | TEXTS, *[st.booleans()] * 3)
+def test_bytes_are_compared_as_a_column_of_them_is(
+    rows: list[Value], wanted: bytes, text: bool, plain: bool, from_rows: bool
+) -> None:
+    if plain:
+        rows = [row and (int(Kind.RAW), row[1]) for row in rows]
+    held = [row[1] for row in rows if row is not None and row[1] is not None]
+    if held and from_rows:
+        wanted = held[0]
+    try:
+        constant = wanted.decode() if text else wanted
+    except UnicodeDecodeError:
+        text, constant = False, wanted
+    column = convert_column(located(rows), pa.string() if text else pa.binary())[0]
+    expected = [None if value is None else value == constant for value in column.to_pylist()]
+    numbers = any(row is not None and row[1] is not None and row[0] in FIXED_SIZE_BYTES for row in rows)
+    for choose in (lambda home, twin, size_bytes: engine.load(home), lambda home, twin, size_bytes: twin):
+        with mock.patch.object(engine, "select", choose):
+            made = compare_bytes(located(rows), wanted, text=text)
+        if made is None:
+            assert text and numbers
+        else:
+            made.validate(full=True)
+            assert not (text and numbers)
+            assert made.to_pylist() == expected
+            assert made.null_count == expected.count(None)

@@ -83,6 +83,30 @@ def take_bytes(
     return _counts(status)
 
 
+def match_bytes(
+    data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: bool, wanted: Bytes, same: Bytes,
+    valid: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Set bit ``row`` of ``same`` where a value has the bytes ``wanted``, which are a text if ``text`` is true.
+
+    Bit ``row`` of ``valid`` is set where a value can be read: with ``text`` it has to be UTF-8. Returns for how many
+    rows that is so, and how many were left, since with ``text`` a value of a number kind is not told by its bytes.
+    """
+    equal, readable = np.zeros(len(length), np.bool_), np.zeros(len(length), np.bool_)
+    sought, left = wanted.tobytes(), 0
+    for row in range(len(length)):
+        if length[row] < 0:
+            continue
+        if text and int(kind[row]) in FIXED_SIZE_BYTES:
+            left += 1
+            continue
+        value = _value(data, start, length, row)
+        equal[row] = value == sought
+        readable[row] = not text or _is_text(value)
+    same[:], valid[:] = np.packbits(equal, bitorder="little"), np.packbits(readable, bitorder="little")
+    return int(readable.sum()), left
+
+
 def take_places(
     data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: bool,
     slots: NDArray[np.int32], hashes: NDArray[np.uint64], offsets: NDArray[np.int32], out: Bytes,

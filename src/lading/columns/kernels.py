@@ -182,6 +182,41 @@ def take_bytes(
     return good, left
 
 
+@kernel(several(2)(BYTES, LONGS, LONGS, KINDS, BOOLEAN, BYTES, OUT_BYTES, OUT_BYTES))
+def match_bytes(
+    data: Bytes, start: Longs, length: Longs, kind: Kinds, text: bool, wanted: Bytes, same: Bytes, valid: Bytes
+) -> tuple[int, int]:
+    """See ``fallback.match_bytes``."""
+    good = left = 0
+    source, sought, wanted_size = base(data), base(wanted), int64(wanted.size)
+    same_bits, valid_bits = int64(0), int64(0)
+    rows = length.size
+    for row in range(rows):
+        at, size = start[row], length[row]
+        if size >= 0:
+            bit = int64(1) << int64(row & 7)
+            if text and _FIXED_FIRST <= int64(kind[row]) <= _FIXED_LAST:
+                left += 1
+            else:
+                # in bounds: both have ``size`` bytes while they are compared
+                equal = int64(0)
+                if size == wanted_size:
+                    while equal < size and load8(source, at + equal) == load8(sought, equal):
+                        equal += 1
+                if size == wanted_size and equal == size:
+                    same_bits |= bit
+                    valid_bits |= bit
+                    good += 1
+                elif not text or _is_text(source, at, size):
+                    valid_bits |= bit
+                    good += 1
+        if row & 7 == 7 or row == rows - 1:
+            same[row >> 3] = same_bits
+            valid[row >> 3] = valid_bits
+            same_bits, valid_bits = int64(0), int64(0)
+    return good, left
+
+
 @inline
 def _last_word(data: Bytes, at: int, size: int) -> int:
     """Up to seven bytes as one number; nothing behind the array is looked at."""

@@ -106,6 +106,25 @@ def convert_column(
     return array, pa.array(wrong) if wrong.any() else None
 
 
+def compare_bytes(located: Located, wanted: bytes, *, text: bool) -> pa.BooleanArray | None:
+    """Return which values have these bytes, as comparing a column of type binary, or string for ``text``, would.
+
+    Absent and null values are null, with ``text`` also those that are not UTF-8. Returns None if ``text`` asks for
+    values of number kinds, which only a column has as texts.
+    """
+    located = normalize_layout(located)
+    rows = len(located.length)
+    same, valid = np.empty(-(-rows // 8), np.uint8), np.empty(-(-rows // 8), np.uint8)
+    sought = np.frombuffer(wanted, np.uint8)
+    good, left = kernels(rows).match_bytes(
+        located.data, located.start, located.length, located.kind, text, sought, same, valid
+    )
+    if left:
+        return None
+    bits = [None if good == rows else buffer(valid), buffer(same)]
+    return cast("pa.BooleanArray", pa.Array.from_buffers(pa.bool_(), rows, bits, null_count=rows - good))
+
+
 def subset(located: Located, rows: NDArray[Any]) -> Located:
     """Return the located values of some rows, by index or mask."""
     return Located(located.data, located.start[rows], located.length[rows], located.kind[rows])

@@ -36,7 +36,7 @@ from .tree import (
     Truth,
     operands,
 )  # fmt: skip
-from .values import Messages, Numbers, Source, Values, is_null, numbers, values
+from .values import Messages, Numbers, Source, Values, equal_bytes, is_null, numbers, values
 
 ABSENT: Final = -1
 """The length of a located value that is not there; one that is null has another."""
@@ -99,6 +99,13 @@ def _predicate(source: Source, node: Predicate) -> Values:
     match node:
         case Compare(operator, left, right, Domain.NUMBER):
             return _compare_numbers(operator, numbers(source, left), numbers(source, right))
+        case Compare(
+            Operator.EQ | Operator.NE as operator, left, Literal() as right, Domain.TEXT | Domain.BYTES as domain
+        ):
+            same = equal_bytes(source, left, right, domain)
+            if same is None:
+                return _PLAIN[operator](values(source, left, domain), values(source, right, domain))
+            return same if operator is Operator.EQ else pc.invert(same)
         case Compare(operator, left, right, domain):
             return _comparison(domain)(operator, values(source, left, domain), values(source, right, domain))
         case Between(operand, low, high, domain):

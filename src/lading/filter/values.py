@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding
 from ..columns.locate import Entries, to_located
-from ..columns.typed import convert_column
+from ..columns.typed import compare_bytes, convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from ..model.state import State
@@ -159,6 +159,28 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
     if found is not None:
         return _typed(source, operand, found, DOMAIN_TYPES[domain])[0]
     return _into(_own(source, operand), domain)
+
+
+def equal_bytes(source: Source, operand: Operand, literal: Literal, domain: Domain) -> pa.BooleanArray | None:
+    """Return which rows of a TEXT or BYTES operand are the constant, without a column of all of them.
+
+    None where that column is at hand already, or has more to it than the bytes of its values.
+    """
+    value, type_ = literal.value, DOMAIN_TYPES[domain]
+    wanted = value.encode() if domain is Domain.TEXT and isinstance(value, str) else value
+    if not isinstance(wanted, bytes):
+        return None
+    match operand:
+        case HeaderRef(_, declared, encoding) | AnyHeader(_, declared, encoding):
+            is_plain = declared in (None, type_) and encoding is not Encoding.JSON
+            if not is_plain or _typed_before(source, operand, type_) is not None:
+                return None
+            located = source.locate(operand)
+        case Field("key" | "payload" as name):
+            located = to_located(source.field(name))
+        case _:
+            return None
+    return compare_bytes(located, wanted, text=domain is Domain.TEXT)
 
 
 def numbers(source: Source, operand: Operand) -> Numbers:
