@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,12 @@ def _with_offsets(batch: pa.RecordBatch, base_offset: int, append_time_us: int) 
         time: Any = pa.scalar(min(append_time_us, TIMESTAMP_MAX), pa.int64()).cast(SCHEMA.field("timestamp").type)
         columns["timestamp"] = columns["timestamp"].fill_null(time)
     columns["offset"] = pa.array(np.arange(base_offset, base_offset + batch.num_rows, dtype=np.int64))
-    return pa.RecordBatch.from_pydict(columns, schema=pa.schema([SCHEMA.field(name) for name in columns]))
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema_of(tuple(columns)))
+
+
+@cache
+def _schema_of(names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in names])
 
 
 def _decoded(batches: list[pa.RecordBatch], wanted: list[str], keys: Sequence[str]) -> Decoded:
