@@ -109,7 +109,8 @@ class PartitionReader:
     """Reads one partition from ``offset`` up to ``end``.
 
     ``position`` is where the next read starts; it moves past messages that are not visible or do not match. ``sure``
-    says that ``offset`` was read or named before, so that a gap before the first message kept is a loss.
+    says that ``offset`` was read or named before, so that a gap before the first message kept is a loss. A request asks
+    for ``max_bytes``; messages are decoded and filtered in batches of at most ``max_rows``.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class PartitionReader:
         epoch: int = 0,
         sure: bool = True,
         max_bytes: int = 1 << 20,
+        max_rows: int = BATCH_ROWS,
     ) -> None:
         self._transport = transport
         self.meta = meta
@@ -134,6 +136,7 @@ class PartitionReader:
         self._topic_id = meta.topic_id
         self._to_compare = sure and epoch > 0
         self._max_bytes = max_bytes
+        self._max_rows = max_rows
         self._error: Exception | None = None
 
     @property
@@ -179,7 +182,7 @@ class PartitionReader:
         return batches
 
     def _decoded(self, fetched: FetchResult, selection: Selection, end: int) -> Iterator[Decoded]:
-        request = ScanRequest(self.position, end, selection.fields, selection.keys)
+        request = ScanRequest(self.position, end, selection.fields, selection.keys, self._max_rows)
         return fetched.decode(request, states=selection.states)
 
     def _fetched(self, wait_ms: int, selection: Selection) -> FetchResult:
@@ -284,7 +287,7 @@ class PartitionReader:
         import pyarrow as pa
 
         if selection.filter is not None:
-            part = select_messages(part, selection.filter.selects(part))
+            part = select_messages(_shown_parts(part, selection.projection), selection.filter.selects(part))
         if not part.count:
             return
         if selection.projection is None:
@@ -316,6 +319,14 @@ def to_batches(fetched: FetchResult, states: States, first: int, end: int) -> li
 
 def _as_decoded(batch: pa.RecordBatch) -> Decoded:
     return Decoded(batch.num_rows, dict(zip(batch.schema.names, batch.columns, strict=True)), {})
+
+
+def _shown_parts(part: Decoded, projection: Projection | None) -> Decoded:
+    """Return the columns and headers of a projection alone, without what was decoded for a filter."""
+    if projection is None:
+        return part
+    columns = {name: part.columns[name] for name in projection.message_fields}
+    return Decoded(part.count, columns, {key: part.located[key] for key in projection.header_keys})
 
 
 def _below(batch: pa.RecordBatch, offset: int) -> Any:

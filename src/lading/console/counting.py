@@ -18,6 +18,9 @@ PROGRESS_S: Final = 0.2
 """So often a search tells how far it is."""
 COUNT_BYTES: Final = 8 << 20
 """What one request of a search for a count reads."""
+COUNT_ROWS: Final = 1 << 15
+"""So many messages are filtered at a time: more than readers get in a batch, since what a step costs is shared by all
+of them, and few enough for a processor's cache."""
 THREADS_MAX: Final = 4
 RANGE_OFFSETS: Final = 250_000
 """A thread takes so many offsets at a time: the last ranges end about together."""
@@ -64,7 +67,8 @@ def _count_in_order(
 ) -> Iterator[tuple[int, int]]:
     """Yield for each read how many messages match, and how many offsets that were."""
     for number, first, end in ranges:
-        reader = PartitionReader(transport, meta, number, first, end=end, sure=False, max_bytes=COUNT_BYTES)
+        limits = {"max_bytes": COUNT_BYTES, "max_rows": COUNT_ROWS}
+        reader = PartitionReader(transport, meta, number, first, end=end, sure=False, **limits)
         while not reader.done:
             before = reader.position
             found = sum(batch.num_rows for batch in reader.read(selection))

@@ -12,6 +12,7 @@ from ..model.chunk_table import BASE_OFFSET, LAST_OFFSET
 from ..model.ranges import subtract_ranges, write_marks
 from ..model.run import Decoded, Run
 from ..model.scan_request import ScanRequest
+from ..model.state import State
 from .losses import select_messages
 
 States = Literal["available", "all"]
@@ -63,10 +64,12 @@ class FetchResult:
         if self.hidden:
             state = write_marks(state, offsets, self.hidden)
             part = Decoded(part.count, {**part.columns, "state": pa.array(state, pa.int8())}, part.located)
-        keep = state == 1 if states == "available" else np.ones(part.count, np.bool_)
+        keep = state == State.AVAILABLE if states == "available" else np.ones(part.count, np.bool_)
         for first, end in self.aborted:
             keep[slice(*np.searchsorted(offsets, (first, end)))] = False
-        if not part.count or keep.any():
+        if keep.all():
+            yield part
+        elif keep.any():
             yield select_messages(part, pa.array(keep))
 
 
