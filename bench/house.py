@@ -1,9 +1,9 @@
 """Two work trees under the same benches, by turns in one run: ``python -m bench.house BEFORE AFTER [NAME ...]``.
 
-The faces are driven side by side (``bench/_faces.py``). Of every other bench, each turn is one process a tree that runs
-``bench/NAME.py`` of that tree on its own sources, so that neither side profits from what the other loaded; the two take
-turns in being first. Figures are then medians over the turns; ``spread`` is how far the turns of BEFORE lie apart, as a
-share of their median: a ratio within it says nothing.
+The faces are driven side by side (``bench/_faces.py``), single requests by blocks (``bench/_request_turns.py``). Of
+every other bench, each turn is one process a tree that runs ``bench/NAME.py`` of that tree on its own sources, so that
+neither side profits from what the other loaded; the two take turns in being first. Figures are then medians over the
+turns; ``spread`` is how far the turns of BEFORE lie apart, as a share of their median: a ratio within it says nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from bench._faces import Row, compare_iggy, compare_kafka, compare_nsq
+from bench._request_turns import compare_requests
 from bench.measure import median
 from lading.cli.output import Output, print_table
 
-FACES: Final = {"iggy_face": compare_iggy, "kafka_face": compare_kafka, "nsq_face": compare_nsq}
-NAMES: Final = ("request_cost", *FACES, "decode", "start_memory")
+SIDE_BY_SIDE: Final = {
+    "request_cost": compare_requests, "iggy_face": compare_iggy, "kafka_face": compare_kafka, "nsq_face": compare_nsq,
+}  # fmt: skip
+NAMES: Final = (*SIDE_BY_SIDE, "decode", "start_memory")
 TURNS: Final = 5
 _SCRIPT: Final = """
 import contextlib, importlib, json, sys
@@ -41,8 +44,8 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="whole inputs in every turn; takes hours")
     arguments = parser.parse_args()
     for name in arguments.names or NAMES:
-        if name in FACES:
-            rows = FACES[name](arguments.before.resolve(), arguments.after.resolve(), arguments.turns)
+        if name in SIDE_BY_SIDE:
+            rows = SIDE_BY_SIDE[name](arguments.before.resolve(), arguments.after.resolve(), arguments.turns)
         else:
             rows = compare(arguments.before, arguments.after, name, arguments.turns, arguments.whole)
         columns = {key: key for key in dict.fromkeys(key for row in rows for key in row)}

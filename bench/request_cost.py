@@ -2,7 +2,8 @@
 
 The endpoint is wired as ``lading serve`` wires it, with the scripted loop and transport of ``tests/house``. Figures are
 CPU time of the thread, of blocks of requests: the lowest tenth of the blocks is free of what else the machine does, so
-that 2 % between two work trees can be told on a busy one (``python -m bench.house BEFORE AFTER request_cost``).
+that 2 % between two work trees can be told on a busy one. ``python -m bench.house BEFORE AFTER request_cost`` has both
+trees answer by turns.
 """
 
 from __future__ import annotations
