@@ -22,17 +22,10 @@ from lading.log.formats import GATE
 from lading.log.found_files import FoundFiles
 from lading.model.errors import NewerFormat
 from lading.owned_directory import DATA_LOCK_FILE, lock_directory
-from tests.broker.room import NOW, fill, opened, payloads, read, topic_of
+from tests.broker.room import NOW, payloads, read
+from tests.broker.test_start import stopped
 
 TIMEOUT_S = 30
-
-
-def stopped(path: Path, topics_count: int = 3) -> None:
-    """Topics with a partition that holds messages and one that does not, closed in order."""
-    broker = opened(path)
-    for number in range(topics_count):
-        fill(broker, topic_of(broker, 2, f"t{number}").partition(0), 2)
-    broker.stop()
 
 
 def child_pids() -> set[int]:
@@ -41,7 +34,7 @@ def child_pids() -> set[int]:
 
 
 def test_it_finds_what_the_gate_finds(tmp_path: Path) -> None:
-    stopped(tmp_path)
+    stopped(tmp_path, 3)
     with serve._checking_files(tmp_path, topics_min=1) as find_files:
         found = find_files()
     assert isinstance(found, FoundFiles) and len(found.partitions) == 3 * 2
@@ -56,7 +49,7 @@ def test_a_broker_starts_from_what_it_found(tmp_path: Path) -> None:
             listed.append(directory)
             return super().names(directory)
 
-    stopped(tmp_path)
+    stopped(tmp_path, 3)
     with serve._checking_files(tmp_path, topics_min=1) as find_files:
         broker = Broker.open(tmp_path, BrokerSettings(), now_us=NOW, disk=Disk(), found=find_files())
     assert listed == []
@@ -66,7 +59,7 @@ def test_a_broker_starts_from_what_it_found(tmp_path: Path) -> None:
 
 
 def test_a_small_directory_and_none_are_left_to_the_gate(tmp_path: Path) -> None:
-    stopped(tmp_path / "few")
+    stopped(tmp_path / "few", 3)
     for data in (tmp_path / "few", tmp_path / "none"):
         before = child_pids()
         with serve._checking_files(data) as find_files:
@@ -77,7 +70,7 @@ def test_a_small_directory_and_none_are_left_to_the_gate(tmp_path: Path) -> None
 def test_a_machine_without_a_process_to_spare_is_left_to_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped(tmp_path)
+    stopped(tmp_path, 3)
 
     def refuse() -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -90,7 +83,7 @@ def test_a_machine_without_a_process_to_spare_is_left_to_the_gate(
 
 
 def test_files_of_a_later_version_are_refused_by_the_gate_as_ever(tmp_path: Path) -> None:
-    stopped(tmp_path)
+    stopped(tmp_path, 3)
     (described, *_) = sorted(tmp_path.rglob(DESCRIPTION))
     described.write_text(json.dumps(json.loads(described.read_text()) | {"version": 77}))
     with serve._checking_files(tmp_path, topics_min=1) as find_files:
@@ -101,7 +94,7 @@ def test_files_of_a_later_version_are_refused_by_the_gate_as_ever(tmp_path: Path
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_its_process_ends_with_the_block(asked: bool, tmp_path: Path) -> None:
-    stopped(tmp_path)
+    stopped(tmp_path, 3)
     before = child_pids()
     with serve._checking_files(tmp_path, topics_min=1) as find_files:
         assert len(child_pids() - before) == 1

@@ -112,7 +112,7 @@ def run(
                 load=load,
                 beside=beside,
                 test_faults=test_faults,
-                find_files=None if test_faults else find_files,
+                find_files=find_files,
             )
         )
     return 0

@@ -90,9 +90,8 @@ def read_point(store: BackupStore, name: str | None = None) -> BackupPoint:
     with store.open(place) as file:
         data = file.read()
     path = f"{store.url}/{place}"
-    GATE.require_known_document(BACKUP, data, Path(path))
     try:
-        document = json.loads(data)
+        document = GATE.parse_known_document(BACKUP, data, Path(path))
         content: dict[str, Any] = document["point"]
         if document["version"] not in BACKUP.reads or document["crc32c"] != _crc(content):
             raise CorruptLog(f"backup {path}: damaged: its checksum does not match; use another one with --point")

@@ -30,9 +30,8 @@ class AccessFile:
         data = read_all(self._disk, self.path)
         if data is None:
             return None
-        GATE.require_known_document(ACCESS, data, self.path)
         try:
-            document = json.loads(data)
+            document = GATE.parse_known_document(ACCESS, data, self.path)
         except ValueError as error:
             raise self.damage_error(error) from None
         if not isinstance(document, dict) or document.get("version") not in ACCESS.reads:

@@ -68,9 +68,8 @@ def read_description(directory: Path) -> TopicDescription | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    GATE.require_known_description(data, path)
     try:
-        document = json.loads(data)
+        document = GATE.parse_known_document(DESCRIPTION_FORMAT, data, path)
     except ValueError as error:
         raise CorruptLog(f"{path} is not a topic description: {error!r}") from None
     return parse_description(document, path)

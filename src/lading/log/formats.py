@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -84,14 +84,15 @@ class FormatGate:
         return self.require_known_document(DESCRIPTION, data, path)
 
     def require_known_document(self, format_: Format, data: bytes, path: Path | str) -> object:
-        """Check a JSON document that has its version beside the rest, and return it.
-
-        Refusing invalid JSON, for which None is returned, is left to the reader.
-        """
+        """Check a JSON document as ``parse_known_document``; refusing invalid JSON (None) is left to the reader."""
         try:
-            document: object = json.loads(data)
+            return self.parse_known_document(format_, data, path)
         except ValueError:
             return None
+
+    def parse_known_document(self, format_: Format, data: bytes, path: Path | str) -> Any:
+        """Return a JSON document that has its version beside the rest. Raises ValueError if it is not JSON."""
+        document = json.loads(data)
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is int and version not in format_.reads:
             # no checksum covers it: a digit of which one bit flipped may still be a digit
