@@ -9,7 +9,6 @@ bound. The clients, and what they ask for, are those of the tree that this file 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import iggy_face, kafka_face, nsq_face
-from bench.measure import median, threads_cpu_s
+from bench.measure import median, threads_cpu_s, tree_environment
 from tests.interop import go_programs, rust_client
 
 Row = dict[str, Any]
@@ -52,7 +51,7 @@ class TreeBroker:
 @contextmanager
 def run_broker(tree: Path, durability: str) -> Iterator[TreeBroker]:
     """Start the broker of a work tree, its kernels loaded; end it with the block."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
+    environment = tree_environment(tree)
     command = [sys.executable, "-c", _SERVE, durability]
     with subprocess.Popen(
         command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.measure import median
+from bench.measure import median, tree_environment
 
 BLOCKS_PER_TURN: Final = 20
 _CASES: Final = "from tests.house.test_hot_path import CASES; print(*CASES, sep=chr(10))"
@@ -80,7 +80,7 @@ def _worker(tree: Path, case: str) -> Iterator[subprocess.Popen[str]]:
     """The process of a tree that answers each line by the microseconds of one request of a block."""
     core = max(os.sched_getaffinity(0))
     with subprocess.Popen(
-        [sys.executable, "-c", _WORK, case], cwd=tree, env=_environment(tree), stdin=subprocess.PIPE,
+        [sys.executable, "-c", _WORK, case], cwd=tree, env=tree_environment(tree), stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         os.sched_setaffinity(process.pid, {core})
@@ -103,8 +103,4 @@ def _measure_block(process: subprocess.Popen[str]) -> float:
 
 def _run(tree: Path, script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=tree, env=_environment(tree), stdout=subprocess.PIPE, text=True, check=True)
-
-
-def _environment(tree: Path) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
+    return subprocess.run(command, cwd=tree, env=tree_environment(tree), stdout=subprocess.PIPE, text=True, check=True)

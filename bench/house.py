@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Final
 
 from bench._faces import Row, compare_iggy, compare_kafka, compare_nsq
 from bench._request_turns import compare_requests
-from bench.measure import median
+from bench.measure import median, tree_environment
 from lading.cli.output import Output, print_table
 
 SIDE_BY_SIDE: Final = {
@@ -94,9 +93,8 @@ def ratios(before: Sequence[Sequence[Row]], after: Sequence[Sequence[Row]]) -> l
 
 
 def _run(tree: Path, name: str, whole: bool) -> list[Row]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
     command = [sys.executable, "-c", _SCRIPT, name, "whole" if whole else "quick"]
-    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=tree, env=tree_environment(tree), stdout=subprocess.PIPE, text=True, check=True)
     rows: list[Row] = json.loads(done.stdout)
     return rows
 

@@ -31,6 +31,11 @@ def rounds(work: Callable[[], None], count: int) -> float:
     return median(took)
 
 
+def tree_environment(tree: Path) -> dict[str, str]:
+    """Return the environment of a process that runs the sources, benches and tests of a work tree."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
+
+
 def cpu_s(pid: int) -> float:
     """CPU seconds a process has used so far, all threads, user and system; in steps of a clock tick, mostly 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

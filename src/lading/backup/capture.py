@@ -24,6 +24,7 @@ from ..log.found_files import LogFiles
 from ..log.interface import Damage
 from ..log.overlay import FILE_NAME as STATES_FILE
 from ..log.recovery import is_new, recover
+from ..log.segment import segment_name
 from ..log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ..model.errors import CorruptLog, LocalError
 from ..owned_directory import DATA_LOCK_FILE as LOCK_FILE
@@ -140,7 +141,7 @@ def _capture_log(data: Path, place: str, now_us: int) -> Iterator[CapturedLog]:
         if one.end is not None
     ]
     if found.tail is not None:
-        path = directory / f"{found.tail.base_offset:020}.log"
+        path = directory / segment_name(found.tail.base_offset)
         segments.append(CapturedSegment(path, found.tail.base_offset, *found.tail.end))
     head = watermark.pack(
         mark.topic_id, found.first_offset, found.next_offset, found.stable_before, found.clock_us, mark.epochs

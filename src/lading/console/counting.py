@@ -67,8 +67,9 @@ def _count_in_order(
 ) -> Iterator[tuple[int, int]]:
     """Yield for each read how many messages match, and how many offsets that were."""
     for number, first, end in ranges:
-        limits = {"max_bytes": COUNT_BYTES, "max_rows": COUNT_ROWS}
-        reader = PartitionReader(transport, meta, number, first, end=end, sure=False, **limits)
+        reader = PartitionReader(
+            transport, meta, number, first, end=end, sure=False, max_bytes=COUNT_BYTES, max_rows=COUNT_ROWS
+        )
         while not reader.done:
             before = reader.position
             found = sum(batch.num_rows for batch in reader.read(selection))

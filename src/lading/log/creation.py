@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import watermark
 from .disk import Disk, sync_all
-from .segment import LOG_SUFFIX
+from .segment import segment_name
 
 
 def create_logs(disk: Disk, directories: Sequence[Path], topic_id: bytes, first_epoch: int) -> None:
@@ -28,5 +28,5 @@ def create_logs(disk: Disk, directories: Sequence[Path], topic_id: bytes, first_
     for directory, path in zip(directories, temporary, strict=True):
         disk.rename(path, directory / watermark.FILE_NAME)
         # a file without content needs no sync of its own
-        disk.open(directory / f"{0:020}{LOG_SUFFIX}", write=True).close()
+        disk.open(directory / segment_name(0), write=True).close()
     sync_all(disk, directories)
