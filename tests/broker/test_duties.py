@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import upkeep
+from lading.broker.core import rounds
 from lading.broker.kafka.group import JoinGroupRequest
 from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark
@@ -265,7 +265,7 @@ def test_others_have_their_turn_while_many_logs_are_maintained(tmp_path: Path, m
 
     monkeypatch.setattr(DiskPartitionLog, "maintain", counted)
     # every turn is over at the first look at the clock
-    monkeypatch.setattr(upkeep, "UPKEEP_S", 0)
+    monkeypatch.setattr(rounds, "ROUND_TURN_S", 0)
     broker.tick(NOW)
     assert len(maintained) == ROWS_AT_ONCE
     # one in each pass of the event loop, or in each tick where those fail

@@ -47,7 +47,7 @@ TICKED = [
     (TransactionCoordinator, "tick"),
     (DelayedMessages, "tick"),
     (Channels, "tick"),
-    (RetentionEnforcer, "enforce"),
+    (RetentionEnforcer, "tick"),
     (WriterStateManager, "snapshot"),
     (Catalog, "forget_transactions"),
     (TransactionCoordinator, "forget_before"),

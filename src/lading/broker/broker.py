@@ -86,7 +86,7 @@ class Broker:
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
         self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
-        at_end_of_pass = self._upkeep.call_at_end_of_pass = self.appender.call_before_flush
+        at_end_of_pass = self._upkeep.round.call_at_end_of_pass = self.appender.call_before_flush
         self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass))
         self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
         self.groups = self._add(IggyGroups(self.catalog, self._positions))
@@ -132,9 +132,10 @@ class Broker:
         )
         self.retention = self._add(
             RetentionEnforcer(
-                settings, self.dates, self.counters, attempts, self._partitions, self._upkeep.mark_active, now_us
+                settings, self.dates, self.counters, attempts, self.topology.topics, self._upkeep.mark_active, now_us
             )
         )
+        self.retention.round.call_at_end_of_pass = at_end_of_pass
         forget = (self.native_transactions.forget_before, self.producers.forget_before)
         self._add(TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us))
         self._add(CatalogUpkeep(self.catalog, self.commit))

@@ -6,7 +6,7 @@ marked and due. Marks are never taken away: a message that is made available aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from ...clock import Dates
@@ -17,8 +17,9 @@ from ...model.state import State
 from .component import SOON_US, Component
 from .counters import Counters
 from .maintenance import Attempts
+from .rounds import Round
 from .settings import BrokerSettings
-from .topology import Partition
+from .topology import Partition, Topic
 
 
 class RetentionPolicy(NamedTuple):
@@ -57,9 +58,9 @@ class ExpiringRange(NamedTuple):
     held: bool
 
 
-def rule_of(partition: Partition, settings: BrokerSettings) -> RetentionPolicy:
+def rule_of(topic: Topic, settings: BrokerSettings) -> RetentionPolicy:
     """Return the topic's own rule, and the broker's for what it leaves open."""
-    own = partition.topic.settings
+    own = topic.settings
     mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
     return RetentionPolicy(
         settings.retention_age_us if own.retention_age_us is None else own.retention_age_us,
@@ -74,7 +75,7 @@ def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> Enfo
 
     What lies at or behind an open transaction, or is still to be copied to a dead letter topic, stays.
     """
-    rule = rule_of(partition, settings)
+    rule = rule_of(partition.topic, settings)
     if rule.keeps_all:
         return Enforced(0, 0)
     first = partition.log.first_offset
@@ -116,7 +117,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
 
 def forecast(partition: Partition, settings: BrokerSettings, now_us: int, within_us: int) -> list[ExpiringRange]:
     """Return what will have gone, or be due, within this time, the oldest first."""
-    rule = rule_of(partition, settings)
+    rule = rule_of(partition.topic, settings)
     log = partition.log
     segments = log.segments()
     excess = sum(segment.size_bytes for segment in segments) - (rule.size_bytes or 0)
@@ -166,7 +167,7 @@ def _available(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
 
 
 class RetentionEnforcer(Component):
-    """Enforces retention in every partition, once in ``retention_check_us``."""
+    """Enforces retention in every partition of a topic with limits, once in ``retention_check_us``."""
 
     def __init__(
         self,
@@ -174,7 +175,7 @@ class RetentionEnforcer(Component):
         dates: Dates,
         counters: Counters,
         attempts: Attempts,
-        partitions: Callable[[], Iterable[Partition]],
+        topics: Callable[[], Iterable[Topic]],
         mark_active: Callable[[Partition], None],
         now_us: int,
     ) -> None:
@@ -183,7 +184,10 @@ class RetentionEnforcer(Component):
         self._dates = dates
         self._counters = counters
         self._attempts = attempts
-        self._partitions = partitions
+        self._topics = topics
+        self.round = Round(self._attempt)
+        self._round_us = 0
+        """The time by which the round that is under way measures ages."""
         self._mark_active = mark_active
         self._age_clock = AgeClock()
         self._due_us = now_us + settings.retention_check_us
@@ -197,16 +201,31 @@ class RetentionEnforcer(Component):
         """Enforce retention when a check is due."""
         # asked at every tick: it sees by how much the machine's clock was set
         age_us = self._age_clock.now_us(self._dates.of(now_us), now_us)
-        if now_us >= self._due_us:
-            self._due_us = now_us + self._settings.retention_check_us
-            self.enforce(age_us)
+        if self.round.is_under_way:
+            # one that the passes of the loop did not go on with
+            self.round.go(())
+        elif now_us >= self._due_us:
+            self._due_us, self._round_us = now_us + self._settings.retention_check_us, age_us
+            self.round.go(self._limited())
 
     def enforce(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere and was marked before, mark what follows; how many went."""
         before = self._counters.retention_deleted_offsets
-        for partition in self._partitions():
+        for partition in self._limited():
             self._attempts.attempt(self._enforce, partition, now_us)
         return self._counters.retention_deleted_offsets - before
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Leave it out of the round that is under way."""
+        self.round.leave_out(partition)
+
+    def _limited(self) -> Iterator[Partition]:
+        for topic in self._topics():
+            if not rule_of(topic, self._settings).keeps_all:
+                yield from topic.partitions
+
+    def _attempt(self, partition: Partition) -> None:
+        self._attempts.attempt(self._enforce, partition, self._round_us)
 
     def _enforce(self, partition: Partition, now_us: int) -> None:
         marked, deleted = enforce(partition, self._settings, now_us)

@@ -8,10 +8,9 @@ from typing import Final
 
 from ...log.catalog import Catalog
 from ...log.interface import Commit, KeptLog
-from ...turns import Turn, TurnCounter
-from .callbacks import ignore
 from .component import NEVER_US, SOON_US, Component
 from .maintenance import TICK_US, Attempts
+from .rounds import Round
 from .topology import Partition
 from .writer_state import WriterStateManager
 
@@ -19,8 +18,6 @@ FILES_EACH: Final = 5
 """Segment, watermark, states, and maps of one or two segments that are read."""
 LATER_US: Final = 1_000_000
 """A log never wants to be maintained later than this."""
-UPKEEP_S: Final = 0.003
-"""Logs are maintained for so long, a hundred or more of them; then others have their turn."""
 SYNC_US: Final = 100_000
 """What was written without a sync is synced so often. Few positions are lost by a power cut then, not many more than by
 ``kill -9``; a sync for each would make polls and FINs wait for the disk."""
@@ -54,15 +51,11 @@ class LogUpkeep(Component):
     """
 
     def __init__(self, attempts: Attempts, idle_logs: IdleLogs) -> None:
-        self.call_at_end_of_pass: Callable[[Callable[[], None]], None] = ignore
-        """Calls back in this pass of the event loop or the next: set by the broker, once it has what does."""
+        self.round = Round(self._maintain_if_lively)
         self._attempts = attempts
         self._idle_logs = idle_logs
         self._lively: dict[Partition, int] = {}
-        self._left: list[Partition] = []
-        """Whose turn comes in the passes of the event loop behind this tick."""
         self._now_us = 0
-        self._is_asked = False
 
     def mark_active(self, partition: Partition) -> None:
         """Something happened in the partition: its log has things to write down in the next moments."""
@@ -74,31 +67,17 @@ class LogUpkeep(Component):
     def on_partition_deleted(self, partition: Partition) -> None:
         """Maintain its log no more."""
         self._lively.pop(partition, None)
+        self.round.leave_out(partition)
 
     def tick(self, now_us: int) -> None:
         """Maintain the logs whose time has come; many of them in the passes of the event loop behind this one."""
         self._now_us = now_us
-        if not self._left:
-            # a clock that was set back makes a log due too
-            self._left = [one for one, due_us in self._lively.items() if not 0 < due_us - now_us <= LATER_US]
-            self._left.reverse()
-        self._go_on()
+        # a clock that was set back makes a log due too
+        self.round.go(one for one, due_us in self._lively.items() if not 0 < due_us - now_us <= LATER_US)
 
-    def _go_on(self) -> None:
-        turn, counter = Turn(UPKEEP_S), TurnCounter()
-        while self._left:
-            partition = self._left.pop()
-            if partition in self._lively:
-                self._attempts.attempt(self._maintain, partition, self._now_us)
-            if counter.is_over() and turn.is_over():
-                break
-        if self._left and not self._is_asked:
-            self._is_asked = True
-            self.call_at_end_of_pass(self._on_end_of_pass)
-
-    def _on_end_of_pass(self) -> None:
-        self._is_asked = False
-        self._go_on()
+    def _maintain_if_lively(self, partition: Partition) -> None:
+        if partition in self._lively:
+            self._attempts.attempt(self._maintain, partition, self._now_us)
 
     @property
     def due_us(self) -> int:

@@ -106,7 +106,7 @@ class AdminStates:
             going = forecast(partition, settings, time_us, query.within_ms * 1_000)
             return {"partition": partition.number, "going": [_going(one) for one in going]}
 
-        rule = rule_of(topic.partitions[0], settings) if topic.partitions else None
+        rule = rule_of(topic, settings) if topic.partitions else None
         return json_response(
             {
                 "now_us": time_us,
