@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
 from lading.dialects.nsq import protocol as nsq_row
-from lading.log.disk import File, RealDisk, RealFile
+from lading.log.disk import File, RealDisk, RealFile, sync_each
 from lading.log.group_commit import SyncNow
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from lading.model.state import State
@@ -146,6 +147,9 @@ class FailingDisk(RealDisk):
 
     def open(self, path: Path | str, *, write: bool = False) -> File:
         return FailingFile(Path(path), os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        sync_each(self, paths)
 
 
 def test_a_sync_that_fails_acknowledges_nothing_and_ends_writing(tmp_path: Path) -> None:

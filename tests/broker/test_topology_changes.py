@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,6 +181,44 @@ def test_others_have_their_turn_while_many_partitions_are_let_go(
     assert deleted == 30
     assert max(later - before for before, later in zip([0, *gone], gone, strict=False)) <= 4
     broker.stop()
+
+
+def test_others_have_their_turn_while_many_partitions_are_made_known(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand at once kept the loop for 10 ms."""
+    known: list[int] = []
+    monkeypatch.setattr(
+        broker.changes,
+        "_callbacks",
+        broker.changes._callbacks._replace(on_partitions_opened=lambda some: known.append(len(some))),
+    )
+    topic = complete(creating(broker, "many", 3 * ROWS_AT_ONCE))
+    assert known == [ROWS_AT_ONCE] * 3
+    for step in broker.changes.add_partitions(topic, ROWS_AT_ONCE + 1):
+        assert len(topic.partitions) == 3 * ROWS_AT_ONCE, "clients see them before all are known"
+        run_step(step)
+    assert known[3:] == [ROWS_AT_ONCE, 1] and len(topic.partitions) == 4 * ROWS_AT_ONCE + 1
+    broker.stop()
+
+
+def test_many_partitions_that_the_disk_refuses_leave_nothing(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are synced together, by one call for the file system."""
+
+    def refuse(_paths: object) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync_file_systems", refuse)
+        with pytest.raises(Refusal, match="Input/output error"):
+            complete(creating(broker, "many", 20))
+    assert complete(creating(broker, "many", 20)).name == "many"
+    broker.stop()
+    again = opened(tmp_path)
+    assert len(again.topology.resolve("s.many").partitions) == 20 and not again.notes
+    again.stop()
 
 
 def test_a_topic_that_was_created_meanwhile_is_told_and_nothing_is_left(tmp_path: Path, broker: Broker) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lading.log.disk import RealDisk, RealFile
+from lading.log.disk import RealDisk, RealFile, sync_each
 
 Fault = Callable[[str, Path, Any], Any]
 """(operation, path, its data) -> the data to use instead; or it raises."""
@@ -40,6 +40,9 @@ class FaultyDisk(RealDisk):
     def open(self, path: Path | str, *, write: bool = False) -> FaultyFile:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         return FaultyFile(Path(path), flags, lambda operation, at, data: self.fault(operation, at, data))
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        sync_each(self, paths)
 
 
 def failing(operation: str, number: int, *, at: str = "", error: int = errno.EIO) -> Fault:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.log.disk import sync_each
 from lading.log.interface import NEVER_US
 
 DIRECTORY = 0
@@ -130,6 +131,9 @@ class MemoryDisk:
         inode = next(self.numbers)
         self.change(Op("create", inode, path=name))
         return MemoryFile(self, path, inode)
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        sync_each(self, paths)
 
     def is_directory(self, path: Path | str) -> bool:
         """Return whether ``path`` is the one directory that a partition's tests have."""

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ import pytest
 import lading
 from lading.broker.core.pending_append import Append
 from lading.dialects.protocols import ENDPOINTS
-from lading.log.disk import File, RealDisk
+from lading.log.disk import File, RealDisk, sync_each
 from lading.model.errors import Reason, Refusal
 from lading.open_files import share_open_files
 from tests.broker.room import NOW, append, fill, opened, payloads, read, topic_of
@@ -34,6 +34,9 @@ class ShortDisk(RealDisk):
         if self.error is not None:
             raise OSError(self.error, os.strerror(self.error))
         return super().open(path, write=write)
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        sync_each(self, paths)
 
 
 def open_files_below(path: Path) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from lading.log import watermark
 from lading.log.creation import create_logs
-from lading.log.disk import File, RealDisk, RealFile
+from lading.log.disk import File, RealDisk, RealFile, sync_each
 from lading.log.partition import open_partition
 
 TOPIC_ID = bytes(range(16))
@@ -41,6 +42,9 @@ class MeetingDisk(RealDisk):
 
     def open(self, path: Path | str, *, write: bool = False) -> File:
         return MeetingFile(Path(path), os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        sync_each(self, paths)
 
 
 def test_new_logs_are_synced_together_and_twice_each(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ..log import watermark
 from ..log.catalog import FILE_NAME as CATALOG_FILE
 from ..log.catalog_state import SUFFIX as OPENING_SUFFIX
 from ..log.catalog_state import pack_restored
-from ..log.disk import RealDisk, sync_all, sync_directory
+from ..log.disk import RealDisk, sync_directory
 from ..model.errors import CorruptLog, LocalError, directory_error
 from .back_up import COPY_BYTES, OnProgress
 from .point import ARCHIVE_SUFFIX, POINTS, BackupPoint, StoredFile, read_point
@@ -204,7 +204,7 @@ def _begin_epochs(data: Path, point: BackupPoint) -> None:
 
 
 def _make_durable(root: Path) -> None:
-    sync_all(RealDisk(), list(_everything(root)))
+    RealDisk().sync_paths(list(_everything(root)))
 
 
 def _everything(directory: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import watermark
-from .disk import Disk, sync_all
+from .disk import Disk
 from .segment import segment_name
 
 
@@ -24,9 +24,9 @@ def create_logs(disk: Disk, directories: Sequence[Path], topic_id: bytes, first_
             file.write(content, 0)
         finally:
             file.close()
-    sync_all(disk, temporary)
+    disk.sync_paths(temporary)
     for directory, path in zip(directories, temporary, strict=True):
         disk.rename(path, directory / watermark.FILE_NAME)
         # a file without content needs no sync of its own
         disk.open(directory / segment_name(0), write=True).close()
-    sync_all(disk, directories)
+    disk.sync_paths(directories)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.errors import CorruptLog, Reason, Refusal
+from .file_system_sync import sync_file_systems
 
 Data = bytes | bytearray | memoryview
 _POPULATE_READ = 22
@@ -79,6 +80,9 @@ class Disk(Protocol):
 
     def mtime_us(self, path: Path) -> int:
         """Return when a file was modified last, in microseconds since 1970."""
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        """Make files, or the names in directories, durable, many together. Raises OSError if one of them fails."""
 
     def make_directory(self, directory: Path) -> None:
         """Create a directory with its parents, unless it exists; on disk on return."""
@@ -172,6 +176,10 @@ class RealDisk:
     def mtime_us(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1000
 
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        if len(paths) <= _SYNCS_AT_A_TIME or not sync_file_systems(paths):
+            sync_each(self, paths)
+
     def make_directory(self, directory: Path) -> None:
         missing = [path for path in (directory, *directory.parents) if not path.exists()]
         for path in reversed(missing):
@@ -202,6 +210,9 @@ class UnsyncedDisk(RealDisk):
     def open(self, path: Path | str, *, write: bool = False) -> File:
         return UnsyncedFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
 
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        pass
+
 
 DISKS: Final[dict[str, type[RealDisk]]] = {"fsync": RealDisk, "os": RealDisk, "none": UnsyncedDisk}
 """By the setting ``durability``."""
@@ -223,8 +234,8 @@ def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
                 raise
 
 
-def sync_all(disk: Disk, paths: Sequence[Path]) -> None:
-    """Make files, or the names in directories, durable. Raises OSError if one of them fails.
+def sync_each(disk: Disk, paths: Sequence[Path]) -> None:
+    """Make files, or the names in directories, durable one by one: ``Disk.sync_paths`` where there is no other way.
 
     Many are synced at a time, because a journaling file system then writes what they wait for only once.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,9 @@ class FillableDisk(RealDisk):
 
     def open(self, path: Path | str, *, write: bool = False) -> FillableFile:
         return FillableFile(self._disk.open(path, write=write), self._faults)
+
+    def sync_paths(self, paths: Sequence[Path]) -> None:
+        self._disk.sync_paths(paths)
 
 
 class FillableFile:

@@ -18,7 +18,7 @@ from ...log.catalog_rows import TopicRow
 from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...model.errors import LadingError, Reason, Refusal
-from ...turns import TurnCounter, WorkerTurn
+from ...turns import ROWS_AT_ONCE, TurnCounter, WorkerTurn
 from .change import Change
 from .disk_refusals import refuse_disk_errors
 from .namespace import Namespace, OpenLog, close_logs, describe_topic
@@ -38,7 +38,7 @@ class TopologyCallbacks(NamedTuple):
     """Whom to tell of streams, topics and partitions that come and go."""
 
     on_partitions_opened: Callable[[Sequence[Partition]], None]
-    """These are new, with logs of their own."""
+    """These are new, with logs of their own; their topic may not have them yet."""
     on_topic_resized: Callable[[Topic], None]
     """It has more or fewer partitions."""
     on_partition_deleted: Callable[[Partition], None]
@@ -175,6 +175,7 @@ class TopologyChanges:
 
     def _link(self, one: _Creation) -> Change[None]:
         topic = one.created
+        yield from self._announce(topic.partitions)
         while one.wanted.ident is None and topic.id in topic.stream.topics:
             # a client that names ids has taken it meanwhile; so may another one, while this is described
             self._namespace.renumber(topic)
@@ -184,9 +185,14 @@ class TopologyChanges:
             self._namespace.require_new(topic)
             with self._catalog.defer_sync():
                 self._catalog.add_topic(_row(topic, len(topic.partitions)))
-            self._callbacks.on_partitions_opened(topic.partitions)
             self._namespace.link_topic(topic)
         yield None
+
+    def _announce(self, partitions: Sequence[Partition]) -> Change[None]:
+        """Tell of partitions before their topic has them; a thousand at once would keep clients for 10 ms."""
+        for at in range(0, len(partitions), ROWS_AT_ONCE):
+            self._callbacks.on_partitions_opened(partitions[at : at + ROWS_AT_ONCE])
+            yield None
 
     def _describe_again(self, one: _Creation) -> None:
         with one.failing(), refuse_disk_errors(f"topic {one.created.name!r}"):
@@ -289,26 +295,26 @@ class TopologyChanges:
         numbers = range(before, before + count)
         self._namespace.require_current(topic)
         self._namespace.require_partitions(f"topic {topic.name!r}", numbers.stop)
-        logs: list[PartitionLog] = []
+        added: list[Partition] = []
 
         def make_files() -> None:
+            logs: list[PartitionLog] = []
             self._directory.add_partitions(topic.uuid, numbers, topic.next_epoch)
             self._open_logs(topic, numbers, logs)
+            added.extend(Partition(topic, number, log) for number, log in zip(numbers, logs, strict=True))
 
         with refuse_disk_errors(f"topic {topic.name!r}"):
             if self._directory.partitions_marked_deleted(topic.uuid):
                 # the disk refused to finish a delete; the next start would undo it in place of what is added now
                 yield from self._finish_delete(topic, before)
-            added: list[Partition] = []
             try:
                 yield make_files
-                added = [Partition(topic, number, log) for number, log in zip(numbers, logs, strict=True)]
+                yield from self._announce(added)
                 yield from self._resize(topic, numbers.stop)
                 self._namespace.require_current(topic)
             except Exception:
                 close_logs(added)
                 raise
-        self._callbacks.on_partitions_opened(added)
         topic.partitions += added
         self._namespace.forget_routes()
         self._callbacks.on_topic_resized(topic)

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-YOUNG_OBJECTS, PER_MIDDLE = 700, 10
-"""New objects before the youngest are collected, and so often before the next older: Python's own thresholds, set here
-since the command line has put collections off for its start."""
+YOUNG_OBJECTS, PER_MIDDLE = 700, 5
+"""New objects before the youngest are collected, and so often before the next older. The first is Python's own, set
+here since the command line has put collections off for its start; the second is half of it."""
 YOUNG_PER_FULL: Final = 2
-"""Collections of younger objects, each after 7,700 more objects, before one of all that are new: 3 ms at most."""
+"""Collections of younger objects, each after 4,200 more objects, before one of all that are new: 1.5 ms, or five
+times as long where the collecting thread loses its core to others meanwhile."""
 
 
 @contextmanager
