@@ -51,6 +51,14 @@ def topic_of(broker: Broker, partitions: int = 1, name: str = "t", stream: str =
     return broker.at_once.create_topic(stream, None, name, partitions, now_us=NOW)
 
 
+def enforce_retention(broker: Broker, now_us: int) -> int:
+    """Have retention look at all partitions, which are few enough for one turn; how many offsets went."""
+    before = broker.counters.retention_deleted_offsets
+    broker.retention.begin_round(now_us)
+    assert not broker.retention.round.is_under_way
+    return broker.counters.retention_deleted_offsets - before
+
+
 def sent(payloads: Sequence[bytes]) -> NDArray[np.uint8]:
     """Iggy messages without id and headers, as a client sends them (iggy.md A4)."""
     return np.frombuffer(b"".join(bytes(20) + struct.pack("<I", len(one)) + one for one in payloads), np.uint8)

@@ -9,7 +9,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.log.group_commit import SyncNow
 from tests.broker.channel_room import Reader, channels_of, put
-from tests.broker.room import NOW, SECOND, append, fill, opened, topic_of
+from tests.broker.room import NOW, SECOND, append, enforce_retention, fill, opened, topic_of
 
 DAY = 86_400 * SECOND
 YEAR_2200 = 7_258_118_400 * SECOND
@@ -81,8 +81,8 @@ def test_one_message_dated_2200_does_not_switch_retention_off(tmp_path: Path) ->
     for path in tmp_path.glob("topics/*/0/*.log"):
         os.utime(path, ns=(NOW * 1000, NOW * 1000))
     broker.tick(NOW, NOW)
-    assert broker.retention.enforce(NOW + 6 * DAY) == 0
-    broker.retention.enforce(NOW + 8 * DAY)
-    assert broker.retention.enforce(NOW + 8 * DAY) + broker.counters.retention_deleted_offsets > 0
+    assert enforce_retention(broker, NOW + 6 * DAY) == 0
+    enforce_retention(broker, NOW + 8 * DAY)
+    assert enforce_retention(broker, NOW + 8 * DAY) + broker.counters.retention_deleted_offsets > 0
     assert partition.log.first_offset >= 11
     broker.stop()

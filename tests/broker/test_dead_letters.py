@@ -24,7 +24,7 @@ from lading.model.errors import Reason, Refusal, SettingError
 from lading.model.kinds import Kind
 from lading.model.scan_request import ScanRequest
 from lading.model.state import State
-from tests.broker.room import NOW, SECOND, append, append_block, block, fill, opened, read
+from tests.broker.room import NOW, SECOND, append, append_block, block, enforce_retention, fill, opened, read
 
 REASONS = ["lading-reason", "lading-reason-detail", "lading-origin", "lading-marked-at"]
 
@@ -420,10 +420,10 @@ def test_retention_keeps_what_is_still_to_be_copied(tmp_path: Path, broker: Brok
     broker = crash(broker, tmp_path)
     source = broker.topology.resolve("flights").partition(0)
     for _ in range(3):
-        broker.retention.enforce(NOW + 100 * SECOND)
+        enforce_retention(broker, NOW + 100 * SECOND)
     assert source.log.first_offset <= 1
     copy_all(broker)
-    broker.retention.enforce(NOW + 100 * SECOND)
+    enforce_retention(broker, NOW + 100 * SECOND)
     assert source.log.first_offset == 20
     assert origins(broker) == ["flights/0/1", "flights/0/9"]
 

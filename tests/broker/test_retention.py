@@ -16,7 +16,19 @@ from lading.broker.iggy.poll import Next
 from lading.dialects.native import protocol as native_row
 from lading.model.state import State
 from lading.turns import ROWS_AT_ONCE
-from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, opened, payloads, read, topic_of
+from tests.broker.room import (
+    CONSUMER,
+    NOW,
+    SECOND,
+    append,
+    append_block,
+    block,
+    enforce_retention,
+    opened,
+    payloads,
+    read,
+    topic_of,
+)
 
 SEGMENT = 1 << 16
 
@@ -30,7 +42,7 @@ def many(broker: Broker, partition: Partition, seconds: range) -> None:
 
 def enforce(broker: Broker, now_us: int) -> int:
     """Two looks: the first marks what is due, the second deletes it."""
-    return broker.retention.enforce(now_us) + broker.retention.enforce(now_us)
+    return enforce_retention(broker, now_us) + enforce_retention(broker, now_us)
 
 
 def first_second(broker: Broker, partition: Partition) -> int:
@@ -125,13 +137,13 @@ def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> N
     many(broker, partition, range(40))
     border = max(segment.base_offset for segment in partition.log.segments() if segment.base_offset <= 20)
     broker.states.set(partition, [(2, 4)], State.POISONED, now_us=NOW)
-    assert broker.retention.enforce(NOW + 40 * SECOND) == 0
+    assert enforce_retention(broker, NOW + 40 * SECOND) == 0
     marked = State.MARKED_FOR_DELETION
     assert list_states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
     assert read(broker, partition).count == 40
     assert read(broker, partition, reader=native_row.AVAILABLE).count == 40 - border
     assert broker.counters.retention_marked_messages == border - 2
-    assert broker.retention.enforce(NOW + 40 * SECOND) == border
+    assert enforce_retention(broker, NOW + 40 * SECOND) == border
     assert list_states(partition, 0, 100) == []
     assert broker.counters.retention_deleted_offsets == border
 
@@ -143,27 +155,27 @@ def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_pat
     topic = broker.at_once.create_topic("s", None, "t", 1, now_us=NOW, settings=own)
     many(broker, topic.partition(0), range(20))
     last = topic.partition(0).log.segments()[0].end_offset - 1
-    assert broker.retention.enforce(NOW + (last + 50) * SECOND) == 0
+    assert enforce_retention(broker, NOW + (last + 50) * SECOND) == 0
     assert list_states(topic.partition(0), 0, 100) == []
-    assert broker.retention.enforce(NOW + (last + 51) * SECOND) == 0
+    assert enforce_retention(broker, NOW + (last + 51) * SECOND) == 0
     broker.catalog.close()
     again = opened(tmp_path, segment_bytes=SEGMENT)
     partition = again.topology.topic("s", "t").partition(0)
     assert list_states(partition, 0, 100) == [(0, last + 1, State.MARKED_FOR_DELETION)]
     # not before it is due, however long it is marked
-    assert again.retention.enforce(NOW + (last + 100) * SECOND) == 0
-    assert again.retention.enforce(NOW + (last + 101) * SECOND) == last + 1
+    assert enforce_retention(again, NOW + (last + 100) * SECOND) == 0
+    assert enforce_retention(again, NOW + (last + 101) * SECOND) == last + 1
 
 
 def test_what_is_available_again_is_marked_again_before_it_goes(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_bytes=SEGMENT)
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
-    broker.retention.enforce(NOW)
+    enforce_retention(broker, NOW)
     broker.states.set(partition, [(0, 1)], State.AVAILABLE, now_us=NOW)
-    assert broker.retention.enforce(NOW) == 0
+    assert enforce_retention(broker, NOW) == 0
     assert list_states(partition, 0, 1) == [(0, 1, State.MARKED_FOR_DELETION)]
-    assert broker.retention.enforce(NOW) > 0
+    assert enforce_retention(broker, NOW) > 0
 
 
 def test_looking_ahead_says_what_goes_when_and_why(tmp_path: Path) -> None:
@@ -179,7 +191,7 @@ def test_looking_ahead_says_what_goes_when_and_why(tmp_path: Path) -> None:
     ]
     assert {(one.why, one.marked, one.held) for one in going} == {("age", False, False)}
     assert going[0].due_us == NOW + (segments[0].end_offset - 1 + 100) * SECOND + 1
-    broker.retention.enforce(NOW + 108 * SECOND)
+    enforce_retention(broker, NOW + 108 * SECOND)
     marked = [one for one in retention.forecast(partition, broker.settings, NOW, 10**12) if one.marked]
     assert marked and marked[0].first == 0
     # it says what will be deleted: every look finds gone what the look ahead promised
@@ -236,6 +248,6 @@ def test_topics_without_limits_are_not_looked_at(tmp_path: Path, monkeypatch: py
         return retention.Enforced(0, 0)
 
     monkeypatch.setattr(retention, "enforce", look)
-    broker.retention.enforce(NOW)
+    enforce_retention(broker, NOW)
     assert looked_at == limited.partitions
     broker.stop()

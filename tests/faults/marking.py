@@ -24,7 +24,7 @@ from lading.log.disk import Disk
 from lading.log.group_commit import SyncNow
 from lading.model.scan_request import ScanRequest
 from lading.model.state import State
-from tests.broker.room import NOW, SECOND, append_block, block, fill, read
+from tests.broker.room import NOW, SECOND, append_block, block, enforce_retention, fill, read
 from tests.faults.faulty import FaultyDisk
 
 MESSAGES_PER_MARKING = 3
@@ -74,7 +74,7 @@ def _copy(blocks: int) -> Callable[[Broker], None]:
 
 
 def _retain(broker: Broker) -> None:
-    broker.retention.enforce(LATER)
+    enforce_retention(broker, LATER)
 
 
 STEPS: list[Callable[[Broker], None]] = [

@@ -205,15 +205,13 @@ class RetentionEnforcer(Component):
             # one that the passes of the loop did not go on with
             self.round.go(())
         elif now_us >= self._due_us:
-            self._due_us, self._round_us = now_us + self._settings.retention_check_us, age_us
-            self.round.go(self._limited())
+            self._due_us = now_us + self._settings.retention_check_us
+            self.begin_round(age_us)
 
-    def enforce(self, now_us: int) -> int:
-        """Delete what is too old or too much everywhere and was marked before, mark what follows; how many went."""
-        before = self._counters.retention_deleted_offsets
-        for partition in self._limited():
-            self._attempts.attempt(self._enforce, partition, now_us)
-        return self._counters.retention_deleted_offsets - before
+    def begin_round(self, now_us: int) -> None:
+        """Begin to delete what is too old or too much everywhere and was marked before, and to mark what follows."""
+        self._round_us = now_us
+        self.round.go(self._limited())
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Leave it out of the round that is under way."""
@@ -225,10 +223,10 @@ class RetentionEnforcer(Component):
                 yield from topic.partitions
 
     def _attempt(self, partition: Partition) -> None:
-        self._attempts.attempt(self._enforce, partition, self._round_us)
+        self._attempts.attempt(self._enforce, partition)
 
-    def _enforce(self, partition: Partition, now_us: int) -> None:
-        marked, deleted = enforce(partition, self._settings, now_us)
+    def _enforce(self, partition: Partition) -> None:
+        marked, deleted = enforce(partition, self._settings, self._round_us)
         if marked or deleted:
             self._mark_active(partition)
         self._counters.retention_marked_messages += marked
