@@ -24,7 +24,7 @@ from lading.broker.core.change import complete
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.cli.main import START_OBJECTS
-from lading.endpoints.base.garbage import YOUNG_PER_FULL, collecting_in_pieces
+from lading.endpoints.base.garbage import PER_MIDDLE, YOUNG_OBJECTS, YOUNG_PER_FULL, collecting_in_pieces
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.http_connection import HttpConnection, make_context
 from lading.endpoints.io.tcp import Connection
@@ -99,7 +99,7 @@ def test_a_broker_collects_in_pieces_though_its_start_put_collections_off(
     try:
         with collecting_in_pieces():
             serve._warm_up()
-            assert gc.get_threshold() == (*before[:2], YOUNG_PER_FULL)
+            assert gc.get_threshold() == (YOUNG_OBJECTS, PER_MIDDLE, YOUNG_PER_FULL)
     finally:
         gc.set_threshold(*before)
 
