@@ -363,8 +363,8 @@ def _flip(path: Path, at: int) -> None:
 # ---------------------------------------------------------------------------------------------------- promise 5
 
 NOT_THE_LOG = {"disk.py", "file_system_sync.py", "catalog.py", "directory.py"}
-"""``disk.py`` is where it happens, for many files by ``file_system_sync.py``; the others keep the catalog and the list of
-topics, beside the partition logs."""
+"""``disk.py`` is where it happens, for many files by ``file_system_sync.py``; the others keep the catalog and the list
+of topics, beside the partition logs."""
 PIPES = {"pipe", "read", "write", "close", "set_blocking", "strerror"}
 """What the group commit does with pipes to its threads; it never opens a file."""
 
