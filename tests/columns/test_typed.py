@@ -13,7 +13,7 @@ import pytest
 from lading.columns.contract import TYPES, Encoding
 from lading.columns.typed import convert_column
 from lading.model.errors import LocalError
-from lading.model.kinds import Kind
+from lading.model.kinds import FIXED_SIZE_BYTES, FLOATS, Kind
 
 from .values import Value, located
 
@@ -234,6 +234,17 @@ def test_value(half: str, kind: int, data: bytes, word: str, encoding: str, expe
         assert bad is None
         assert type(value) is type(expected)
         assert value == expected or (math.isnan(value) and math.isnan(expected))
+
+
+@pytest.mark.parametrize("kind", FIXED_SIZE_BYTES, ids=lambda kind: Kind(kind).word)
+def test_one_of_each_kind_of_a_fixed_size_is_read_as_one(half: str, kind: int) -> None:
+    data = FLOATS[kind].pack(1.0) if kind in FLOATS else b"\x01".ljust(FIXED_SIZE_BYTES[kind], b"\x00")
+    for word, one in (("int", 1), ("double", 1.0)):
+        array, _ = convert_column(located([(kind, data)]), TYPES[word])
+        assert array.to_pylist() == [one], (
+            f"the {half} does not read kind {Kind(kind).word} as {word}; add it to read_whole of "
+            "columns/kernel_values.py, or to the rules and their kernels"
+        )
 
 
 def test_mixed_kinds_become_texts_row_by_row(half: str) -> None:
