@@ -1,5 +1,7 @@
 """Adding a protocol takes its own files and a line in each of three others.
 
+A protocol inside of the package has one more, its name in the layers of ``lading.endpoints`` in pyproject.toml.
+
 The toy of ``toy_protocol`` is added to a fresh process, and to the broker that it starts: it is then one of the
 protocols of the behaviour suite, by which its headers come typed out of every other protocol's reader, and back.
 """
