@@ -28,7 +28,7 @@ class FileLayout:
     """The types of the table."""
     repeating: Sequence[str]
     compression: str
-    """snappy, zstd, gzip, lz4 or none, as the settings say; a format that lacks the codec writes without one."""
+    """snappy, zstd, gzip, lz4 or none, as the settings say."""
 
     @property
     def plain_schema(self) -> pa.Schema:
