@@ -1,9 +1,10 @@
 """Two work trees' brokers alive beside each other, driven by turns by the same clients.
 
 A broker that runs alone for a minute is measured with what the machine did in that minute; drift of 20 % is common.
-Here a turn of one side is followed at once by the same turn of the other, the two take turns in being first, and what
-counts is the median of the ratios of such pairs. CPU seconds of the broker stand beside the rates, which the clients
-bound. The clients, and what they ask for, are those of the tree that this file belongs to.
+Here a turn of one side is followed at once by the same turn of the other, the two take turns in being first, each turn
+has processes of its own, and what counts is the median of the ratios of such pairs. CPU seconds of the broker stand
+beside the rates, which the clients bound. The clients, and what they ask for, are those of the tree that this file
+belongs to.
 """
 
 from __future__ import annotations
@@ -142,15 +143,18 @@ def _compare(
     rows: list[Row] = []
     for durability in DURABILITIES:
         taken: dict[str, tuple[list[tuple[float, float]], list[tuple[float, float]]]] = defaultdict(lambda: ([], []))
-        with run_broker(trees[0], durability) as before, run_broker(trees[1], durability) as after:
-            for drive in drives(durability):
-                # the first turn warms up: files, routes and memory of the sizes that this case needs
-                for turn in range(-1, turns):
-                    for number in (0, 1) if turn % 2 else (1, 0):
+        for turn in range(turns):
+            # other processes for each turn: where one's memory lies makes it a tenth slower for all its life
+            with run_broker(trees[0], durability) as before, run_broker(trees[1], durability) as after:
+                for drive in drives(durability):
+                    order = (0, 1) if turn % 2 else (1, 0)
+                    # warms up: files, routes and memory of the sizes that this case needs
+                    for number in order:
+                        drive((before, after)[number])
+                    for number in order:
                         for case, figures in drive((before, after)[number]).items():
-                            if turn >= 0:
-                                taken[case][number].append(figures)
-                print(f"  {durability}: {', '.join(list(taken)[-2:])}", file=sys.stderr, flush=True)
+                            taken[case][number].append(figures)
+            print(f"  {durability}: turn {turn + 1} of {turns}", file=sys.stderr, flush=True)
         rows += [_row(f"{case}, {durability}", *sides) for case, sides in taken.items()]
     return rows
 
