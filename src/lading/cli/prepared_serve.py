@@ -65,9 +65,8 @@ def _load_until_asked() -> None:
     """Load what every message passes, unless it would have to be compiled, which takes minutes; then Kafka's codecs."""
     from ..endpoints.kafka.server import prepare_codecs_until
     from ..kernels import engine
-    from ..kernels.cache_locator import COMPLETE
 
-    if (engine.cache_dir() / COMPLETE).exists():
+    if (engine.cache_dir() / engine.COMPLETE).exists():
         for home in engine.USED_BY_ALL:
             if _is_asked():
                 return

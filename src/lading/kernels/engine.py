@@ -1,22 +1,20 @@
 """Compilation of kernels: by which process, when, and into which directory; importing this imports no Numba.
 
 A home is the dotted name of a module of kernels, such as ``lading.dialects.iggy_classic.kernels``. Its functions
-have explicit signatures, so importing the module is compiling it (seconds the first time, a quarter of a
-second from the cache) and nothing compiles at first use. Beside each home stands a fallback: plain Python functions
-of the same names and signatures.
+have explicit signatures, so that they are compiled once for all processes (seconds), and linked from a file by each
+(a millisecond, and 50 for the first home). Beside each home stands a fallback: plain Python functions of the same names
+and signatures.
 
 Two ways of working, a policy of the process:
 * readers (the default): small work runs on the fallback, bulk work waits for the kernels once;
 * a broker (after ``load_in_background``): nothing waits, the fallback serves until the kernels are loaded. A thread
-  loads those of a home when they are first asked for: a start would spend a quarter of its CPU time on protocols and
-  releases that no client of it speaks.
+  loads those of a home when they are first asked for, as most brokers never meet most protocols and releases.
 """
 
 from __future__ import annotations
 
 import atexit
 import hashlib
-import importlib
 import logging
 import os
 import platform
@@ -31,25 +29,27 @@ import threading
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from .cache_locator import COMPLETE, RelocatableLocator
+from . import machine_code
 
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = Path(sys.prefix) / "share" / "lading"
 """Caches that came with the environment, as ``lading pipeline package`` builds it; used where one fits."""
-LOCATOR = f"{RelocatableLocator.__module__}.{RelocatableLocator.__qualname__}"
+COMPLETE: Final = "complete"
+"""The file that says that a cache holds all kernels."""
 BULK_BYTES = 256 << 10
 """The first so many bytes of work of a process are done by fallbacks: that costs less than loading the kernels."""
 
 USED_BY_ALL: Final = (f"{PACKAGE.name}.kernels.sync", f"{PACKAGE.name}.chunk.kernels")
-"""What every message passes, whatever protocol it comes by: asked for before the first of them. With it comes Numba,
-which takes longer than the kernels of any protocol."""
+"""What every message passes, whatever protocol it comes by: asked for before the first of them. With it comes LLVM's
+linker, which takes longer than the kernels of any protocol."""
 
 _IMPORT: Final = re.compile(r"^from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
@@ -112,7 +112,7 @@ def load(home: str) -> ModuleType:
         return kernels
     with _loading:
         if home not in _loaded:
-            _loaded[home] = _import(home)
+            _loaded[home] = _load(home)
         return _loaded[home]
 
 
@@ -141,7 +141,7 @@ def cache_dir() -> Path:
 
     The name holds a hash of all kernel sources and what they import of ours, the versions of Python and Numba and the
     CPU, because Numba notices none of: a change in an inline function or in a constant of a layout, a home directory
-    shared by different machines. Where the sources lie does not count (cache_locator.py). A complete cache of that name
+    shared by different machines. Where the sources lie does not count. A complete cache of that name
     that came with the environment (``SHIPPED``) is used first. Where nothing is writable, or other users may write
     there, it is a temporary directory of this process, with one warning.
     """
@@ -275,17 +275,21 @@ def _cpu() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
-def _import(home: str) -> ModuleType:
+def _load(home: str) -> ModuleType:
     directory = cache_dir()
+    path = directory / f"{home}{machine_code.SUFFIX}"
     with _locked(directory, home):
-        config: Any = importlib.import_module("numba.core.config")
-        # a locator is chosen when a decorator runs: other users of Numba in this process keep their own directory
-        before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
-        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = str(directory), LOCATOR
-        try:
-            return importlib.import_module(home)
-        finally:
-            config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
+        kernels = machine_code.read_kernels(path)
+        if kernels is None:
+            log.debug("compiling %s", home)
+            kernels = import_module(f"{__package__}.signature").compile_kernels(home)
+            try:
+                machine_code.write_kernels(path, kernels)
+            except OSError as error:
+                log.warning(
+                    "%s: compiled kernels cannot be kept (%s), so every process compiles them anew", path, error
+                )
+    return machine_code.link_kernels(home, kernels)
 
 
 @contextmanager

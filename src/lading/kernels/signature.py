@@ -1,29 +1,31 @@
-"""Decorators that compile functions of kernels, and the types they are compiled for, each named once.
+"""Decorators of kernels, the types they are compiled for, each named once, and their compilation.
 
-A kernel is what the rest of the package calls: it has a signature of Numba types, in capitals here, so that it is
-compiled when its module is imported and kept in the cache. Routines and inlined functions are called by kernels
+A kernel is what the rest of the package calls, through ``kernels.engine``: it has a signature of Numba types, in
+capitals here, and becomes machine code before its first use. Routines and inlined functions are called by kernels
 alone and take whatever types they are given; their annotations are for readers and for mypy, Numba looks at none.
 """
 
 from __future__ import annotations
 
-import pickle
-import sys
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from importlib import import_module
+from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import environment
-from numba.core.caching import FunctionCache, IndexDataCacheFile, _cache_log
-from numba.core.runtime.nrt import rtsys
+from numba.core.environment import lookup_environment
 
 from .arrays import Bytes
+from .machine_code import CompiledKernel
 
 _njit: Any = numba.njit
 _types: Any = numba.types
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ENVIRONMENT: Final = "_ZN08NumbaEnv"
+_kernels: dict[str, list[tuple[Any, Any]]] = {}
+"""Dispatcher and signature of each kernel, by the module that it was defined in."""
 
 Address = int
 """The address of an array, from ``memory.base``; the caller holds the array."""
@@ -62,72 +64,45 @@ def several(count: int) -> Any:
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:
-    """Compile for one signature when the module is imported, or take it from the cache; it runs without the GIL."""
+    """Have ``compile_kernels`` compile a function for one signature; it runs without the GIL."""
 
-    def compile_for_signature(function: Function) -> Function:
+    def note_signature(function: Function) -> Function:
         # nothing calls the wrapper for C callers
         dispatcher = _njit(nogil=True, no_cfunc_wrapper=True)(function)
-        dispatcher._cache = _MachineCodeCache(function)
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
+        _kernels.setdefault(function.__module__, []).append((dispatcher, signature))
         return cast("Function", dispatcher)
 
-    return compile_for_signature
+    return note_signature
 
 
-class _MachineCodeCache(FunctionCache):
-    """Numba's cache of a function, read without the tables of all that Numba can compile.
-
-    Numba imports those, 200 modules, before it looks into the cache; machine code needs Numba's runtime alone. What is
-    not in the cache is compiled, and the compiler gets the tables for itself.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = _MachineCodeFile(self._cache_path, self._impl.filename_base, locator.get_source_stamp())
-
-    def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """See numba.core.caching.Cache."""
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(signature, target_context)
+def compile_kernels(home: str) -> list[CompiledKernel]:
+    """Import a module of kernels and compile them, which takes seconds. Raises what Numba raises of its sources."""
+    import_module(home)
+    return [_compile(dispatcher, signature) for dispatcher, signature in _kernels[home]]
 
 
-class _MachineCodeFile(IndexDataCacheFile):
-    """A cached function, read without the modules of Numba's own routines that are compiled into it."""
-
-    def _load_data(self, name: str) -> Any:
-        """See numba.core.caching.IndexDataCacheFile."""
-        path = self._data_path(name)
-        with open(path, "rb") as file:
-            data = _MachineCodeUnpickler(file).load()
-        _cache_log("[cache] data loaded from %r", path)
-        return data
-
-
-class _MachineCodeUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """See pickle.Unpickler."""
-        is_environment = (module, name) == (environment.__name__, environment._rebuild_env.__name__)
-        return _rebuild_environment if is_environment else super().find_class(module, name)
+def _compile(dispatcher: Any, signature: Any) -> CompiledKernel:
+    dispatcher.compile(signature)
+    (result,) = dispatcher.overloads.values()
+    library, name = result.library, dispatcher.__name__
+    _, kind, (code, _) = library.serialize_using_object_code()
+    module = library._final_module
+    environments = tuple(item.name for item in module.global_variables if item.name.startswith(_ENVIRONMENT))
+    # nothing of it is there where the file is read
+    if library.has_dynamic_globals or any(lookup_environment(symbol).consts for symbol in environments):
+        raise TypeError(f"{dispatcher.__module__}.{name} refers to an object of this process, which no file can hold")
+    assert kind == "object"
+    return CompiledKernel(
+        name, str(result.signature), result.fndesc.llvm_cpython_wrapper_name, environments, _list_imports(module), code
+    )
 
 
-def _rebuild_environment(module: str, constants: list[Any], name: str) -> Any:
-    """Return what a compiled routine refers to beside its arguments, as ``numba.core.environment._rebuild_env`` does.
-
-    That imports the routine's module for its global names, which machine code does not look at: they are constants in
-    it. Numba's arrays and texts are 20 modules, half of the time that the first kernel of a protocol takes.
-    """
-    if not module.startswith("numba.") or module in sys.modules:
-        return environment._rebuild_env(module, constants, name)
-    known = environment.lookup_environment(name)
-    if known is None:
-        known = environment.Environment({"__name__": module})
-        known.consts[:] = constants
-        known.env_name = name
-        environment.Environment._memo[name] = known
-    return known
+def _list_imports(module: Any) -> tuple[str, ...]:
+    """Return what a module of LLVM's wants from elsewhere; ``llvm.…`` becomes instructions, or the C library's."""
+    declared = (
+        item.name for items in (module.functions, module.global_variables) for item in items if item.is_declaration
+    )
+    return tuple(sorted(name for name in declared if not name.startswith("llvm.")))
 
 
 def routine(function: Function) -> Function:

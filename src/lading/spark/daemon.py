@@ -34,7 +34,7 @@ def load() -> None:
     transports = (scheme.transport.partition(":")[0] for scheme in SCHEMES.values())
     for name in (".sink", ".source", ".tables", *transports):
         import_module(name, __package__)
-    if (engine.cache_dir() / "complete").exists():
+    if (engine.cache_dir() / engine.COMPLETE).exists():
         for home in engine.list_kernel_modules():
             engine.load(home)
 
