@@ -32,7 +32,7 @@ QUESTION = (
     "Pipeline from a real Kafka topic (contract, one route, with or without an expectation) to Parquet, Delta, "
     "Iceberg / Spark's connector, Spark SQL and the format's own writer, Spark 4.0.1 on two cores"
 )
-ROWS = 1_000_000
+ROWS = 4_000_000
 ROUNDS = 3
 SPARK = "4.0.1"
 JARS = (
