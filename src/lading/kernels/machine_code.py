@@ -10,8 +10,8 @@ import builtins
 import ctypes
 import hashlib
 import marshal
+import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -46,14 +46,12 @@ class CompiledKernel(NamedTuple):
 def write_kernels(path: Path, kernels: Sequence[CompiledKernel]) -> None:
     """Write the kernels of a home into a file of its own, whole or not at all. Raises OSError."""
     content = marshal.dumps([tuple(kernel) for kernel in kernels])
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        try:
-            file.write(_digest(content) + content)
-            file.flush()
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        draft.write_bytes(_digest(content) + content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read_kernels(path: Path) -> list[CompiledKernel] | None:
