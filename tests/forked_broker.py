@@ -1,6 +1,7 @@
 """Brokers of tests as forks of one process that has imported everything.
 
-A start of ``lading serve`` takes most of a second of CPU for imports, and a run of the tests starts some hundreds. Each process of tests has one warm process instead, and ``testing.start`` has it fork: the
+A start of ``lading serve`` takes most of a second of CPU for imports, and a run of the tests starts some hundreds. Each
+process of tests has one warm process instead, and ``testing.start`` has it fork: the
 child runs the same command line as a process of its own, with the environment, directory and pipes that it would have
 had, and is a child of the process of tests, so that ``Popen`` waits for it as for any other. ``LADING_TEST_FORK=0``
 starts every broker afresh, and so does a start whose environment may change what was imported.
