@@ -29,6 +29,7 @@ from lading.metrics import Metrics
 from lading.model.scan_request import ScanRequest
 from lading.settings import Settings
 from tests.endpoints.nsq_client import pub
+from tests.endpoints.test_orders_of_waiting import HeldSyncs
 from tests.faults.faulty import FaultyDisk
 
 LINE = b"PUB t\n"
@@ -47,13 +48,16 @@ class Client:
 
     def __init__(self) -> None:
         self.told = 0
-        self.cut = False
+        self.cut = self.waits = False
 
     def fill(self, parts: object) -> None:
         self.told += 1
 
     def abort(self) -> None:
         self.cut = True
+
+    def wait_for_disk(self) -> None:
+        self.waits = True
 
 
 class Face:
@@ -164,6 +168,24 @@ def test_all_hear_why_the_disk_refuses(face: Face, disk: FaultyDisk) -> None:
         assert joint.answers[8:].startswith(b"E_PUB_FAILED")
     assert all(client.told and not client.cut for client in clients[1:])
     assert face.kept() == 5 * [b"good"]
+
+
+@pytest.mark.parametrize("size_bytes", [10, 3000])
+def test_all_wait_for_a_disk_that_is_behind(tmp_path: Path, size_bytes: int) -> None:
+    settings = BrokerSettings(durability="fsync", unsynced_bytes_max=5000)
+    broker = Broker.open(tmp_path, settings, now_us=now_us(), commit=HeldSyncs())
+    with ThreadPoolExecutor(1) as workers:
+        face, clients = Face(broker, workers), [Client() for _ in range(3)]
+        for client in clients:
+            face.join(client, b"x" * size_bytes)
+        # what waits for the end of the pass is not on its way to the disk yet
+        assert not any(client.waits for client in clients)
+        broker.appender.flush()
+        is_behind = size_bytes == 3000
+        assert [client.waits for client in clients] == [False, is_behind, is_behind]
+        face.join(alone := Client(), b"x")
+        assert (alone.waits, alone.told) == (is_behind, 0)
+    broker.stop()
 
 
 def test_a_topic_that_goes_in_the_same_pass_is_made_again(face: Face) -> None:

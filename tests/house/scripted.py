@@ -183,7 +183,12 @@ class ScriptedConnection:
         protocol.connection_made(cast("asyncio.BaseTransport", self.transport))
 
     def send(self, data: bytes) -> None:
-        """Let ``data`` arrive, in as many reads as the buffer of the connection asks for, and turn the loop."""
+        """Let ``data`` arrive, and turn the loop."""
+        self.arrive(data)
+        self.loop.turn()
+
+    def arrive(self, data: bytes) -> None:
+        """Let ``data`` arrive, in as many reads as the buffer of the connection asks for."""
         at, protocol = 0, self.protocol
         while at < len(data):
             room = cast("memoryview", protocol.get_buffer(-1))
@@ -191,7 +196,6 @@ class ScriptedConnection:
             room[:size] = data[at : at + size]
             protocol.buffer_updated(size)
             at += size
-        self.loop.turn()
 
     def ask(self, data: bytes) -> bytes:
         """Let ``data`` arrive and return what is answered."""

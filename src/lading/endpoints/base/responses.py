@@ -29,19 +29,25 @@ class Sink(Protocol):
 
 
 class Slot:
-    """The place of one response among those of its connection."""
+    """The place of one response among those of its connection; ``ResponseQueue.slot`` makes it."""
 
-    __slots__ = ("_queue", "parts")
+    __slots__ = ("parts", "queue")
 
-    def __init__(self, queue: ResponseQueue) -> None:
-        self._queue = queue
-        self.parts: Parts | None = None
-        """The response; None until it is ready."""
+    queue: ResponseQueue
+    parts: Parts | None
+    """The response; None until it is ready."""
 
     def fill(self, parts: Parts) -> None:
         """Give the place its response, which is sent when all before it are."""
+        queue = self.queue
+        waiting = queue.waiting
+        if parts and len(waiting) == 1 and waiting[0] is self and not queue.is_watched:
+            # as ``flush_ready`` does it, without a call: nearly every client waits for each of its responses
+            waiting.popleft()
+            queue.send(parts)
+            return
         self.parts = parts
-        self._queue.flush_ready()
+        queue.flush_ready()
 
 
 class ResponseQueue:
@@ -96,7 +102,9 @@ class ResponseQueue:
 
     def slot(self) -> Slot:
         """Return a place for the next response."""
-        slot = Slot(self)
+        # a constructor would be one more call of Python for each response that waits
+        slot = Slot()
+        slot.queue, slot.parts = self, None
         self.waiting.append(slot)
         return slot
 
@@ -105,7 +113,7 @@ class ResponseQueue:
         if self.waiting:
             self.slot().parts = parts
         else:
-            self._send(parts)
+            self.send(parts)
 
     def push(self, data: Bytes) -> None:
         """Send bytes that answer no request, between responses; the caller counts them, if they are counted."""
@@ -120,10 +128,10 @@ class ResponseQueue:
         if waiting and (parts := waiting[0].parts) is not None:
             waiting.popleft()
             if self.is_single:
-                self._send(parts)
+                self.send(parts)
                 while waiting and (parts := waiting[0].parts) is not None:
                     waiting.popleft()
-                    self._send(parts)
+                    self.send(parts)
             else:
                 if waiting and waiting[0].parts is not None:
                     parts = list(parts)
@@ -131,7 +139,7 @@ class ResponseQueue:
                         parts += more
                         waiting.popleft()
                 if parts:
-                    self._send(parts)
+                    self.send(parts)
         if self.is_watched:
             self._on_flushed()
 
@@ -141,7 +149,8 @@ class ResponseQueue:
         if not is_blocked:
             self._send_piece()
 
-    def _send(self, parts: Parts) -> None:
+    def send(self, parts: Parts) -> None:
+        """Send a response before which nothing waits."""
         sink = self._sink
         if sink is None:
             return

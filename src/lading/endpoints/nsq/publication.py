@@ -58,6 +58,7 @@ class Publication:
         if fault is not None:
             self.answers = frame(ERROR, str(fault).encode(errors="replace")) * self.commands_count
         self.done = True
+        parts = (self.answers,)
         for slot in self.slots:
-            slot.fill((self.answers,))
+            slot.fill(parts)
         self.on_answered()

@@ -141,6 +141,10 @@ class PublicationReader:
         """Cut the client off: no answer would be true."""
         self._connection.abort()
 
+    def wait_for_disk(self) -> None:
+        """Take no more of the client until the disk has caught up."""
+        self._connection.wait_for_disk()
+
     def _publish_run(self, route: PublishRoute, start: int, body: int, end: int, now_us: int) -> Publication:
         """Publish the command at ``start``, and those behind it with the same line."""
         inbox, command = self._inbox, route.command
@@ -157,8 +161,11 @@ class PublicationReader:
         inbox.at = taken.end
         self.published[route.name] += taken.messages_count
         self._requests[self._face, command.name, "OK"] += taken.commands_count
-        if taken.done and not self._waiting:
-            self._gathering.served()
+        if taken.done:
+            if not self._waiting:
+                self._gathering.served()
+        elif self.publisher.is_congested:
+            self.wait_for_disk()
         return taken
 
 

@@ -62,6 +62,11 @@ class Publisher:
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
 
+    @property
+    def is_congested(self) -> bool:
+        """Whether more waits for the disk than the setting allows: whoever is not answered yet waits for it."""
+        return self._broker.appender.congested
+
     def find_route(self, line: bytes) -> PublishRoute:
         """Return what a publishing line means that is not among ``routes`` any more; Fault as in ``resolve``.
 

@@ -31,6 +31,9 @@ class GatheredPublisher(Protocol):
     def abort(self) -> None:
         """Cut the client off."""
 
+    def wait_for_disk(self) -> None:
+        """Take no more commands of the client until the disk has caught up."""
+
 
 class GatheredCommands:
     """Commands with the same line that wait for the end of the pass, and the publication that they become."""
@@ -93,6 +96,8 @@ class PublishCoalescer:
                 return self._answered
             publication = Publication(_FAILURE, on_answered=self.served)
             append.add_done_callback(publication.settle)
+            if self._publisher.is_congested:
+                who.wait_for_disk()
             return publication
         gathered = self._gathered.get(line)
         if gathered is None or gathered.size_bytes > RUN_BYTES_MAX - COMMAND_BYTES_MAX:
@@ -134,6 +139,9 @@ class PublishCoalescer:
             raise
         self._requests[self._told] += count
         append.add_done_callback(publication.settle)
+        if not append.done and self._publisher.is_congested:
+            for publisher in gathered.publishers:
+                publisher.wait_for_disk()
 
     def _refuse(self, error: LadingError, publication: Publication, count: int) -> Publication:
         fault = fault_of(error, _FAILURE)

@@ -76,7 +76,6 @@ class NsqdSession(ProtocolSession):
         self.lingers = True
         self.services = handlers.services
         self.node = handlers.node
-        self._appender = handlers.services.broker.appender
         self._requests = handlers.services.metrics.requests.values
         self.intake = PublicationReader(self, handlers.publisher, handlers.gathering, NAME, self._requests)
         self.login = NsqdLogin(handlers.login_rules, self.services, self.node, connection, self.intake)
@@ -151,7 +150,11 @@ class NsqdSession(ProtocolSession):
         else:
             if publication is None:
                 return self._take_all(now_us)
-            self._answer_publication(publication)
+            # as ``_answer_publication`` does it, without a call
+            if publication.done:
+                self.responses.add((publication.answers,))
+            else:
+                publication.slots.append(self.responses.slot())
         self.requests_count += 1
         self._heard_us = now_us
         return _DONE
@@ -306,8 +309,6 @@ class NsqdSession(ProtocolSession):
             self.responses.add((publication.answers,))
             return
         publication.slots.append(self.responses.slot())
-        if self._appender.congested:
-            self.connection.wait_for_disk()
 
     def _greet(self) -> bool:
         if not take_magic(self.inbox, self.connection):
