@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
@@ -17,6 +16,7 @@ from lading.broker.core.read import read
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
+from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.responses import Slot
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq import node as nodes
@@ -67,7 +67,7 @@ class Face:
         self.broker = broker
         self.asked = self.served = 0
         broker.appender.on_pending = self._ask
-        services = Services(broker, Settings(), Metrics(), workers)
+        self.services = services = Services(broker, Settings(), Metrics(), workers)
         self.requests = services.metrics.requests.values
         self.publisher = Publisher(nodes.of(services), NAME)
         self.gathering = PublishCoalescer(
@@ -81,9 +81,10 @@ class Face:
         self.served += 1
 
     def join(self, client: Client, body: bytes) -> Publication:
-        source = np.frombuffer(pub("t", body), np.uint8)
+        inbox, command = Inbox(self.services.receive), pub("t", body)
+        assert inbox.append(command)
         route = self.publisher.routes.get(LINE) or self.publisher.find_route(LINE)
-        joint = self.gathering.publish(route, LINE, len(LINE), source, client, now_us())
+        joint = self.gathering.publish(route, LINE, len(LINE), inbox, len(command), client, now_us())
         if not joint.done:
             joint.slots.append(cast("Slot", client))
         return joint

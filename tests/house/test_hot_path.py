@@ -47,8 +47,8 @@ CALLS_MAX: Final = {
     ("Kafka Produce", "fsync"): 140,
     ("Kafka Fetch", "os"): 141,
     ("Kafka Fetch", "fsync"): 141,
-    ("NSQ PUB", "os"): 75,
-    ("NSQ PUB", "fsync"): 101,
+    ("NSQ PUB", "os"): 73,
+    ("NSQ PUB", "fsync"): 99,
     ("NSQ 64 FINs", "os"): 42,
     ("NSQ 64 FINs", "fsync"): 42,
 }
@@ -59,7 +59,7 @@ ROUNDS: Final = 33
 WARM_UP_ROUNDS: Final = 10
 FINS: Final = 64
 PUBLISHERS: Final = 50
-TOGETHER_CALLS_MAX: Final = 1489
+TOGETHER_CALLS_MAX: Final = 1340
 """Calls of all PUBs that so many clients send in one pass of the loop."""
 
 pytestmark = [

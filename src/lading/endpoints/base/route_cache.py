@@ -25,18 +25,18 @@ class RouteCache(Generic[H, R]):
     Threads: event loop only.
     """
 
-    __slots__ = ("_routes", "_routes_max", "_topology", "_version")
+    __slots__ = ("_routes", "_routes_max", "_version", "topology")
 
     def __init__(self, topology: Topology, routes_max: float = ROUTES_MAX) -> None:
         """``routes_max`` may be infinite if clients cannot make up what is added."""
-        self._topology = topology
+        self.topology = topology
         self._routes_max = routes_max
         self._version = -1
         self._routes: dict[H, R] = {}
 
     def get(self, head: H) -> R | None:
         """Return the route that ``head`` means, or None if it is not known."""
-        version = self._topology.version
+        version = self.topology.version
         if self._version != version:
             self._version = version
             self._routes.clear()
@@ -45,7 +45,7 @@ class RouteCache(Generic[H, R]):
     def add(self, head: H, route: R) -> None:
         """Remember what ``head`` means now."""
         # finding the route may have created its topic, and what was remembered before is older than that
-        version = self._topology.version
+        version = self.topology.version
         if self._version != version or len(self._routes) >= self._routes_max:
             # heads are forgotten all at once when there are too many: those in use are soon back, those of clients
             # that are gone are not, and a hit does not pay for keeping an order

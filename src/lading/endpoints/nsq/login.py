@@ -78,7 +78,7 @@ class NsqdLogin:
         intake = self._intake
         # administrators too, who may be so no longer one day; without users there is nothing to ask
         if principal.name:
-            intake.routes = intake.publisher.user_routes.of(principal.name)
+            intake.use_routes(intake.publisher.user_routes.of(principal.name))
             intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
         self._open_routes()
 

@@ -14,6 +14,7 @@ from ...metrics import Labels
 from ...model.errors import LadingError
 from ..base.inbox import Inbox
 from ..base.responses import ResponseQueue
+from ..base.route_cache import RouteCache
 from ..base.session import ConnectionHandle
 from .message_store import require_count
 from .publication import Publication
@@ -60,6 +61,14 @@ class PublicationReader:
         self._requests = requests
         self._line = _NO_LINE
         """That of the last publication, if it was gathered with others and each one like it may be."""
+        self._route: PublishRoute | None = None
+        """What that line meant at ``_version`` of the topology."""
+        self._version = -1
+
+    def use_routes(self, routes: RouteCache[bytes, PublishRoute]) -> None:
+        """Take lines to mean what they mean to another user from now on."""
+        self.routes = routes
+        self._line, self._route = _NO_LINE, None
 
     def take_first(self, line: Line, now_us: int) -> Publication | None:
         """Take a publication by a line that is not known yet: its size is checked before its topic."""
@@ -99,14 +108,14 @@ class PublicationReader:
             or _SIZE.unpack_from(inbox.data, body - _SIZE_BYTES)[0] != end - body
         ):
             return None
+        route = self._route
         # the topic may be gone since, or be another one of that name
-        route = self.routes.get(line)
-        if route is None:
+        if route is None or self.routes.topology.version != self._version:
             return None
         inbox.at = end
         self.published[route.name] += 1
         try:
-            return self._gathering.publish(route, line, body - _SIZE_BYTES, inbox.array[:end], self, now_us)
+            return self._gathering.publish(route, line, body - _SIZE_BYTES, inbox, end, self, now_us)
         except LadingError as error:
             raise fault_of(error, route.failure) from None
 
@@ -131,8 +140,8 @@ class PublicationReader:
             if is_alone and route.joins and end <= COMMAND_BYTES_MAX:
                 self.published[route.name] += 1
                 if route.size_max >= COMMAND_BYTES_MAX:
-                    self._line = line
-                return self._gathering.publish(route, line, line_end, inbox.array[:end], self, now_us)
+                    self._line, self._route, self._version = line, route, self.routes.topology.version
+                return self._gathering.publish(route, line, line_end, inbox, end, self, now_us)
             return self._publish_run(route, start, body, end, now_us)
         except LadingError as error:
             raise fault_of(error, route.failure) from None

@@ -15,8 +15,8 @@ import numpy as np
 from ...dialects.nsq.errors import fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
+from ..base.inbox import Inbox
 from ..base.services import now_us
-from .message_store import Bytes
 from .publication import Publication
 from .publish import RUN_BYTES_MAX, Publisher, PublishRoute
 
@@ -43,7 +43,7 @@ class GatheredCommands:
     def __init__(self, publication: Publication) -> None:
         self.publication = publication
         self.publishers: list[GatheredPublisher] = []
-        self.commands: list[bytes] = []
+        self.commands: list[bytearray] = []
         self.size_bytes = 0
 
 
@@ -76,17 +76,19 @@ class PublishCoalescer:
         route: PublishRoute,
         line: bytes,
         line_bytes: int,
-        source: Bytes,
+        inbox: Inbox,
+        size_bytes: int,
         who: GatheredPublisher,
         received_us: int,
     ) -> Publication:
-        """Publish the whole PUB command that ``source`` is and that begins with ``line``, in this pass.
+        """Publish the PUB command that the first ``size_bytes`` of ``inbox`` are, with this ``line``, in this pass.
 
         ``who`` is as in ``Appender.append``: the same for all that a client publishes, so that who is alone stays so.
         """
         if self._alone is None or self._alone is who:
             self._alone = who
             try:
+                source = inbox.array[:size_bytes]
                 append = self._publisher.publish_alike(route, source, 1, line_bytes, who, received_us)
             except LadingError as error:
                 return self._refuse(error, Publication(_FAILURE, on_answered=self.served), 1)
@@ -107,8 +109,8 @@ class PublishCoalescer:
                 self._at_end_of_pass(self.flush)
             gathered = self._gathered[line] = GatheredCommands(Publication(_FAILURE, on_answered=self.served))
         gathered.publishers.append(who)
-        gathered.commands.append(source.tobytes())
-        gathered.size_bytes += source.size
+        gathered.commands.append(inbox.data[:size_bytes])
+        gathered.size_bytes += size_bytes
         return gathered.publication
 
     @property
