@@ -14,7 +14,7 @@ from lading.testing import BrokerProcess
 from tests.endpoints.frames import Frames
 from tests.endpoints.identity import broker_with_users
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
-from tests.endpoints.nsq_client import NsqClient, sized
+from tests.endpoints.nsq_client import NsqClient, pub, sized
 from tests.endpoints.test_http_users import client as http_client
 from tests.endpoints.test_iggy_releases import named, short
 from tests.endpoints.test_kafka_users import log_in
@@ -203,3 +203,34 @@ def test_a_token_that_ends_while_its_request_waits(started: Started) -> None:
     assert admin.get(f"{path}0").status_code == 200
     assert admin.get(f"{path}1500").status_code == 403
     assert admin.get(f"{path}0").status_code == 401
+
+
+@pytest.mark.parametrize("goes", ["right", "topic"])
+def test_a_line_that_was_published_by_before_is_looked_up_again(started: Started, goes: str) -> None:
+    """What a publishing line means is remembered; not beyond the right to it, or the topic."""
+    address, root = started[0].endpoints["nsqd_tcp"], started[1]
+    reader, topic = Reader(root), f"line-{goes}"
+    rows = [
+        {"user": reader.name, "kind": "topic", "pattern": "literal", "name": topic, "operation": operation}
+        for operation in ("write", "create")
+    ]
+    reader.change_rules(add=rows)
+    assert root.post(f"/topics/default/{topic}", json={}).status_code == 201
+    nsqd = NsqClient(address)
+    nsqd.send(sized(b"AUTH\n", reader.token.encode()))
+    assert nsqd.frame()[0] == 0
+    for _ in range(3):
+        assert nsqd.ask(pub(topic, b"before")) == b"OK"
+    if goes == "right":
+        reader.change_rules(delete=rows)
+        nsqd.send(pub(topic, b"after"))
+        assert nsqd.frame() == (1, f'E_UNAUTHORIZED AUTH failed for PUB on "{topic}"'.encode())
+        kept = 3
+    else:
+        assert root.delete(f"/topics/default/{topic}").status_code == 204
+        assert root.post(f"/topics/default/{topic}", json={}).status_code == 201
+        assert nsqd.ask(pub(topic, b"after")) == b"OK"
+        kept = 1
+    partitions = root.get(f"/topics/default/{topic}").json()["partitions"]
+    assert [part["next_offset"] for part in partitions] == [kept]
+    nsqd.close()
