@@ -7,10 +7,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 
-from lading.dialects.kafka import layout, validation, validation_fallback, validation_kernels
+from lading.dialects.kafka import layout, validation, validation_fallback
+from lading.kernels import engine
 
 BATCHES = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_vectors.json").read_text())
 DATA = [bytes.fromhex(next(value for key, value in one.items() if key.endswith("hex"))) for one in BATCHES["vectors"]]
@@ -26,14 +28,27 @@ def count_of(data: bytes) -> int:
     return int.from_bytes(data[57:61], "big")
 
 
-def test_batches_of_real_clients_are_fine() -> None:
+@pytest.fixture(scope="module")
+def kernels() -> Any:
+    """As a broker has them, linked from their file."""
+    return engine.load("lading.dialects.kafka.validation_kernels")
+
+
+def test_a_checksum_is_crc32c_of_its_span(kernels: Any) -> None:
+    for start, end in ((0, 9), (1, 9), (0, 0), (9, 9)):
+        expected = google_crc32c.value(b"123456789"[start:end])
+        for half in (kernels, validation_fallback):
+            assert half.checksum(region(b"123456789"), start, end) == expected
+
+
+def test_batches_of_real_clients_are_fine(kernels: Any) -> None:
     for data in SMALL:
-        found = validation_kernels.judge(region(data), 0, len(data))
+        found = kernels.judge(region(data), 0, len(data))
         assert found == validation_fallback.judge(region(data), 0, len(data))
         assert found[0] == layout.FINE
 
 
-def test_wrong_bytes_are_found_alike(full: bool) -> None:
+def test_wrong_bytes_are_found_alike(kernels: Any, full: bool) -> None:
     chance = random.Random(3)
     plain = [data for data in SMALL if not data[22] & layout.CODEC_BITS and count_of(data) < 100]
     reasons = set()
@@ -43,15 +58,15 @@ def test_wrong_bytes_are_found_alike(full: bool) -> None:
             for _ in range(chance.randint(1, 3)):
                 wrong[chance.randrange(61, len(wrong))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
             arguments = (region(bytes(wrong)), 61, len(wrong) - chance.randint(0, 1), count_of(data), 1_700_000_000_000)
-            found = validation_kernels.judge_records(*arguments)
+            found = kernels.judge_records(*arguments)
             assert found == validation_fallback.judge_records(*arguments)
             reasons.add(found[0])
-            assert validation_kernels.judge(region(bytes(wrong)), 0, len(wrong))[0] in (layout.BAD_CRC, layout.FINE)
+            assert kernels.judge(region(bytes(wrong)), 0, len(wrong))[0] in (layout.BAD_CRC, layout.FINE)
     assert {layout.FINE, layout.CUT, layout.BAD_RECORD, layout.BAD_HEADERS, layout.BAD_POSITION} <= reasons
 
 
 @pytest.mark.parametrize("data", SMALL[:4])
-def test_a_stamp_changes_offset_and_epoch_and_nothing_else(data: bytes) -> None:
+def test_a_stamp_changes_offset_and_epoch_and_nothing_else(kernels: Any, data: bytes) -> None:
     facts = validation.parse_batch_header(region(data), 0, len(data), version=9, size_max=1 << 20)
     times = validation.validate_batch(region(data), 0, facts)
     target = np.frombuffer(bytearray(data), np.uint8)
@@ -61,7 +76,7 @@ def test_a_stamp_changes_offset_and_epoch_and_nothing_else(data: bytes) -> None:
     assert stamped[8:12] + stamped[16:] == data[8:12] + data[16:]
     validation.stamp(target, 0, facts, times, 1000, 5, 1_800_000_000_000)
     assert target[22] & layout.LOG_APPEND_TIME
-    assert validation_kernels.judge(target, 0, len(data))[0] == layout.FINE
+    assert kernels.judge(target, 0, len(data))[0] == layout.FINE
 
 
 def test_the_stored_form_of_the_vectors() -> None:
