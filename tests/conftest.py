@@ -16,7 +16,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 from lading import testing
 from lading.held_ports import PortHolder
-from tests import forked_broker, kernel_arguments
+from tests import forked_broker, guard_pages, kernel_arguments
 from tests.interop import kafka_broker, shared_kafka
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.tables.object_server import ObjectServer
 
 kernel_arguments.install()
+guard_pages.install_if_asked()
 
 BUILT = frozenset({"object_server", "gs_server", "abfss_server"})
 """Fixtures of servers that are built from their sources, or installed."""

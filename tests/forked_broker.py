@@ -96,7 +96,9 @@ def _import_all() -> None:
     from lading.cli.prepared_serve import import_broker
     from lading.dialects.kafka import requests, versions
     from lading.kernels import engine
+    from tests import guard_pages
 
+    guard_pages.install_if_asked()
     import_broker()
     requests.prepare_codecs(versions.SERVED)
     # compiling them takes minutes, in which no test would have a broker: each compiles beside its service then

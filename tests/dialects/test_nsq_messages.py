@@ -33,7 +33,7 @@ from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.run import Located, Run
 from lading.model.scan_request import ScanRequest
 from tests.dialects.nsq import run_of, stored, vector, vectors
-from tests.properties.guarded import Guarded
+from tests.guard_pages import Guarded
 
 NSQ = dialect("nsq")
 I64 = 7

@@ -27,7 +27,7 @@ from lading.model.scan_request import ScanRequest
 from tests.chunk.test_envelope import chunk
 from tests.dialects.iggy_classic import sent, stored
 from tests.dialects.test_native import batch_of, row
-from tests.properties.guarded import Guarded
+from tests.guard_pages import Guarded
 
 SAMPLE, FULL = 1_500, 1_000_000
 ODD_BYTES = (0, 1, 2, 4, 5, 8, 9, 0x5C, 0x7F, 0x80, 0xC3, 0xFE, 0xFF)

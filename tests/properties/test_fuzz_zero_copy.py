@@ -14,7 +14,7 @@ from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 from lading.model.scan_request import ScanRequest
 from tests.dialects.iggy_zero_copy import indexed, message
-from tests.properties.guarded import Guarded
+from tests.guard_pages import Guarded
 from tests.properties.test_fuzz_rule import cases, scanned
 
 __all__ = ["cases"]
