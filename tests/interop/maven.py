@@ -30,7 +30,12 @@ def fetched(name: str, artefacts: Sequence[str], *, alone: bool = False) -> Path
             (cache / "pom.xml").write_text(_pom(artefacts, alone))
             command = [maven, "-q", "-B", "-f", str(cache / "pom.xml"), PLUGIN]
             command += ["-DincludeScope=runtime", f"-DoutputDirectory={cache / 'libs'}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+            except subprocess.TimeoutExpired:
+                raise Unavailable(
+                    f"the jars of {name} cannot be fetched: mvn did not end within {FETCH_TIMEOUT_S:g} s"
+                ) from None
             if done.returncode:
                 raise Unavailable(f"the jars of {name} cannot be fetched: {done.stdout.strip().splitlines()[:1]}")
             (cache / "complete").touch()
