@@ -19,6 +19,7 @@ QUESTION = "Mirror by route, 100 B + 3 headers, and SQL over a topic, our broker
 ROWS: Final = 200_000
 TURNS: Final = 3
 FACES: Final = {"lading": "admin", "kafka": "kafka", "iggy": "iggy_tcp", "nsq": "nsqd_tcp"}
+CARRIERS: Final = ("UA", "AA", "DL", "B6")
 SQL: Final = "select carrier, count(*) as n, avg(delay) as delay from sent group by 1 order by 1"
 
 
@@ -28,7 +29,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     with testing.broker() as broker, tempfile.TemporaryDirectory() as states:
         urls = {name: f"{name}://{broker.endpoints[face]}" for name, face in FACES.items()}
-        write_arrow(_table(rows), broker.url, "sent", headers=["carrier", "delay", "trace"], partitions=1)
+        write_arrow(make_flights(rows), broker.url, "sent", headers=["carrier", "delay", "trace"], partitions=1)
         for source in ("lading", "kafka", "iggy"):
             for target in FACES:
                 for carrier in ("on", "off"):
@@ -39,10 +40,11 @@ def run(quick: bool) -> list[dict[str, Any]]:
     return found
 
 
-def _table(rows: int) -> pa.Table:
+def make_flights(rows: int) -> pa.Table:
+    """Return messages of 100 B with three typed headers, of four carriers in turn."""
     return pa.table(
         {
-            "carrier": pa.array([("UA", "AA", "DL", "B6")[row % 4] for row in range(rows)]),
+            "carrier": pa.array([CARRIERS[row % 4] for row in range(rows)]),
             "delay": pa.array([row % 1000 for row in range(rows)], pa.uint16()),
             "trace": pa.array([f"{row:016x}" for row in range(rows)]),
             "payload": pa.array([b"x" * 100] * rows, pa.binary()),
