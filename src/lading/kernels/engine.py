@@ -140,9 +140,9 @@ def cache_dir() -> Path:
     """Return the directory of compiled kernels: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
 
     The name holds a hash of all kernel sources and what they import of ours, the versions of Python and Numba and the
-    CPU, because Numba notices none of: a change in an inline function or in a constant of a layout, a home directory
-    shared by different machines. Where the sources lie does not count. A complete cache of that name
-    that came with the environment (``SHIPPED``) is used first. Where nothing is writable, or other users may write
+    CPU, none of which a file of machine code tells: a change in an inline function or in a constant of a layout, a home
+    directory shared by different machines. Where the sources lie does not count. A complete cache of that name that
+    came with the environment (``SHIPPED``) is used first. Where nothing is writable, or other users may write
     there, it is a temporary directory of this process, with one warning.
     """
     return _cache_dir(os.environ.get("XDG_CACHE_HOME", ""))
