@@ -31,7 +31,7 @@ from .endpoints.base.watchdog import watch_loop
 from .endpoints.encryption.renewal import CertificateRenewal
 from .forked_call import calling_in_fork
 from .kernels import engine
-from .lean_imports import install_lean_imports, load_deferred
+from .lean_imports import install_lean_imports
 from .log_lines import logging_to_stderr
 from .metrics import Histogram, Metrics
 from .model.protocol import EndpointSpec
@@ -59,8 +59,6 @@ WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
 TOPICS_MIN: Final = 200
 """Fewer topics are checked sooner than a process is made."""
-SETTLED_S: Final = 1.0
-"""So long behind the ready line what was not needed for it is loaded; kernels, which are, come first."""
 DURABILITY_WORDS: Final = {
     "fsync": "durability fsync: a message is on disk before it is acknowledged",
     "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may lose it",
@@ -181,8 +179,6 @@ async def serve(
         manager.tell_ready()
         closing.enter_context(manager.signs_of_life(loop))
         _warm_up()
-        # cancelled with the rest: a broker that stops within this time has no workers left
-        closing.callback(loop.call_later(SETTLED_S, workers.submit, load_deferred).cancel)
         await stopped.wait()
         log.info("stopping after the requests in flight")
         manager.tell_stopping()

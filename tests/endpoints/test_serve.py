@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -12,15 +11,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from lading import Consumer, Producer, serve, testing
+from lading import Consumer, Producer, testing
 from lading.model.errors import LocalError
 from lading.settings import EndpointSettings
-from lading.settings_loading import load
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 from tests.listeners import ADMIN_ONLY
 
@@ -98,21 +95,6 @@ def test_a_killed_broker_leaves_no_lock_and_what_it_acknowledged(tmp_path: Path)
         frames = Frames(broker.endpoints["iggy_tcp"])
         found = payloads(frames.ask(100, poll(STREAM + TOPIC))[1])
         assert found == [b"%d" % number for number in range(20)]
-
-
-def test_an_early_end_leaves_nothing_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is loaded a second behind the ready line was an error in the log of a broker that had stopped by then."""
-    monkeypatch.setattr(serve, "SETTLED_S", 0.2)
-    failures: list[dict[str, Any]] = []
-
-    async def stop_early() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
-        settings = load(None, [f"data={tmp_path}", *(f"{key}={value}" for key, value in ADMIN_ONLY.items())]).settings
-        await serve.serve(settings, announce=lambda line: os.kill(os.getpid(), signal.SIGTERM))
-        await asyncio.sleep(2 * serve.SETTLED_S)
-
-    asyncio.run(stop_early())
-    assert failures == []
 
 
 def test_what_is_under_way_at_the_end_is_answered(tmp_path: Path) -> None:

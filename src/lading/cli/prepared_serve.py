@@ -44,7 +44,7 @@ IMPORTED_LATER: Final = (
 def import_broker() -> None:
     """Import what a broker imports, as it does; nothing is opened or started."""
     from ..dialects.protocols import ENDPOINTS
-    from ..lean_imports import install_lean_imports, load_deferred
+    from ..lean_imports import install_lean_imports
     from .connection import load_defaults
 
     install_lean_imports()
@@ -58,7 +58,6 @@ def import_broker() -> None:
         import_module("uvloop")
     # their validator is made when settings are first read
     load_defaults()
-    load_deferred()
 
 
 def _load_until_asked() -> None:
