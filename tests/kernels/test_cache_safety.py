@@ -78,7 +78,7 @@ def test_a_change_in_any_module_behind_a_kernel_makes_another_cache(copy: Path) 
 
 
 def test_compiled_code_is_found_by_its_compiler() -> None:
-    sources = engine.list_frozen_sources()
+    sources = {Path(name) for name in engine.read_frozen_sources()}
     for path in engine.PACKAGE.rglob("*.py"):
         named = re.search(r"^(import|from) numba\b", path.read_text(), re.MULTILINE)
         assert named is None or path in sources, path

@@ -220,33 +220,45 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _fingerprint() -> str:
-    sources = sorted(list_frozen_sources())
     digest = hashlib.sha256()
-    for path in sources:
-        digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path, source in sorted(read_frozen_sources().items()):
+        digest.update(path.removeprefix(f"{PACKAGE}{os.sep}").encode() + b"\0" + source + b"\0")
     facts = (sys.version, version("numba"), version("llvmlite"), platform.machine(), _cpu(), *_numba_settings())
     digest.update("\0".join(facts).encode())
     return digest.hexdigest()[:16]
 
 
-def list_frozen_sources() -> set[Path]:
-    """Return the kernel modules and all that they import, directly or not: their constants are frozen into kernels."""
-    # texts in place of paths, which take 40 ms more of a broker that has just begun to serve
-    sources = {f"{folder}{os.sep}{name}" for folder, _, names in os.walk(PACKAGE) for name in names}
-    found: set[str] = set()
-    left = [path for path in sources if path.endswith("kernels.py")]
-    left += (str(path) for path in (PACKAGE / "kernels").glob("*.py"))
+def read_frozen_sources() -> dict[str, bytes]:
+    """Read the kernel modules and all that they import, directly or not: their constants are frozen into kernels.
+
+    Returns sources by their paths.
+    """
+    # paths as texts, and each file read once by one call: a broker has just begun to serve while this runs
+    modules = set(_list_modules(str(PACKAGE)))
+    engine = f"{PACKAGE / 'kernels'}{os.sep}"
+    found: dict[str, bytes] = {}
+    left = [path for path in modules if path.endswith("kernels.py") or path.startswith(engine)]
     while left:
         path = left.pop()
         if path not in found:
-            found.add(path)
-            left += _imported(path, sources)
-    return {Path(path) for path in found}
+            with open(path, "rb", buffering=0) as file:
+                found[path] = file.readall()
+            left += _find_imports(path, found[path].decode(), modules)
+    return found
 
 
-def _imported(path: str, sources: Set[str]) -> Iterator[str]:
+def _list_modules(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry.path
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _list_modules(entry.path)
+
+
+def _find_imports(path: str, source: str, modules: Set[str]) -> Iterator[str]:
     """The modules of ours that a module imports at its top level, by its text."""
-    for dots, module, names in _IMPORT.findall(Path(path).read_text()):
+    for dots, module, names in _IMPORT.findall(source):
         if dots:
             root = path.rsplit(os.sep, len(dots))[0]
         elif module.partition(".")[0] == PACKAGE.name:
@@ -256,9 +268,9 @@ def _imported(path: str, sources: Set[str]) -> Iterator[str]:
         place = f"{root}{os.sep}{module.replace('.', os.sep)}" if module else root
         listed = [name.split()[0] for name in names.strip("()").replace("\n", " ").split(",") if name.strip()]
         for candidate in (place, *(f"{place}{os.sep}{name}" for name in listed)):
-            for source in (f"{candidate}.py", f"{candidate}{os.sep}__init__.py"):
-                if source in sources and source.rpartition(os.sep)[0] != str(PACKAGE):
-                    yield source
+            for found in (f"{candidate}.py", f"{candidate}{os.sep}__init__.py"):
+                if found in modules and found.rpartition(os.sep)[0] != str(PACKAGE):
+                    yield found
 
 
 def _numba_settings() -> list[str]:
