@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -133,10 +133,19 @@ def test_dataclass_functions_take_it(whole: Make) -> None:
 
 def test_methods_are_those_of_the_standard_library_after_the_first_call() -> None:
     lazy, standard = declare(lazy_dataclass), declare(dataclass)
-    before = vars(lazy)["__init__"]
-    lazy("a")
-    assert vars(lazy)["__init__"] is not before
-    for name in COMPILED_LATER:
+    uses: dict[str, Callable[[Any], object]] = {
+        "__init__": lambda _: lazy("a"),
+        "__repr__": repr,
+        "__eq__": lambda value: value == lazy("a"),
+        "__hash__": hash,
+    }
+    assert uses.keys() == COMPILED_LATER.keys()
+    value: Any = None
+    for name, use in uses.items():
+        before = dict(vars(lazy))
+        made = use(value)
+        value = made if value is None else value
+        assert {key for key, method in vars(lazy).items() if method is not before[key]} == {name}
         ours, theirs = (inspect.unwrap(vars(kind)[name]) for kind in (lazy, standard))
         assert ours.__code__.co_code == theirs.__code__.co_code, name
         assert ours.__qualname__ == theirs.__qualname__

@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose methods are compiled when one of them is first called.
+"""Frozen dataclasses each of whose methods is compiled when it is first called.
 
 ``dataclasses.dataclass`` writes up to six methods of a class as text and compiles each, which takes longer than all
 else that an import does; of several hundred classes, most stand for commands and answers that no client of a process
@@ -8,12 +8,18 @@ asks for.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 __all__ = ["COMPILED_LATER", "lazy_dataclass"]
 
-COMPILED_LATER: Final = ("__init__", "__repr__", "__eq__", "__hash__")
+COMPILED_LATER: Final[Mapping[str, Mapping[str, Any]]] = {
+    "__init__": {"init": True, "repr": False, "eq": False, "frozen": True},
+    "__repr__": {"init": False, "repr": True, "eq": False},
+    "__eq__": {"init": False, "repr": False, "eq": True},
+    "__hash__": {"init": False, "repr": False, "eq": False, "unsafe_hash": True},
+}
+"""Methods, and the options of a dataclass of whose methods only this one is compiled."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as lazy_dataclass
@@ -47,23 +53,21 @@ def _declare(declared: type) -> type:
 
 def _make_first_call(kind: type, name: str) -> Callable[..., Any]:
     def call_first(self: Any, *arguments: Any, **named: Any) -> Any:
-        _compile(kind)
+        _compile(kind, name)
         return getattr(kind, name)(self, *arguments, **named)
 
     call_first.is_compiled_later = True  # type: ignore[attr-defined]
     return call_first
 
 
-def _compile(kind: Any) -> None:
-    """Put the methods of an ordinary dataclass with these fields into the class."""
+def _compile(kind: Any, name: str) -> None:
+    """Put a method of an ordinary dataclass with these fields into the class."""
     copies = [(field.name, field.type, _copy(field)) for field in dataclasses.fields(kind)]
     after = {"__post_init__": kind.__post_init__} if hasattr(kind, "__post_init__") else {}
-    twin = dataclasses.make_dataclass(kind.__name__, copies, namespace=after, frozen=True)
-    for name in COMPILED_LATER:
-        if hasattr(kind.__dict__.get(name), "is_compiled_later"):
-            method = getattr(twin, name)
-            method.__qualname__ = f"{kind.__qualname__}.{name}"
-            setattr(kind, name, method)
+    twin = dataclasses.make_dataclass(kind.__name__, copies, namespace=after, **COMPILED_LATER[name])
+    method = getattr(twin, name)
+    method.__qualname__ = f"{kind.__qualname__}.{name}"
+    setattr(kind, name, method)
 
 
 def _copy(field: dataclasses.Field[Any]) -> Any:

@@ -34,14 +34,14 @@ class Subscription:
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
     """Return the subscription of a member that wants these topics and holds nothing."""
-    layout = message("consumer", "ConsumerProtocolSubscription")
+    layout = message("consumer.metadata", "ConsumerProtocolSubscription")
     made = layout(topics=sorted(topics), user_data=None, owned_partitions=[])
     return bytes(made.encode(version=SUBSCRIPTION_VERSION))
 
 
 def parse_subscription(data: bytes) -> Subscription:
     """Parse the subscription of a member of any client. Raises MalformedMessage if it cannot be read."""
-    layout = message("consumer", "ConsumerProtocolSubscription")
+    layout = message("consumer.metadata", "ConsumerProtocolSubscription")
     found = _parsed(layout, data, "subscription")
     owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
     generation = getattr(found, "generation_id", -1)
@@ -50,7 +50,7 @@ def parse_subscription(data: bytes) -> Subscription:
 
 def encode_assignment(places: Iterable[Place]) -> bytes:
     """Encode the partitions that one member is to read."""
-    layout = message("consumer", "ConsumerProtocolAssignment")
+    layout = message("consumer.metadata", "ConsumerProtocolAssignment")
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(places):
         topics.setdefault(topic, []).append(number)
@@ -63,7 +63,7 @@ def parse_assignment(data: bytes) -> list[Place]:
 
     Raises MalformedMessage if they cannot be read.
     """
-    layout = message("consumer", "ConsumerProtocolAssignment")
+    layout = message("consumer.metadata", "ConsumerProtocolAssignment")
     return sorted(_places(_parsed(layout, data, "assignment").assigned_partitions)) if data else []
 
 

@@ -22,8 +22,9 @@ from .produce import ProduceHandler
 from .registry import handlers, list_advertised_keys
 from .session import KafkaHandlers, KafkaSession
 
-MESSAGES_AFTER_S: Final = 0.05
-"""After the first client: its own first requests come before the classes of those that it may never send."""
+MESSAGES_AFTER_S: Final = 0.5
+"""After the first client: its own first requests, and the kernels for them, come before the classes of those that it
+may never send."""
 
 
 class KafkaServer(TcpServer):
