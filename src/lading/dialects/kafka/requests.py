@@ -126,13 +126,6 @@ def has_throttle_time(key: int) -> bool:
     return "throttle_time_ms" in _message(key, "Response").fields
 
 
-def import_messages(keys: Iterable[int]) -> None:
-    """Import the classes of rare messages, which takes about 0.1 s; from any thread."""
-    for key in keys:
-        if SERVED[key].module is not None:
-            _message(key, "Request"), _message(key, "Response")
-
-
 def prepare_codec(key: int, version: int) -> None:
     """Import and compile what one version of a rare message needs, in 5 to 20 ms; from any thread.
 
