@@ -41,6 +41,18 @@ def test_lines_filter_and_offsets(lading: Run) -> None:
     assert [message["payload"] for message in last] == ["two", "three"]
 
 
+def test_a_payload_that_was_not_asked_for_is_told(process: Run) -> None:
+    unread = "'-' as the payload sends it"
+    process("topic", "create", "unread")
+    assert unread in process("message", "send", "unread", stdin="one").stderr
+    assert unread not in process("message", "send", "unread", stdin="").stderr
+    assert unread not in process("message", "send", "unread", "-", stdin="one").stderr
+    assert unread not in process("message", "send", "unread", "--lines", stdin="one\n").stderr
+    assert unread not in process("message", "send", "unread", "two", stdin="one").stderr
+    found = documents(process("message", "poll", "unread", "-o", "json"))
+    assert [message["payload"] for message in found] == [None, None, "one", "one", "two"]
+
+
 def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.BrokerProcess) -> None:
     lading("topic", "create", "named")
     lading("message", "send", "named", "x", "-H", "delay:int32=1", "-H", "carrier=UA")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +33,7 @@ Form = Annotated[
 ]
 HeadersOnly = Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")]
 QUEUE_WAIT_S = 2.0
+STANDARD_INPUT = 0
 HeaderOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -88,6 +92,23 @@ def send(
             sent += 1
             progress.advance(1)
     print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}")
+    if payload is None and file is None and not lines and not json and _is_stdin_waiting():
+        print_note("its payload is empty, and what came on standard input was not read; '-' as the payload sends it")
+
+
+def _is_stdin_waiting() -> bool:
+    """Whether a pipe or a file on standard input has bytes that nobody has read."""
+    with suppress(OSError, ImportError):
+        facts = os.fstat(STANDARD_INPUT)
+        if stat.S_ISREG(facts.st_mode):
+            return facts.st_size > os.lseek(STANDARD_INPUT, 0, os.SEEK_CUR)
+        if stat.S_ISFIFO(facts.st_mode):
+            from fcntl import ioctl
+            from termios import FIONREAD
+
+            # not by its readiness: a pipe whose writers have gone is ready, too, and gives nothing
+            return any(ioctl(STANDARD_INPUT, FIONREAD, bytes(4)))
+    return False
 
 
 def _to_send(
