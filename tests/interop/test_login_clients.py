@@ -172,8 +172,14 @@ def test_apache_iggy_logs_in(broker: testing.BrokerProcess, authority: Authority
             client.poll("default", "secret")
     with contextlib.closing(connect("eve:password")) as nobody, pytest.raises(CallError):
         nobody.poll("default", topic)
-    with pytest.raises(AssertionError, match="the client has ended"):
-        connect("cat:wrong")
+    token = http_client(broker, basic="root").post(f"/users/cat/tokens/{transport}", json={}).json()["token"]
+    with contextlib.closing(connect(token)) as by_token:
+        assert [message["payload"] for message in by_token.poll("default", topic)] == [b"hidden"]
+        with pytest.raises(CallError, match="Unauthorized"):
+            by_token.poll("default", "secret")
+    for wrong in ("cat:wrong", f"{token}x", "iggypat-1234567890abcdef"):
+        with pytest.raises(AssertionError, match="the client has ended"):
+            connect(wrong)
 
 
 class KafkaTools:
