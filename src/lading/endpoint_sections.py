@@ -50,11 +50,9 @@ class CertificateSettings(Section):
         return self
 
 
-class TlsSettings(CertificateSettings):
-    """TLS of a listener that may be plain."""
+class ClientCertificateSettings(CertificateSettings):
+    """The certificate of a listener, and those that its clients show."""
 
-    enabled: bool = False
-    """TLS 1.2 or later: HTTPS instead of HTTP, ``wss`` instead of ``ws``."""
     client_ca: Path | None = None
     """PEM file: clients show a certificate that one of these has signed; with ``client_certificates = "required"`` the
     address may lie beyond loopback."""
@@ -66,9 +64,7 @@ class TlsSettings(CertificateSettings):
     HTTP, which logs in with each request."""
 
     @model_validator(mode="after")
-    def _require_enabled(self) -> Self:
-        if not self.enabled and (self.certificate is not None or self.client_ca is not None):
-            raise ValueError("certificates are set, but TLS is off; set tls.enabled=true, or leave them out")
+    def _require_client_ca(self) -> Self:
         if self.client_ca is None and self.client_certificates == "optional":
             raise ValueError("client_certificates is optional without client_ca; set both, or neither")
         if self.client_ca is None and self.client_user is not None:
@@ -79,6 +75,19 @@ class TlsSettings(CertificateSettings):
     def demands_certificate(self) -> bool:
         """Whether every client has shown a certificate before anything else."""
         return self.client_ca is not None and self.client_certificates == "required"
+
+
+class TlsSettings(ClientCertificateSettings):
+    """TLS of a listener that may be plain."""
+
+    enabled: bool = False
+    """TLS 1.2 or later: HTTPS instead of HTTP, ``wss`` instead of ``ws``."""
+
+    @model_validator(mode="after")
+    def _require_enabled(self) -> Self:
+        if not self.enabled and (self.certificate is not None or self.client_ca is not None):
+            raise ValueError("certificates are set, but TLS is off; set tls.enabled=true, or leave them out")
+        return self
 
 
 class EndpointSection(Section):

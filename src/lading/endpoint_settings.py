@@ -9,7 +9,7 @@ from pydantic import ByteSize, Field
 
 from .endpoint_sections import (
     DEFAULTS,
-    CertificateSettings,
+    ClientCertificateSettings,
     EndpointSection,
     Listen,
     ListenerName,
@@ -64,9 +64,13 @@ class IggyTcpSettings(IggyTcpListener, WithListeners):
 class IggyQuicListener(IggyListener):
     """An address for Iggy over QUIC, always encrypted."""
 
-    tls: CertificateSettings = DEFAULTS
+    tls: ClientCertificateSettings = DEFAULTS
     request_bytes_max: ByteSize = Field(default=ByteSize(10 << 20), ge=1 << 16, le=1 << 26)
     """A longer request is refused on its stream."""
+
+    @property
+    def demands_certificate(self) -> bool:
+        return self.tls.demands_certificate
 
 
 class IggyQuicSettings(IggyQuicListener, WithListeners):

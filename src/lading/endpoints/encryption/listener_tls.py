@@ -14,7 +14,8 @@ from ..base.services import Services
 from .certificates import find_certificate
 from .renewal import CertificateRenewal
 
-_VERIFY_MODES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
+VERIFY_MODES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
+"""By ``client_certificates`` in the settings."""
 
 
 def _ignore() -> None:
@@ -70,7 +71,7 @@ def make_context(tls: TlsSettings, key: str, data: Path) -> ssl.SSLContext:
             "give a certificate and its key as PEM, the key without a password"
         ) from None
     if tls.client_ca is not None:
-        context.verify_mode = _VERIFY_MODES[tls.client_certificates]
+        context.verify_mode = VERIFY_MODES[tls.client_certificates]
         try:
             context.load_verify_locations(tls.client_ca)
         except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...endpoint_sections import CertificateSettings, TlsSettings
+from ...endpoint_sections import ClientCertificateSettings, TlsSettings
 from ...log_lines import origin
 from ...model.errors import LadingError
 from ..base.services import Services
@@ -38,21 +38,20 @@ class QuicEndpoint:
         name: str,
         gate: Gate,
         new_session: SessionFactory,
-        certificate: CertificateSettings,
+        tls: ClientCertificateSettings,
         request_bytes_max: int,
     ) -> None:
-        """LocalError if the certificate in the settings cannot be used."""
+        """LocalError if a certificate in the settings cannot be used."""
         self._services, self._name = services, name
-        self._certificate = certificate
+        self._tls = tls
         self._listener: socket.socket | None = None
         self._opening: asyncio.Task[None] | None = None
         self._server: QuicServer | None = None
         self._load: Callable[[], QuicServer] = lambda: self._load_server(gate, new_session, request_bytes_max)
-        if certificate.certificate is not None:
+        if tls.certificate is not None or tls.client_ca is not None:
             # now, not when the first client comes
-            wanted = TlsSettings(enabled=True, certificate=certificate.certificate, key=certificate.key)
-            tls = ListenerTls(services, name, wanted)
-            tls.on_renewed = self._renew
+            files = ListenerTls(services, name, TlsSettings(enabled=True, **tls.model_dump()))
+            files.on_renewed = self._renew
 
     async def start(self, listener: socket.socket) -> None:
         """Take datagrams from now on."""
@@ -91,10 +90,13 @@ class QuicEndpoint:
     def _make_configuration(self) -> QuicConfiguration:
         from .quic_server import make_configuration
 
-        return make_configuration(find_certificate(self._certificate, self._services.settings.data))
+        return make_configuration(find_certificate(self._tls, self._services.settings.data), self._tls)
 
     def _load_server(self, gate: Gate, new_session: SessionFactory, request_bytes_max: int) -> QuicServer:
         from .quic_server import QuicServer
 
         configuration = self._make_configuration()
-        return QuicServer(self._services, self._name, gate, new_session, configuration, request_bytes_max)
+        names_clients = self._tls.client_user is not None
+        return QuicServer(
+            self._services, self._name, gate, new_session, configuration, request_bytes_max, names_clients
+        )

@@ -2,8 +2,9 @@
 
 aioquic doubles a window as soon as half of it is used, whatever became of the bytes, and takes memory for gaps in front
 of what arrived: one byte far ahead in each of a few streams takes gigabytes. Here a peer may send so far beyond what
-was read and no farther. For this two of aioquic's own methods are replaced, which have no public counterpart;
-``tests/endpoints/test_quic_hostile.py`` holds what they are for. Without I/O.
+was read and no farther. For this two of aioquic's own methods are replaced, and for clients' certificates a third,
+which have no public counterpart; ``tests/endpoints/test_quic_hostile.py`` and ``test_quic_certificates.py`` hold what
+they are for. Without I/O.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aioquic.quic.connection import (
 from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
+from cryptography.x509 import Certificate
 
 WINDOW_BYTES: Final = 1 << 20
 """So far may a peer send ahead, in one stream and in all together."""
@@ -37,6 +39,17 @@ class BoundedQuicConnection(QuicConnection):
         self._read_bytes = 0
         self.is_withholding = False
         """Whether the peer is given no more room than it was promised."""
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        # where clients are to show certificates: aioquic has no other way to ask them, and verifies none that comes
+        self.tls._request_client_certificate = bool(self.configuration.verify_mode)
+
+    @property
+    def client_certificates(self) -> list[Certificate]:
+        """Return what the client has shown, its own first; its key is shown to be its own, and nothing else."""
+        first = self.tls._peer_certificate
+        return [] if first is None else [first, *self.tls._peer_certificate_chain]
 
     def count_read(self, size_bytes: int) -> None:
         """Note that so much was taken out of streams, or will never be: the peer may send as much again."""

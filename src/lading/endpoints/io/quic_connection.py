@@ -15,17 +15,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aioquic.quic import events
+from aioquic.quic.packet import QuicErrorCode, QuicFrameType
+from aioquic.tls import AlertDescription
 
 from ...log_lines import origin
+from ...model.errors import Refusal
 from ...settings import Address
 from ..base.deadlines import Stage
 from ..base.responses import Bytes
 from ..base.services import Services
 from ..base.session import Peer, ReceiveResult, SessionFactory
+from ..encryption.client_certificates import find_user
 from .connection import SessionConnection, SessionServer
 from .datagrams import DatagramSocket, NetworkAddress
 from .gate import Gate
 from .quic_bounds import BoundedQuicConnection
+from .quic_certificates import CertificateRefused, check_certificates, read_subject
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,8 @@ class QuicConnections(SessionServer):
     datagrams: DatagramSocket
     here: Address
     request_bytes_max: int
+    names_clients: bool
+    """Whether a client's certificate says who it is."""
 
     def __init__(self, services: Services, name: str, gate: Gate, new_session: SessionFactory) -> None:
         super().__init__(services, name, gate, new_session)
@@ -156,8 +163,13 @@ class QuicClientConnection(SessionConnection):
 
     def _open(self) -> None:
         """Begin the session after the handshake, which has shown that the client can be reached at its address."""
-        self._is_open = True
         self._side.settle_handshake(self)
+        try:
+            check_certificates(self._quic.client_certificates, self._quic.configuration)
+        except CertificateRefused as refused:
+            self._refuse_certificate(refused.alert, str(refused))
+            return
+        self._is_open = True
         session = self.session
         call_soon = asyncio.get_running_loop().call_soon
         session.responses.is_single = True
@@ -166,6 +178,26 @@ class QuicClientConnection(SessionConnection):
         peer = Peer(self._address.host, self._address.port, self._side.here)
         if not session.begin(peer, self._clock()):
             self.abort()
+        elif self._side.names_clients:
+            self._log_in_by_certificate()
+
+    def _log_in_by_certificate(self) -> None:
+        """Let the client act for the user whom its certificate names, if it has shown one."""
+        shown, access = self._quic.client_certificates, self._services.broker.access
+        if not shown or not access.is_enabled:
+            return
+        names, ends = read_subject(shown[0])
+        try:
+            self.session.accept_certificate(find_user(access, names, ends.timestamp()))
+        except Refusal as refusal:
+            self._refuse_certificate(AlertDescription.access_denied, f"the certificate names no user: {refusal}")
+
+    def _refuse_certificate(self, alert: AlertDescription, reason: str) -> None:
+        """Close the connection with TLS's word for why, as RFC 9001 section 4.8 has it."""
+        self.count_dropped("tls")
+        log.info("closing the connection: %s", reason, extra=self.origin())
+        self._quic.close(QuicErrorCode.CRYPTO_ERROR + alert, QuicFrameType.CRYPTO, alert.name)
+        self._vanish()
 
     # -- requests
 

@@ -25,10 +25,12 @@ from aioquic.quic.packet import (
 )
 from aioquic.quic.retry import QuicRetryTokenHandler
 
+from ...endpoint_sections import ClientCertificateSettings
 from ...settings import Address
 from ..base.services import Services
 from ..base.session import SessionFactory
 from ..encryption.certificates import CertificateFiles
+from ..encryption.listener_tls import VERIFY_MODES
 from .datagrams import DatagramSocket, NetworkAddress
 from .gate import Gate
 from .quic_bounds import WINDOW_BYTES, BoundedQuicConnection
@@ -50,8 +52,11 @@ RECEIVE_BUFFER_BYTES: Final = 4 << 20
 logging.getLogger("quic").setLevel(logging.CRITICAL)
 
 
-def make_configuration(files: CertificateFiles) -> QuicConfiguration:
-    """Return what all connections of an endpoint have in common. No ALPN: no release of Iggy offers any."""
+def make_configuration(files: CertificateFiles, tls: ClientCertificateSettings) -> QuicConfiguration:
+    """Return what all connections of an endpoint have in common. No ALPN: no release of Iggy offers any.
+
+    OSError where a file cannot be read.
+    """
     configuration = QuicConfiguration(
         is_client=False,
         connection_id_length=ID_BYTES,
@@ -60,6 +65,9 @@ def make_configuration(files: CertificateFiles) -> QuicConfiguration:
         max_stream_data=WINDOW_BYTES,
     )
     configuration.load_cert_chain(files.certificate, cast("Path", files.key))
+    if tls.client_ca is not None:
+        configuration.verify_mode = VERIFY_MODES[tls.client_certificates]
+        configuration.load_verify_locations(cadata=tls.client_ca.read_bytes())
     return configuration
 
 
@@ -74,9 +82,11 @@ class QuicServer(QuicConnections):
         new_session: SessionFactory,
         configuration: QuicConfiguration,
         request_bytes_max: int,
+        names_clients: bool,
     ) -> None:
         super().__init__(services, name, gate, new_session)
         self.request_bytes_max = request_bytes_max
+        self.names_clients = names_clients
         self.configuration = configuration
         """Of connections that begin from now on."""
         self._retry = QuicRetryTokenHandler()

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Final, cast
 
 from ...endpoint_sections import TlsEndpointSection
-from ...model.errors import Reason, Refusal
+from ...model.errors import Refusal
 from ..base.deadlines import Stage
 from ..base.responses import Bytes, Sink
 from ..base.services import Services
 from ..base.session import ConnectionHandle, ReceiveResult, SessionFactory
+from ..encryption.client_certificates import find_user
 from ..encryption.listener_tls import ListenerTls, explain_failure, find_tls
 from .layer import LayeredSession
 
@@ -149,10 +150,8 @@ class TlsSession(LayeredSession):
         subject = cast("Sequence[Sequence[tuple[str, str]]]", shown["subject"])
         names = [value for part in subject for kind, value in part if kind == "commonName"]
         try:
-            if len(names) != 1:
-                raise Refusal(Reason.INVALID_CREDENTIALS, f"its subject has {len(names)} common names, not one")
-            ends_us = int(ssl.cert_time_to_seconds(str(shown["notAfter"])) * 1_000_000)
-            self.inner.accept_certificate(self._access.vouch(names[0], ends_us))
+            ends_s = ssl.cert_time_to_seconds(str(shown["notAfter"]))
+            self.inner.accept_certificate(find_user(self._access, names, ends_s))
         except Refusal as refusal:
             self._is_broken = True
             self.connection.count_dropped("tls")

@@ -1,0 +1,59 @@
+"""Certificates that clients show over QUIC: aioquic asks for them and leaves it to others whether they are good.
+
+What is asked of them is what OpenSSL asks over TCP: signed by an authority of the listener, within their dates, and not
+made for something else than clients.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from datetime import datetime
+
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.tls import Alert, AlertDescription, verify_certificate
+from cryptography.x509 import Certificate, ExtendedKeyUsage, ExtensionNotFound
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+
+
+class CertificateRefused(Exception):
+    """A client may not connect with what it has shown; ``alert`` is TLS's word for it."""
+
+    def __init__(self, alert: AlertDescription, sentence: str) -> None:
+        super().__init__(sentence)
+        self.alert = alert
+
+
+def check_certificates(shown: Sequence[Certificate], configuration: QuicConfiguration) -> None:
+    """Raise CertificateRefused unless a client may connect that has shown these, its own first, or none."""
+    if not shown:
+        if configuration.verify_mode == ssl.CERT_REQUIRED:
+            raise CertificateRefused(
+                AlertDescription.certificate_required,
+                "the client has shown no certificate; this listener requires one (tls.client_ca)",
+            )
+        return
+    try:
+        verify_certificate(shown[0], list(shown[1:]), cadata=configuration.cadata)
+    except Alert as alert:
+        raise CertificateRefused(
+            alert.description, f"{alert}; the client's certificate is not one that tls.client_ca allows"
+        ) from None
+    try:
+        uses = shown[0].extensions.get_extension_for_class(ExtendedKeyUsage).value
+    except ExtensionNotFound:
+        return
+    except ValueError as error:
+        raise CertificateRefused(AlertDescription.bad_certificate, f"extensions of the certificate: {error}") from None
+    if _FOR_CLIENTS.isdisjoint(uses):
+        raise CertificateRefused(
+            AlertDescription.unsupported_certificate, "the client's certificate is not made for clients"
+        )
+
+
+def read_subject(certificate: Certificate) -> tuple[list[str], datetime]:
+    """Return the common names of a certificate's subject, and when it ends."""
+    names = [str(part.value) for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    return names, certificate.not_valid_after_utc
