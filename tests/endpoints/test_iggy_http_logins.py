@@ -163,6 +163,7 @@ REQUESTS = (
     ("GET", "/streams/0/topics"), ("POST", "/streams/0/topics"), ("PUT", PLACE), ("POST", f"{PLACE}/partitions"),
     ("DELETE", f"{PLACE}/partitions"), ("GET", f"{PLACE}/consumer-offsets"), ("PUT", f"{PLACE}/consumer-offsets"),
     ("POST", f"{PLACE}/consumer-groups"), ("GET", f"{PLACE}/messages"), ("POST", f"{PLACE}/messages"),
+    ("GET", f"{PLACE}/messages/deferred"), ("POST", f"{PLACE}/messages/deferred"),
     ("GET", f"{PLACE}/messages/flush/1/true"), ("GET", "/cluster/metadata"), ("PUT", f"{PLACE}/partitions/1/states"),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The Rust clients of the crate ``iggy``, 0.0.30, 0.0.40 and 0.11.0: built once into a cache, run as programs."""
+"""Rust clients of the crate ``iggy``, 0.0.30 to 0.11.0 and a pre-release: built once into a cache, run as programs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 HERE = Path(__file__).parent
 PROGRAMS = {
     "iggy_rust": "lading-iggy-client",
     "iggy_rust_headers_only": "lading-iggy-headers-only",
     "iggy_rust_current": "lading-iggy-current",
+    "iggy_rust_newest": "lading-iggy-newest",
 }
-"""The client of each folder beside this file: of 0.0.40, of 0.0.30, and of 0.11.0, the newest release."""
+"""The client of each folder beside this file: of 0.0.40, of 0.0.30, of 0.11.0, the newest release, and of what is ahead
+of it."""
+SHARED: Final = {"iggy_rust_newest": "iggy_rust_current"}
+"""Folders whose program is that of another one, but for files of their own."""
 BUILD_TIMEOUT_S = 1200
 RUN_TIMEOUT_S = 120
 
@@ -38,7 +42,9 @@ def build(release: bool = False, folder: str = "iggy_rust") -> Path:
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # outside of the clone, where the lock file and the build are kept for the next run
-        shutil.copytree(HERE / folder, cache, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target", "Cargo.lock"))
+        for source in (SHARED.get(folder, folder), folder):
+            ignored = shutil.ignore_patterns("target", "Cargo.lock")
+            shutil.copytree(HERE / source, cache, dirs_exist_ok=True, ignore=ignored)
         # what it cannot read is our fault, and no reason to leave a client out
         read = subprocess.run([cargo, "metadata", "--no-deps", "--format-version=1"], cwd=cache, capture_output=True)
         assert read.returncode == 0, read.stderr.decode()

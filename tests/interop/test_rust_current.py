@@ -1,4 +1,4 @@
-"""The newest release of the crate, 0.11.0 in Rust, over each transport that it has."""
+"""The newest release of the crate, 0.11.0 in Rust, and the pre-release ahead of it, over each transport they have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.interop import rust_client
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1500)]
 
-FOLDER = "iggy_rust_current"
+FOLDERS = ("iggy_rust_current", "iggy_rust_newest")
 HEADERS = [
     [2, b"number".hex(), 7, struct.pack("<q", -(2**63)).hex()],
     [2, b"text".hex(), 2, "žluťoučký".encode().hex()],
@@ -26,13 +26,14 @@ HEADERS = [
 ENDPOINTS = {"tcp": "iggy_tcp", "quic": "iggy_quic", "ws": "iggy_websocket", "http": "iggy_http"}
 
 
-@pytest.fixture(scope="module")
-def program(full: bool) -> Path:
+@pytest.fixture(scope="module", params=FOLDERS)
+def program(request: pytest.FixtureRequest, full: bool) -> Path:
     """The client, or a skip that says why there is none."""
-    if not full and not rust_client.is_built(FOLDER):
+    folder: str = request.param
+    if not full and not rust_client.is_built(folder):
         pytest.skip("building another crate takes 2 to 3 minutes of both cores: with LADING_TEST_FULL=1")
     try:
-        return rust_client.build(folder=FOLDER)
+        return rust_client.build(folder=folder)
     except rust_client.Unavailable as error:
         pytest.skip(str(error))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...model.kinds import Kind
 from ..iggy_classic.primitives import ConsumerKind
 from ..iggy_current.errors import StatusError
-from ..iggy_current.operations import ConsumerName
+from ..iggy_current.operations import ConsumerName, Deferral
 from ..iggy_current.options import INVALID_VALUE, TOPIC_OPTIONS, UNLIMITED, Option
 from .byte_sizes import SIZE
 from .commands import LATER_PARTS, Part, drop_unused, read_body, read_query
@@ -86,6 +86,20 @@ QUERIES: Final[Mapping[str, tuple[Part, ...]]] = {
     "delete_consumer_offset": (_PARTITION, *LATER_PARTS),
 }
 """Parameters of queries, by operation."""
+
+
+_DEFERRAL: Final = (
+    Part("wait_us", ("wait_us",), U64, 0),
+    Part("count_min", ("min_count",), U32, 1),
+    Part("bytes_max", ("max_bytes",), U32, 1 << 20),
+    Part("timeout_us", ("request_timeout_us",), U64, 0),
+)
+_DEFERRAL_NAMES: Final = frozenset(name for part in _DEFERRAL for name in part.names)
+
+
+def take_deferral(query: dict[str, str]) -> Deferral:
+    """Take out of a poll's query for how much it may wait, and how long; BodyError 400 for a bad parameter."""
+    return Deferral(**read_query(_DEFERRAL, {name: query.pop(name) for name in _DEFERRAL_NAMES & query.keys()}))
 
 
 def parse_operation(name: str, body: bytes, query: Mapping[str, str], **path: Any) -> dict[str, Any]:

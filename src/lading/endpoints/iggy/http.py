@@ -22,6 +22,7 @@ from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.records import validate
 from ...dialects.iggy_classic.releases import RELEASES
 from ...dialects.json.commands import encode_answer, identifier, parse_body, parse_query, require_known, states_of
+from ...dialects.json.current_operations import take_deferral
 from ...dialects.json.documents import U32
 from ...dialects.json.errors import BODY_TOO_LARGE, BodyError
 from ...dialects.json.limits import BODY_BYTES_MAX
@@ -165,6 +166,9 @@ class IggyHttp:
             *self._plain_routes(
                 (
                     ("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
+                    # since protocol 0.12; what stores an offset is a POST, which no proxy sends a second time
+                    ("GET", f"{_TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
+                    ("POST", f"{_TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
                     ("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
                 ),
                 has_query=True,
@@ -305,9 +309,20 @@ class IggyHttp:
     async def _poll(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         query = dict(request.query_params)
         states = states_of(query.pop("state")) if "state" in query else None
+        poll = partial(self._messages[caller.release].poll, states=states)
+        return await self._answer_poll(caller, query, path, poll)
+
+    async def _poll_deferred(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+        query = dict(request.query_params)
+        poll = partial(self._messages[caller.release].poll_deferred, deferral=take_deferral(query))
+        return await self._answer_poll(caller, query, path, poll)
+
+    async def _answer_poll(
+        self, caller: HttpCaller, query: dict[str, str], path: Parameters, poll: Callable[..., Awaitable[bytes]]
+    ) -> Response:
         command = parse_query(c.PollMessages, query, caller.release.queries, **_fields(path, caller))
         try:
-            document = await self._messages[caller.release].poll(caller.client, command, states)
+            document = await poll(caller.client, command)
         except LadingError as error:
             return refuse_caller(error, caller, partial(find_facts, self._services.broker, command))
         return Response(document, media_type="application/json")

@@ -17,14 +17,14 @@ from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, I
 from ...dialects.iggy_classic.releases import MessageForm
 from ...dialects.iggy_current.capabilities import POLLED as CURRENT_POLLED
 from ...dialects.iggy_current.encode import encode_sent as encode_current
-from ...dialects.iggy_current.operations import encode_send
+from ...dialects.iggy_current.operations import Deferral, encode_send
 from ...dialects.iggy_zero_copy.encode import encode_sent as encode_zero_copy
 from ...dialects.json.framed_messages import encode_framed, list_batches, list_zero_copy
 from ...dialects.json.messages import SendDocument, encode_polled, parse_send
 from ...dialects.json.release_answers import context_document
 from ...dialects.json.releases import JsonRelease, MessagesForm
 from ...model.batch import SCHEMA
-from ...model.errors import LimitExceeded, MalformedMessage, Reason
+from ...model.errors import LimitExceeded, MalformedMessage, Reason, Refusal
 from ...model.state import State
 from ..base.append_wait import wait_acknowledged
 from ..base.carrying import Carrying, Fit
@@ -34,6 +34,7 @@ from .clients import Client
 from .current.caller import to_wire
 from .current.poll import encode_polled as encode_batches
 from .current.send import CurrentSender
+from .current.waiting import require_minimum, wait_for_messages
 from .handlers import FORMS
 from .poll import Poller
 from .rights import requirement_of
@@ -59,6 +60,8 @@ class SentMessages(NamedTuple):
     base_offset: int
 
 
+Found = tuple[ReadResult, Fit] | None
+"""What a poll has read, and how it fits the dialect of the client."""
 Rendered = tuple[bytes, int]
 """The document of a poll, and how many stubs are in it."""
 
@@ -121,13 +124,31 @@ class HttpMessages:
         """Return the document that answers a poll; Refusal."""
         self._require(client, command.stream, command.topic, Right.READ)
         found = self._poller.read(command, None, now_us(), states)
-        topic = self._broker.topology.topic(command.stream, command.topic)
-        partition = topic.partition(command.partition_id - 1)
+        return await self._render(self._find_partition(command), found)
+
+    async def poll_deferred(self, client: Client, command: c.PollMessages, deferral: Deferral) -> bytes:
+        """Return the document that answers a poll that may wait for messages; Refusal."""
+        if not self._release.is_current:
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, "no poll of this release may wait")
+        self._require(client, command.stream, command.topic, Right.READ)
+        require_minimum(deferral.count_min, command.count)
+        partition = self._find_partition(command)
+
+        async def try_now() -> Found:
+            return self._poller.read(command, None, now_us(), bytes_max=deferral.bytes_max)
+
+        found = await wait_for_messages(self._services, [partition], deferral.wait_us, try_now, _has_messages)
+        return await self._render(partition, found)
+
+    def _find_partition(self, command: c.PollMessages) -> Partition:
+        return self._broker.topology.topic(command.stream, command.topic).partition(command.partition_id - 1)
+
+    async def _render(self, partition: Partition, found: Found) -> bytes:
         if found is None or not found[0].pieces:
             return self._render_nothing(partition)
         reading, fit = found
         if self._release.is_current:
-            fit = self._carrying.fit(topic)
+            fit = self._carrying.fit(partition.topic)
         render = partial(_RENDERERS[self._release.messages], self, partition, fit)
         document, stubs = await self._services.run_in_worker(reading.size_bytes, INLINE_BYTES_MAX, render, reading)
         if stubs:
@@ -166,6 +187,10 @@ class HttpMessages:
         messages = list(list_batches(memoryview(b"".join(answer.parts[_POLLED_HEAD_PARTS:]))))
         place, context = self._place(partition), self._context(partition)
         return encode_framed(*place, messages, typed=True, reserved=True, context=context), answer.stubs
+
+
+def _has_messages(found: Found) -> bool:
+    return found is not None and bool(found[0].pieces)
 
 
 _RENDERERS: Final[Mapping[MessagesForm, Callable[[HttpMessages, Partition, Fit, ReadResult], Rendered]]] = {

@@ -115,13 +115,19 @@ class Poller:
         return self._answer(self._poll_route(command, route, client, now_us), route[0])
 
     def read(
-        self, command: PollMessages, client: Client | None, now_us: int, states: frozenset[State] | None = None
+        self,
+        command: PollMessages,
+        client: Client | None,
+        now_us: int,
+        states: frozenset[State] | None = None,
+        bytes_max: int | None = None,
     ) -> tuple[ReadResult, Fit] | None:
         """Read for a poll, and return the reading and the function that makes its messages fit this dialect.
 
-        The messages are as the log has them. None if a group member has no partition.
+        The messages are as the log has them, ``bytes_max`` of them at most but for a first one that is longer. None if
+        a group member has no partition.
         """
-        polled = self._poll_route(command, self._routed(command), client, now_us, states)
+        polled = self._poll_route(command, self._routed(command), client, now_us, states, bytes_max)
         if polled.reading is None or polled.partition is None:
             return None
         return polled.reading, self._fit(polled.partition.topic, polled.partition)
@@ -133,9 +139,10 @@ class Poller:
         client: Client | None,
         now_us: int,
         states: frozenset[State] | None = None,
+        bytes_max: int | None = None,
     ) -> PollResult:
         strategy = strategy_of(command.strategy)
-        return self._poll(route, client, strategy, command.count, command.auto_commit, now_us, states)
+        return self._poll(route, client, strategy, command.count, command.auto_commit, now_us, states, bytes_max)
 
     def _poll(
         self,
@@ -146,6 +153,7 @@ class Poller:
         auto_commit: bool,
         now_us: int,
         states: frozenset[State] | None = None,
+        bytes_max: int | None = None,
     ) -> PollResult:
         topic, consumer, number = route
         polled = self._broker.poller.poll(
@@ -156,7 +164,7 @@ class Poller:
             strategy,
             count,
             auto_commit,
-            max_bytes=self._answer_bytes_max,
+            max_bytes=self._answer_bytes_max if bytes_max is None else min(bytes_max, self._answer_bytes_max),
             now_us=now_us,
             states=states,
             shows_states=self.shows_states,

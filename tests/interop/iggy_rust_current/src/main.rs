@@ -1,10 +1,12 @@
-//! The Rust client of Iggy 0.11.0, run against a server of our choice.
+//! The Rust client of the current Iggy, run against a server of our choice; what releases of it say otherwise is `release`.
 //!
 //!   write URL     creates stream and topic, sends, and prints what it polls, one JSON line a message
 //!   read URL      only polls
 //!   snapshot URL  prints a snapshot of everything, a ZIP archive, as hexadecimal digits
 //!
 //! URL is a connection string: iggy+tcp://NAME:PASSWORD@HOST:PORT, or +quic, +ws, +http.
+
+mod release;
 
 use bytes::Bytes;
 use iggy::prelude::*;
@@ -24,7 +26,7 @@ fn message(id: u128, text: &str, headers: Option<BTreeMap<HeaderKey, HeaderValue
 }
 
 async fn write(client: &IggyClient) {
-    let stream = client.create_stream("stream").await.unwrap();
+    let stream = release::create_stream(client, "stream").await;
     assert_eq!(stream.name, "stream");
     let options = TopicCreateOptions { partitions_count: Some(1), ..Default::default() };
     let topic = client.create_topic(&named("stream"), "topic", &options).await.unwrap();
@@ -75,10 +77,7 @@ fn text_of(bytes: &[u8]) -> String {
 
 async fn read(client: &IggyClient) {
     let consumer = Consumer::new(Identifier::from_str("1").unwrap());
-    let polled = client
-        .poll_messages(&named("stream"), &named("topic"), Some(0), &consumer, &PollingStrategy::offset(0), 100, false)
-        .await
-        .unwrap();
+    let polled = release::poll(client, &named("stream"), &named("topic"), &consumer).await;
     for message in polled.messages {
         let headers: Vec<_> = message
             .user_headers_map()

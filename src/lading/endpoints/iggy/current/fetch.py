@@ -1,15 +1,12 @@
 """Polls of the current Iggy that may wait, and those of several partitions at once (iggy-current.md V).
 
-Requests of a connection are answered in their order, so a poll that waits holds up what comes behind it. It is held for
-WAIT_US_MAX at most, whatever it asks for, and then answered with what is there: clients ask again, and none of their
-other requests waits longer than that.
+Requests of a connection are answered in their order, so a poll that waits holds up what comes behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from ....dialects.iggy_current import responses
@@ -27,14 +24,13 @@ from ...base.services import now_us as clock_us
 from ..poll import STRATEGIES
 from .caller import from_wire
 from .poll import PolledBatches, PollRoute
+from .waiting import require_minimum, wait_for_messages
 
 if TYPE_CHECKING:
-    from ....broker.core.topology import Partition
     from ....dialects.iggy_classic.primitives import Strategy
     from .caller import CurrentCaller
     from .poll import CurrentPoller
 
-WAIT_US_MAX: Final = 500_000
 TARGETS_MAX: Final = 1_000
 """Partitions of one fetch."""
 _OK: Final = 0
@@ -44,8 +40,7 @@ async def poll_deferred(poller: CurrentPoller, body: bytes, caller: CurrentCalle
     """Poll once there are enough messages, or when the wait is over."""
     values = parse_body(READS[POLL_DEFERRED], memoryview(body))
     deferral: Deferral = values.pop("deferral")
-    if not 1 <= deferral.count_min <= values["count"]:
-        raise Refusal(Reason.INVALID_COUNT, f"{deferral.count_min} messages are no minimum of {values['count']}")
+    require_minimum(deferral.count_min, values["count"])
     topic = poller.topic_of(from_wire(values["stream"]), from_wire(values["topic"]))
     route = poller.route_of(topic, values["consumer"], values["partition"])
     watched = topic.partitions if route.partition is None else [topic.partition(route.partition)]
@@ -55,7 +50,7 @@ async def poll_deferred(poller: CurrentPoller, body: bytes, caller: CurrentCalle
             poller, route, caller, values["strategy"], values["count"], values["auto_commit"], deferral.bytes_max
         )
 
-    return await _wait(poller, watched, deferral.wait_us, try_now)
+    return await wait_for_messages(poller.services, watched, deferral.wait_us, try_now, _has_messages)
 
 
 async def fetch(poller: CurrentPoller, body: bytes, caller: CurrentCaller) -> PolledBatches:
@@ -64,8 +59,7 @@ async def fetch(poller: CurrentPoller, body: bytes, caller: CurrentCaller) -> Po
     targets: Sequence[FetchTarget] = values["targets"]
     if not 1 <= len(targets) <= TARGETS_MAX or len({one.partition for one in targets}) != len(targets):
         raise Refusal(Reason.MALFORMED, f"{len(targets)} partitions are not 1 to {TARGETS_MAX} different ones")
-    if not 1 <= values["count_min"] <= values["count"]:
-        raise Refusal(Reason.INVALID_COUNT, f"{values['count_min']} messages are no minimum of {values['count']}")
+    require_minimum(values["count_min"], values["count"])
     topic = poller.topic_of(from_wire(values["stream"]), from_wire(values["topic"]))
 
     async def try_now() -> PolledBatches:
@@ -98,7 +92,7 @@ async def fetch(poller: CurrentPoller, body: bytes, caller: CurrentCaller) -> Po
 
     numbers = [one.partition for one in targets if one.partition < len(topic.partitions)]
     watched = [topic.partitions[number] for number in numbers]
-    return await _wait(poller, watched, values["wait_us"], try_now)
+    return await wait_for_messages(poller.services, watched, values["wait_us"], try_now, _has_messages)
 
 
 async def _poll(
@@ -119,32 +113,8 @@ async def _poll(
     return await asyncio.get_running_loop().run_in_executor(poller.services.workers, polled)
 
 
-async def _wait(
-    poller: CurrentPoller,
-    watched: Sequence[Partition],
-    wait_us: int,
-    try_now: Callable[[], Awaitable[PolledBatches]],
-) -> PolledBatches:
-    """Return the first attempt that has messages, or the last one when the wait is over.
-
-    More of them are not waited for: a poll may move the position of its consumer, and is not made twice then.
-    """
-    loop = asyncio.get_running_loop()
-    ends_s = loop.time() + min(wait_us, WAIT_US_MAX) / 1e6
-    while True:
-        arrived = asyncio.Event()
-        with ExitStack() as watching:
-            for partition in watched:
-                watching.callback(partition.add_visible_callback(arrived.set))
-            watching.callback(poller.services.add_stop_callback(arrived.set))
-            polled = await try_now()
-            left_s = ends_s - loop.time()
-            if polled.count or left_s <= 0 or poller.services.stopping:
-                return polled
-            try:
-                await asyncio.wait_for(arrived.wait(), left_s)
-            except TimeoutError:
-                return polled
+def _has_messages(polled: PolledBatches) -> bool:
+    return polled.count > 0
 
 
 WAITING: Final[Mapping[int, Callable[[CurrentPoller, bytes, CurrentCaller], Awaitable[PolledBatches]]]] = {

@@ -1,0 +1,57 @@
+"""Waiting for messages on behalf of a poll.
+
+A poll is held for WAIT_US_MAX at most, whatever it asks for, and then answered with what is there: clients ask again,
+and nothing that comes behind it on a connection waits longer than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ....model.errors import Reason, Refusal
+from ...base.services import Services
+
+if TYPE_CHECKING:
+    from ....broker.core.topology import Partition
+
+WAIT_US_MAX: Final = 500_000
+
+Polled = TypeVar("Polled")
+
+
+def require_minimum(count_min: int, count: int) -> None:
+    """Raise Refusal unless a poll of ``count`` messages can have so many at least."""
+    if not 1 <= count_min <= count:
+        raise Refusal(Reason.INVALID_COUNT, f"{count_min} messages are no minimum of {count}")
+
+
+async def wait_for_messages(
+    services: Services,
+    watched: Sequence[Partition],
+    wait_us: int,
+    try_now: Callable[[], Awaitable[Polled]],
+    has_messages: Callable[[Polled], bool],
+) -> Polled:
+    """Return the first attempt that has messages, or the last one when the wait is over.
+
+    More of them are not waited for: a poll may move the position of its consumer, and is not made twice then.
+    """
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + min(wait_us, WAIT_US_MAX) / 1e6
+    while True:
+        arrived = asyncio.Event()
+        with ExitStack() as watching:
+            for partition in watched:
+                watching.callback(partition.add_visible_callback(arrived.set))
+            watching.callback(services.add_stop_callback(arrived.set))
+            polled = await try_now()
+            left_s = ends_s - loop.time()
+            if has_messages(polled) or left_s <= 0 or services.stopping:
+                return polled
+            try:
+                await asyncio.wait_for(arrived.wait(), left_s)
+            except TimeoutError:
+                return polled
