@@ -197,33 +197,6 @@ def test_queues_and_addresses_of_others_are_refused() -> None:
         listen(Address("0.0.0.0", 0))
 
 
-def test_what_is_sent_is_what_the_dry_run_showed(page: TestClient, broker: testing.BrokerProcess) -> None:
-    headers = [
-        {"key": "n", "kind": "int128", "value": "-1"}, {"key": "n", "kind": "string", "value": None},
-        {"key": "b", "kind": "raw", "value": {"base64": "AP8="}},
-    ]  # fmt: skip
-    document = {"topic": "sent-here", "message": {"key": None, "headers": headers, "payload": {"base64": "/w=="}}}
-    assert page.post("/api/send", json=document | {"dry_run": True}).json()["headers"] == [
-        ["n", 8, "ff" * 16], ["n", 2, None], ["b", 1, "00ff"],
-    ]  # fmt: skip
-    assert page.post("/api/send", json=document).json()["sent"] == 1
-    with Consumer(broker.url, "sent-here", timeout_s=0) as consumer:
-        (message,) = list(consumer)
-    assert message.payload == b"\xff"
-    assert [tuple(one) for one in message.headers] == [("n", 8, b"\xff" * 16), ("n", 2, None), ("b", 1, b"\x00\xff")]
-
-
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [({}, "field 'topic'"), ({"topic": "flights"}, "a message is an object"),
-     ({"topic": "flights", "message": {"headers": [{"key": "n", "kind": "uint8", "value": "256"}]}}, "does not fit"),
-     ({"topic": "flights", "partition": 7, "message": {}}, "partition"), ([], "not a JSON object")],
-)  # fmt: skip
-def test_what_cannot_be_sent_is_a_sentence(page: TestClient, document: Any, said: str) -> None:
-    answer = page.post("/api/send", json=document)
-    assert (answer.status_code, said in answer.json()["error"]) == (400, True), answer.text
-
-
 def test_states_are_counted_then_set_and_hidden(page: TestClient) -> None:
     page.post(
         "/api/send", json={"topic": "stated", "message": {"payload": "x", "headers": [{"key": "a", "value": "1"}]}}

@@ -12,9 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..client.message_json import parse_document
+from ..client.partitioning import PartitionChooser
 from ..client.producer import Producer
 from ..client.states import set_state
 from ..model.errors import LocalError
+from ..transports.topics import UnknownTopic
 from .responses import Document, json_answer
 from .source import ConsoleSource
 
@@ -62,15 +64,29 @@ class MessageChanges:
         ]
 
     def _send(self, document: Document) -> Document:
-        """Send one message; with ``dry_run`` only return the bytes that its headers would have."""
+        """Send one message; with ``dry_run`` only return what it would be, and refuse what can be refused by then."""
         topic, partition = field_of(document, "topic", str), field_of(document, "partition", int, None)
         message = parse_document(document.get("message"))
         shown = [[key, int(kind), None if data is None else data.hex()] for key, kind, data in message.headers]
         if field_of(document, "dry_run", bool, False):
-            return {"sent": 0, "headers": shown, "payload_bytes": message.payload and len(message.payload)}
+            creates_topic = self._check_place(topic, partition)
+            payload_bytes = None if message.payload is None else len(message.payload)
+            return {"sent": 0, "headers": shown, "payload_bytes": payload_bytes, "creates_topic": creates_topic}
         with Producer(self._source.url) as producer:
             producer.send(topic, message.payload, key=message.key, headers=message.headers, partition=partition)
         return {"sent": 1, "headers": shown}
+
+    def _check_place(self, topic: str, partition: int | None) -> bool:
+        """Return whether sending creates the topic. Raises LocalError for a partition that it has not."""
+        with self._source.lend() as transport:
+            try:
+                count, is_new = len(transport.topic(topic).partitions), False
+            except UnknownTopic:
+                # a producer creates it with one
+                count, is_new = 1, True
+        if partition is not None:
+            PartitionChooser(1).choose(topic, partition, None, count)
+        return is_new
 
     def _set_state(self, document: Document) -> Document:
         """Set the state of one message, or of all that a filter selects; with ``dry_run`` only count them."""

@@ -62,6 +62,9 @@ export function visible(text, lines = false) {
   return nodes;
 }
 
+// a name or value of no characters leaves no hole
+export const visibleOrEmpty = (text, lines = false) => (text === "" ? h("span", { class: "soft" }, "empty") : visible(text, lines));
+
 export const count = (number) => (number === null || number === undefined ? "–" : Number(number).toLocaleString("en-US"));
 export const plural = (number, noun, many = noun + "s") => `${count(number)} ${Number(number) === 1 ? noun : many}`;
 

@@ -1,6 +1,6 @@
 // The send form: typed headers in order, the same key more than once, nulls; what will be sent is shown before it is.
 import { get, post } from "../api.js";
-import { ask, count, errorBox, fill, h, plural, size, table, toast, visible } from "../dom.js";
+import { ask, count, errorBox, fill, h, plural, size, table, toast, visible, visibleOrEmpty } from "../dom.js";
 import { bytesOf, hexOf, textOf } from "./message.js";
 import { tabs } from "./topic.js";
 
@@ -97,10 +97,10 @@ export async function render(main, context) {
     try {
       const document = read();
       const shown = await post("/api/send", { ...document, dry_run: true });
-      const bytes = shown.payload_bytes;
+      const { payload_bytes: bytes, creates_topic: isNew } = shown;
       const isSure = await ask("Send this message?", [
-        h("p", {}, "To ", h("b", {}, visible(topic)), document.partition === null ? "" : `, partition ${document.partition}`, bytes === null ? ", without a payload" : `, payload of ${plural(bytes, "byte")}`, document.message.key === null ? ", without a key." : ", with a key."),
-        shown.headers.length ? table(["header", "kind", "bytes"], shown.headers.slice(0, ROWS_MAX).map(([name, kind, hex], at) => [visible(name), KINDS.includes(document.message.headers[at].kind) ? document.message.headers[at].kind : `kind ${kind}`, hex === null ? h("span", { class: "null" }, "null") : h("code", {}, hex === "" ? "none" : hex.length > 80 ? `${hex.slice(0, 80)}…` : hex)])) : h("p", {}, "No headers."),
+        h("p", {}, "To ", h("b", {}, visible(topic)), isNew ? ", which does not exist yet and is created with one partition" : "", document.partition === null ? "" : `, partition ${document.partition}`, bytes === null ? ", without a payload" : `, payload of ${plural(bytes, "byte")}`, document.message.key === null ? ", without a key." : ", with a key."),
+        shown.headers.length ? table(["header", "kind", "bytes"], shown.headers.slice(0, ROWS_MAX).map(([name, kind, hex], at) => [visibleOrEmpty(name), KINDS.includes(document.message.headers[at].kind) ? document.message.headers[at].kind : `kind ${kind}`, hex === null ? h("span", { class: "null" }, "null") : hex === "" ? visibleOrEmpty(hex) : h("code", {}, hex.length > 80 ? `${hex.slice(0, 80)}…` : hex)])) : h("p", {}, "No headers."),
         shown.headers.length > ROWS_MAX ? h("p", { class: "soft" }, `and ${plural(shown.headers.length - ROWS_MAX, "more header")}`) : null], "Send");
       if (!isSure) return;
       await post("/api/send", document);
@@ -118,7 +118,7 @@ export async function render(main, context) {
   for (const [at, one] of whole.headers.slice(0, ROWS_MAX).entries()) {
     const bytes = bytesOf(one.value);
     if (!canBeTyped(one, bytes, whole.json.headers[at].value)) {
-      addKept(rows, [h("span", {}, visible(one.key.slice(0, 200))), h("span", { class: "kind" }, one.kind), h("span", { class: "soft" }, `as it was, ${size(bytes?.length ?? 0)}`), h("span")], [one]);
+      addKept(rows, [h("span", {}, visibleOrEmpty(one.key.slice(0, 200))), h("span", { class: "kind" }, one.kind), h("span", { class: "soft" }, `as it was, ${size(bytes?.length ?? 0)}`), h("span")], [one]);
       continue;
     }
     const text = bytes === null ? "" : one.text ?? textOf(bytes);
