@@ -45,12 +45,13 @@ export async function render(main, context) {
     row.read = () => headers.map((one) => ({ key: one.key, kind: KINDS.includes(one.kind) ? one.kind : one.kind_number, value: one.value === null ? null : { base64: one.value } }));
     place.append(row);
   };
-  const addRow = (header = { key: "", kind: "string", text: "", isNull: false }) => {
-    const key = h("input", { type: "text", placeholder: "header", "aria-label": "Header", value: header.key, spellcheck: "false" });
+  const addRow = (header = null) => {
+    const begun = header ?? { key: "", kind: "string", text: "", isNull: false };
+    const key = h("input", { type: "text", placeholder: "header", "aria-label": "Header", value: begun.key, spellcheck: "false" });
     const kind = h("select", { "aria-label": "Kind" }, KINDS.map((one) => h("option", { value: one }, one)));
-    kind.value = header.kind;
-    const value = h("input", { type: "text", "aria-label": "Value", value: header.text, spellcheck: "false" });
-    const isNull = h("input", { type: "checkbox", checked: header.isNull, onchange: draw });
+    kind.value = begun.kind;
+    const value = h("input", { type: "text", "aria-label": "Value", value: begun.text, spellcheck: "false" });
+    const isNull = h("input", { type: "checkbox", checked: begun.isNull, onchange: draw });
     const row = h("div", { class: "header-row" }, key, kind, value, h("label", { class: "check" }, isNull, "null"),
       h("button", { type: "button", class: "mini", "aria-label": "Remove this header", onclick: () => row.remove() }, "×"));
     kind.addEventListener("change", draw);
@@ -59,6 +60,8 @@ export async function render(main, context) {
       value.placeholder = { raw: "text, or 0x00ff", bool: "true or false", string: "text, may be empty" }[kind.value] ?? "number";
     }
     row.read = () => {
+      // a row that nobody filled in is no header, unless a message has one without name and value
+      if (!key.value && !value.value && !isNull.checked && header?.key !== "") return [];
       const made = { key: key.value, kind: kind.value };
       if (isNull.checked) return [{ ...made, value: null }];
       if (kind.value === "raw" && value.value.startsWith("0x")) return [{ ...made, value: fromHex(value.value, `header ${key.value}`) }];
