@@ -20,9 +20,15 @@ let leaving = new AbortController();
 let about = null;
 let keys = {};
 
-function go(path, replace = false) {
-  history[replace ? "replaceState" : "pushState"](null, "", path);
+function go(path) {
+  history.pushState(null, "", path);
   arrive();
+}
+
+function sorted(params) {
+  const made = new URLSearchParams(params);
+  made.sort();
+  return made.toString();
 }
 
 function arrive() {
@@ -45,14 +51,16 @@ async function show() {
   const params = new URLSearchParams(location.search);
   const context = {
     about, signal, go, params,
-    // what the page shows stands in the address, so that it can be sent to somebody and come back to
-    keep(values) {
+    // what the page shows stands in the address, so that it can be sent to somebody and come back to; what is searched
+    // for is a place of its own, which Back leads to
+    keep(values, { isSearch = false } = {}) {
+      const before = sorted(params);
       for (const [name, value] of Object.entries(values)) {
         params.delete(name);
         for (const one of Array.isArray(value) ? value : [value]) if (one !== null && one !== "" && one !== false) params.append(name, one);
       }
       const text = params.toString();
-      history.replaceState(null, "", text ? `${path}?${text}` : path);
+      history[isSearch && sorted(params) !== before ? "pushState" : "replaceState"](null, "", text ? `${path}?${text}` : path);
     },
     onKeys(more) { keys = more; },
     tell: tellConnection,

@@ -25,7 +25,7 @@ export async function render(main, context) {
 
 function head(label, context, where, load, extra) {
   return [h("div", { class: "bar" }, h("h1", {}, h("a", { href: "/failures", class: "soft" }, "Failures"), h("span", { class: "soft" }, " / "), visible(label))),
-    h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); context.keep({ where: where.value.trim() }); load(); } }, where, h("button", { type: "submit", class: "primary" }, "Search"), extra)];
+    h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); context.keep({ where: where.value.trim() }, { isSearch: true }); load(); } }, where, h("button", { type: "submit", class: "primary" }, "Search"), extra)];
 }
 
 const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
@@ -57,7 +57,7 @@ async function letters(main, context, topic) {
     const most = Math.max(1, ...found.bars.map((one) => one.messages));
     fill(facts, plural(found.letters, "dead letter"), found.strangers ? `, and ${count(found.strangers)} that no known system put here` : "");
     redraw(place, found.bars.length ? [h("h2", {}, "Why"), table(["reason", "from topic", "put here by", ["", "barcell"], ["messages", "n"]], found.bars.map((one) => [
-      one.convention === "Lading" ? visible(one.why) : h("button", { type: "button", class: "link", title: "Only these", onclick: () => { where.value = `exception = ${quoted(one.why)}`; context.keep({ where: where.value }); load(); } }, visible(one.why)),
+      one.convention === "Lading" ? visible(one.why) : h("button", { type: "button", class: "link", title: "Only these", onclick: () => { where.value = `exception = ${quoted(one.why)}`; context.keep({ where: where.value }, { isSearch: true }); load(); } }, visible(one.why)),
       visible(one.origin_topic), one.convention, barCell(one.messages, most, count(one.messages)), count(one.messages)])),
     h("h2", {}, "The last ones"), rows(found.rows)] : h("p", { class: "empty" }, "Nothing here says why it failed."));
   }

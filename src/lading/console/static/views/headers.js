@@ -17,15 +17,15 @@ export async function render(main, context) {
   let work = new AbortController();
   cancel.addEventListener("click", () => work.abort());
   context.signal.addEventListener("abort", () => work.abort());
-  main.append(tabs(topic, "/headers", context), h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); load(); } }, where, h("label", {}, "of the first", limit), h("button", { type: "submit", class: "primary" }, "Profile"), cancel, facts), place);
+  main.append(tabs(topic, "/headers", context), h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); load(true); } }, where, h("label", {}, "of the first", limit), h("button", { type: "submit", class: "primary" }, "Profile"), cancel, facts), place);
   limit.addEventListener("change", () => load());
   context.onKeys({ Escape: () => work.abort() });
 
-  async function load() {
+  async function load(isSearch = false) {
     work.abort();
     work = new AbortController();
     const { signal } = work;
-    context.keep({ where: where.value.trim(), limit: limit.value === "50000" ? null : limit.value });
+    context.keep({ where: where.value.trim(), limit: limit.value === "50000" ? null : limit.value }, { isSearch });
     cancel.hidden = false;
     try {
       for await (const found of stream("/api/profile", { topic, where: where.value.trim(), limit: limit.value }, signal)) {

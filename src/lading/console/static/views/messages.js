@@ -43,7 +43,7 @@ export async function render(main, context) {
   const place = h("div");
   const problem = h("div");
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "Show more");
-  const form = h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); restart(); } },
+  const form = h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); restart(true); } },
     search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, stop, tail);
   main.append(tabs(topic, "/messages", context), form, problem, h("div", { class: "chipbar" }, chips, others), h("div", { class: "factbar" }, facts, bar), place, h("div", { class: "center" }, more));
 
@@ -91,9 +91,9 @@ export async function render(main, context) {
     tail.classList.toggle("live", tailing());
   }
 
-  function restart() {
+  function restart(isSearch = false) {
     const where = search.value.trim();
-    context.keep({ where, at: at.value.trim(), partition: partition.value, states: states.checked ? "all" : null });
+    context.keep({ where, at: at.value.trim(), partition: partition.value, states: states.checked ? "all" : null }, { isSearch });
     drawControls();
     work.abort();
     counting?.abort();
