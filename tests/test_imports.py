@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from lading import Producer, testing
+
 HEAVY = ("numba", "numpy", "pyarrow", "pyspark", "pandas", "httpx", "starlette", "sqlglot", "rich", "pydantic")
 
 
@@ -52,6 +54,23 @@ def test_endpoints_load_nothing_that_only_a_login_or_tls_needs() -> None:
 
 def test_the_command_line_needs_no_spark() -> None:
     assert loaded_after("import lading.cli.main", ("numba", "pyspark", "pyarrow")) == []
+
+
+@pytest.mark.parametrize("command", [["message", "poll", "t"], ["headers", "t"], ["topic", "list"]])
+def test_short_commands_need_no_pandas(command: list[str]) -> None:
+    """pyarrow imports it at the first array, which is a third of such a command."""
+    with testing.broker() as broker, Producer(broker.url) as producer:
+        producer.send("t", b"x", headers={"carrier": "UA"})
+        producer.flush()
+        script = (
+            f"import sys; sys.argv = ['lading', *{command!r}, '--from', {broker.url!r}]\n"
+            "from lading.cli.main import main\n"
+            "try:\n    main()\nfinally:\n    print('pyarrow' in sys.modules, 'pandas' in sys.modules, file=sys.stderr)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "t" in done.stdout
+    assert done.stderr.splitlines()[-1] in ("True False", "False False")
 
 
 def test_the_broker_leaves_out_what_it_never_calls() -> None:

@@ -1,4 +1,4 @@
-"""Imports that the broker's process does without, or puts off until it is ready."""
+"""Imports that the broker and short commands do without, as they cost more than what they are there to do."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ RENAMED: Final[Mapping[str, str]] = {"and_": "and", "or_": "or", "utf8_zfill": "
 
 
 class LeanImports(MetaPathFinder):
-    """Imports that would cost memory and time in which no client is answered."""
+    """Leaves out what would cost memory, and time in which nobody is answered."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """See importlib.abc.MetaPathFinder."""
         if name == "pandas":
             # pyarrow looks for it at the first array: 250 ms
-            raise ModuleNotFoundError("pandas is not used by the broker", name=name)
+            raise ModuleNotFoundError("pandas is not used by this process", name=name)
         if name in WITHOUT_CODE:
             return ModuleSpec(name, _Attributes({}))
         if name not in WITHOUT_INIT and name != COMPUTE:

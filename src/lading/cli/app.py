@@ -10,6 +10,9 @@ import typer
 from ..model.version import __version__
 from .nearest import CreatingGroup, NearestGroup
 
+SPARK: Final = "Spark"
+"""The heading of commands that may start Spark."""
+
 
 class CommandRow(NamedTuple):
     """A command, or a group of commands: its name, where it is defined in this package, its heading."""
@@ -22,6 +25,11 @@ class CommandRow(NamedTuple):
     group: type[NearestGroup] = NearestGroup
     """What reads the command line of a group."""
 
+    @property
+    def is_lean(self) -> bool:
+        """Whether it does without pandas, which Spark's driver may need and which is half of a short command's time."""
+        return self.heading != SPARK and self.name != "demo"
+
 
 COMMANDS: Final = (
     CommandRow("serve", "serve", "Broker", "serve"),
@@ -32,8 +40,8 @@ COMMANDS: Final = (
     CommandRow("profile", "profile", "Messages", "profile"),
     CommandRow("mirror", "mirror", "Messages", "mirror"),
     CommandRow("sql", "sql", "Messages", "sql"),
-    CommandRow("ingest", "ingest", "Spark", "ingest"),
-    CommandRow("spool", "spool", "Spark", "spool"),
+    CommandRow("ingest", "ingest", SPARK, "ingest"),
+    CommandRow("spool", "spool", SPARK, "spool"),
     CommandRow("backup", "backup", "Broker", group=CreatingGroup),
     CommandRow("restore", "backup", "Broker", "restore"),
     CommandRow("cert", "cert", "Broker", "cert"),
@@ -45,10 +53,10 @@ COMMANDS: Final = (
     CommandRow("acl", "acl", "Broker"),
     CommandRow("message", "message", "Messages"),
     CommandRow("state", "state", "Messages"),
-    CommandRow("pipeline", "pipeline", "Spark"),
-    CommandRow("quarantine", "quarantine", "Spark"),
+    CommandRow("pipeline", "pipeline", SPARK),
+    CommandRow("quarantine", "quarantine", SPARK),
     CommandRow("dead-letters", "dead_letters", "Messages"),
-    CommandRow("contract", "contract", "Spark"),
+    CommandRow("contract", "contract", SPARK),
     CommandRow("config", "config", "Broker"),
 )
 """All commands; of one heading in the order in which help lists them."""

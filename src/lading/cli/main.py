@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Final
 
+from ..lean_imports import install_lean_imports
 from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
 from .app import COMMANDS, build_app
@@ -29,9 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     words = sys.argv[1:] if arguments is None else list(arguments)
-    is_named = bool(words) and COMPLETION not in os.environ and any(words[0] == row.name for row in COMMANDS)
+    named = None
+    if words and COMPLETION not in os.environ:
+        named = next((row for row in COMMANDS if row.name == words[0]), None)
+    if arguments is None and named is not None and named.is_lean:
+        install_lean_imports()
     try:
-        build_app(words[0] if is_named else None)(args=words, prog_name="lading", standalone_mode=True)
+        build_app(None if named is None else named.name)(args=words, prog_name="lading", standalone_mode=True)
     except LadingError as error:
         sys.stderr.write(escape_unseen_in_lines(f"lading: {error}\n"))
         sys.exit(2)
