@@ -275,6 +275,11 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         async with self._lock:
             return await self._run_to_end(self._opened().positions)
 
+    async def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """Return, by (topic, partition), the ranges of damaged messages that ``on_loss="skip"`` passed over."""
+        async with self._lock:
+            return await self._run_to_end(self._opened().damage)
+
     async def lag(self) -> dict[TopicPartition, int]:
         """Return for each (topic, partition) how many offsets there are from the position to the present end."""
         async with self._lock:

@@ -60,6 +60,8 @@ def profile(
         found = read_profile(
             source, topic, group=group, where=where, states=states, limit=limit, on_rows=progress.advance
         )
+    if found.lost:
+        print_note(f"[red]{found.lost}[/]")
     document = found.document(topic, source)
     contract = headers_section(found.statistics, topic, document["headers"])
     if html is not None:

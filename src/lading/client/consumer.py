@@ -261,13 +261,14 @@ class Consumer:
             found[self._unyielded.place] = self._unyielded.start
         return found
 
+    def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """Return, by (topic, partition), the ranges of damaged messages that ``on_loss="skip"`` passed over."""
+        return self._readers.damage()
+
     def lag(self) -> dict[TopicPartition, int]:
         """Return for each (topic, partition) how many offsets there are from the position to the present end."""
-        ends = {
-            (name, part.number): part.end_offset
-            for name in self._names
-            for part in self.transport.topic(name).partitions
-        }
+        metas = [self.transport.topic(name) for name in self._names]
+        ends = {(meta.name, part.number): part.end_offset for meta in metas for part in meta.partitions}
         return {place: max(0, ends.get(place, 0) - offset) for place, offset in self.positions().items()}
 
     def seek(self, partition: int, offset: int, topic: str | None = None) -> None:

@@ -91,6 +91,10 @@ class Readers:
         """Return where the next read of each partition starts."""
         return {place: self.position(place) for place in self._readers}
 
+    def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """Return the damaged ranges that were passed over, for each partition that has some."""
+        return {place: list(reader.damaged) for place, reader in self._readers.items() if reader.damaged}
+
     def spans(self) -> list[ReadBounds]:
         """Return what is still to be read of each partition."""
         return [

@@ -13,6 +13,7 @@ from ..filter.filter import select_fields, select_keys
 from ..model.batch import FIELDS, ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
 from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
+from ..model.ranges import OffsetSpan, clip_ranges, merge_ranges
 from ..model.run import Decoded
 from ..model.scan_request import MAX_OFFSET, ScanRequest
 from ..transports.epochs import fill_epochs
@@ -110,7 +111,8 @@ class PartitionReader:
 
     ``position`` is where the next read starts; it moves past messages that are not visible or do not match. ``sure``
     says that ``offset`` was read or named before, so that a gap before the first message kept is a loss. A request asks
-    for ``max_bytes``; messages are decoded and filtered in batches of at most ``max_rows``.
+    for ``max_bytes``; messages are decoded and filtered in batches of at most ``max_rows``. ``damaged`` are the ranges
+    of offsets, merged, that reads passed over because they are damaged, which only ``on_loss="skip"`` allows.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class PartitionReader:
         self.position = offset
         self.end = MAX_OFFSET if end is None else end
         self.epoch = epoch
+        self.damaged: list[OffsetSpan] = []
         self._sure = sure
         self._topic_id = meta.topic_id
         self._to_compare = sure and epoch > 0
@@ -216,6 +219,8 @@ class PartitionReader:
             LOG.warning("%s; continuing at offset %d", loss, self.position)
         self._sure, self._topic_id = True, fetched.topic_id
         self.position = max(self.position, min(fetched.first_offset, self.end))
+        if fetched.damaged:
+            self.damaged = merge_ranges([*self.damaged, *clip_ranges(fetched.damaged, self.position, self.end)])
 
     def _loss(self, fetched: FetchResult | Queried) -> str:
         """Return what is lost at the position, in words, or ""; after a truncation the position moves back as well."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final
 
 from ..client.reading import PartitionReader, Selection
+from ..model.ranges import OffsetSpan
 from ..transports.interface import TopicMeta, Transport
 from .responses import Document
 from .source import ConsoleSource
@@ -27,6 +29,8 @@ RANGE_OFFSETS: Final = 250_000
 
 _Range = tuple[int, int, int]
 """Partition, first offset, and the offset behind the last."""
+_Damaged = list[tuple[int, OffsetSpan]]
+"""Partitions and ranges that were met; threads append to it."""
 
 
 def count_matches(
@@ -48,9 +52,10 @@ def count_matches(
         total = sum(max(0, end - first) for _, first, end in wanted)
         if threads is None:
             threads = 1 if source.is_writable else min(THREADS_MAX, len(os.sched_getaffinity(0)))
-        counts = _count_in_order(transport, meta, wanted, selection)
+        damaged: _Damaged = []
+        counts = _count_in_order(transport, meta, wanted, selection, damaged)
         if threads > 1:
-            counts = _count_side_by_side(source, meta, _cut(wanted), selection, threads)
+            counts = _count_side_by_side(source, meta, _cut(wanted), selection, threads, damaged)
         found = looked_at = 0
         told_s = began_s
         for found_more, looked_more in counts:
@@ -58,14 +63,17 @@ def count_matches(
             if time.monotonic() - told_s > PROGRESS_S:
                 told_s = time.monotonic()
                 yield {"found": found, "looked_at": looked_at, "total": total}
-    seconds = time.monotonic() - began_s
-    yield {"end": True, "found": found, "looked_at": total, "total": total, "seconds": seconds}
+    by_partition: defaultdict[int, list[OffsetSpan]] = defaultdict(list)
+    for number, span in damaged:
+        by_partition[number].append(span)
+    lost, seconds = source.met_damage.describe(meta, by_partition), time.monotonic() - began_s
+    yield {"end": True, "found": found, "looked_at": total, "total": total, "seconds": seconds, "lost": lost}
 
 
 def _count_in_order(
-    transport: Transport, meta: TopicMeta, ranges: list[_Range], selection: Selection
+    transport: Transport, meta: TopicMeta, ranges: list[_Range], selection: Selection, damaged: _Damaged
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each read how many messages match, and how many offsets that were."""
+    """Yield for each read how many messages match, and how many offsets that were; add to ``damaged`` what it met."""
     for number, first, end in ranges:
         reader = PartitionReader(
             transport, meta, number, first, end=end, sure=False, max_bytes=COUNT_BYTES, max_rows=COUNT_ROWS
@@ -77,11 +85,13 @@ def _count_in_order(
             if reader.position == before:
                 # nothing more is there, such as behind the last message of a transaction
                 break
+        damaged += [(number, span) for span in reader.damaged]
 
 
 def _count_side_by_side(
-    source: ConsoleSource, meta: TopicMeta, ranges: list[_Range], selection: Selection, threads: int
-) -> Iterator[tuple[int, int]]:
+    source: ConsoleSource, meta: TopicMeta, ranges: list[_Range], selection: Selection, threads: int,
+    damaged: _Damaged,
+) -> Iterator[tuple[int, int]]:  # fmt: skip
     """Yield what ``_count_in_order`` does, every ``PROGRESS_S`` for all threads; they end soon if nobody goes on."""
     left, lock = threading.Event(), threading.Lock()
     counted = [0, 0]
@@ -90,7 +100,7 @@ def _count_side_by_side(
         if left.is_set():
             return
         with source.lend() as transport:
-            for found, looked_at in _count_in_order(transport, meta, [one], selection):
+            for found, looked_at in _count_in_order(transport, meta, [one], selection, damaged):
                 with lock:
                     counted[0] += found
                     counted[1] += looked_at

@@ -43,6 +43,9 @@ class HeaderPages:
 
         def work(advance: Advance) -> Document:
             found = read_profile(self._source.url, topic, where=where, limit=limit, on_rows=advance)
+            if found.damaged:
+                with self._source.lend() as transport:
+                    self._source.met_damage.add(transport.topic(topic), found.damaged)
             document = found.document(topic, self._source.shown)
             contract = headers_section(found.statistics, topic, document["headers"])
             rows = document["headers"]
@@ -64,8 +67,9 @@ class HeaderPages:
                 continue
             if settings.contract.headers and any(one.topic == topic for one in settings.document.source):
                 survey = profile_topic(
-                    self._source.url, topic, contract=settings.contract, limit=limit, on_rows=lambda rows: advance(0)
-                )
+                    self._source.url, topic, contract=settings.contract, limit=limit, on_rows=lambda rows: advance(0),
+                    on_loss="skip",
+                )  # fmt: skip
                 rows = [asdict(one) for one in drift(survey, settings.contract)]
                 found.append({"pipeline": settings.id, "rows": rows})
         return found

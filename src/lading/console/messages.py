@@ -15,12 +15,13 @@ from ..client.consumer import Consumer
 from ..client.read_bounds import Bound
 from ..client.reading import PartitionReader, Selection
 from ..client.received import to_messages
-from ..model.errors import LocalError
+from ..model.errors import CorruptLog, LocalError
 from ..transports.fetched import States
 from ..transports.interface import TopicMeta, Transport
 from .counting import PROGRESS_S, count_matches
+from .damage import MetDamage
 from .documents import show_whole, summarize
-from .reading import PageRequest, cursor_of, find_spans, parse_cursor, read_spans
+from .reading import PageRequest, cursor_of, find_damage, find_spans, parse_cursor, read_spans
 from .responses import Document, json_answer, number_of, stream_answer, text_of
 from .source import ConsoleSource
 
@@ -48,12 +49,15 @@ class MessagePages:
     def _messages(self, request: Request) -> Response:
         wanted = _page_request(request)
         topic, columns = text_of(request, "topic"), _columns(request)
+        # where the first of several pages began: what they lost together is one sentence
+        since = request.query_params.get("since", "")
 
         def page() -> Iterator[Document]:
             began_s = told_s = time.monotonic()
             with self._source.lend() as transport:
                 meta = transport.topic(topic)
                 spans = find_spans(transport, meta, wanted)
+                begun = since or cursor_of(spans, newest_first=wanted.newest_first) or ""
                 looked_at, total = 0, sum(span.left for span in spans)
                 for some in read_spans(transport, meta, wanted, spans):
                     if isinstance(some, list):
@@ -63,9 +67,14 @@ class MessagePages:
                     if time.monotonic() - told_s > PROGRESS_S:
                         told_s = time.monotonic()
                         yield {"looked_at": looked_at, "total": total}
-                cursor = cursor_of(spans, newest_first=wanted.newest_first)
-                seconds = time.monotonic() - began_s
-                yield {"end": True, "next": cursor, "looked_at": looked_at, "total": total, "seconds": seconds}
+                met = self._source.met_damage
+                met.add(meta, {span.partition: span.damaged for span in spans})
+                damaged = find_damage(meta, met.of(meta), begun, spans, newest_first=wanted.newest_first)
+                yield {
+                    "end": True, "next": cursor_of(spans, newest_first=wanted.newest_first), "since": begun,
+                    "looked_at": looked_at, "total": total, "seconds": time.monotonic() - began_s,
+                    "lost": met.describe(meta, damaged),
+                }  # fmt: skip
 
         return stream_answer(page)
 
@@ -86,6 +95,7 @@ class MessagePages:
         def arriving() -> Iterator[Document]:
             options: dict[str, Any] = {"where": where, "states": states, "start": start, "on_loss": "skip"}
             with Consumer(self._source.url, topic, verify_checksum=False, **options) as consumer:
+                meta = consumer.transport.topic(topic)
                 yield {"at": _positions(consumer)}
                 budget, refill_s = TAIL_A_SECOND_MAX, time.monotonic()
                 while True:
@@ -98,6 +108,7 @@ class MessagePages:
                         "messages": [summarize(one, columns) for one in shown],
                         "skipped": len(messages) - len(shown),
                         "at": _positions(consumer),
+                        "lost": self._source.met_damage.describe(meta, _damage_of(consumer)),
                     }
 
         return stream_answer(arriving)
@@ -108,11 +119,14 @@ class MessagePages:
             raise LocalError("a message is named by topic, partition and offset")
         with self._source.lend() as transport:
             meta = transport.topic(text_of(request, "topic"))
-            return json_answer(read_one(transport, meta, partition, int(offset)))
+            return json_answer(read_one(transport, meta, partition, int(offset), self._source.met_damage))
 
 
-def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int) -> Document:
-    """Return the message at an offset, whole, in any state. Raises LocalError if there is none."""
+def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int, met: MetDamage) -> Document:
+    """Return the message at an offset, whole, in any state.
+
+    Raises LocalError if there is none, and CorruptLog, after adding it to ``met``, if it is damaged.
+    """
     if partition >= len(meta.partitions):
         raise LocalError(f"topic {meta.name!r} has no partition {partition}")
     reader = PartitionReader(transport, meta, partition, offset, end=offset + 1, sure=False)
@@ -121,7 +135,17 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int)
         for message in to_messages(batch, meta.stream, meta.topic, partition):
             if message.offset == offset:
                 return {"topic": meta.name} | show_whole(message)
+    if reader.damaged:
+        met.add(meta, {partition: reader.damaged})
+        raise CorruptLog(
+            f"topic {meta.name!r}, partition {partition}: the message at offset {offset} could not be read: it is "
+            "damaged in the log"
+        )
     raise LocalError(f"topic {meta.name!r}, partition {partition}: no message at offset {offset} any more, or not yet")
+
+
+def _damage_of(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
+    return {partition: ranges for (_, partition), ranges in consumer.damage().items()}
 
 
 def _positions(consumer: Consumer) -> str:

@@ -6,7 +6,7 @@ A page is read in windows of offsets, so that a search tells how far it is and e
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -16,6 +16,7 @@ from ..client.reading import PartitionReader, Selection
 from ..client.received import to_messages
 from ..model.errors import LocalError
 from ..model.message import Message
+from ..model.ranges import OffsetSpan, clip_ranges
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 
 WINDOW_MIN: Final = 4_096
@@ -34,6 +35,8 @@ class PageSpan:
     first: int
     end: int
     window: int
+    damaged: list[OffsetSpan] = field(default_factory=list)
+    """What reading met, of this page or near it."""
 
     @property
     def left(self) -> int:
@@ -119,6 +122,22 @@ def cursor_of(spans: Sequence[PageSpan], *, newest_first: bool) -> str | None:
     return ",".join(f"{span.partition}:{span.end if newest_first else span.first}" for span in spans if span.left)
 
 
+def find_damage(
+    meta: TopicMeta, met: Mapping[int, Sequence[OffsetSpan]], since: str, spans: Sequence[PageSpan], *,
+    newest_first: bool
+) -> dict[int, list[OffsetSpan]]:  # fmt: skip
+    """Return the part of the damage ``met`` that lies between the cursor ``since`` and where the next page begins."""
+    begun = parse_cursor(since) or {}
+    ends = {span.partition: span.end if newest_first else span.first for span in spans}
+    found = {}
+    for part in meta.partitions:
+        if part.number in begun:
+            last = part.first_offset if newest_first else part.end_offset
+            low, high = sorted((begun[part.number], ends.get(part.number, last)))
+            found[part.number] = clip_ranges(met.get(part.number, ()), low, high)
+    return found
+
+
 def parse_cursor(at: str) -> dict[int, int] | None:
     """Return offsets by partition from ``0:120,1:80``; None for another text. Raises LocalError for half of one."""
     if ":" not in at or "T" in at or "-" in at:
@@ -177,6 +196,7 @@ def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request:
         if not newest_first and rows >= request.count:
             high = reader.position
             break
+    span.damaged += reader.damaged
     if newest_first and batches:
         is_cut |= rows > request.count
         batches[0] = batches[0].slice(max(0, rows - request.count))

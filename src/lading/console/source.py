@@ -15,6 +15,7 @@ from ..transports.interface import Marking, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue, open_transport, option_names
 from ..transports.secrets import PREFIX, SECRETS
+from .damage import MetDamage
 
 IDLE_MAX: Final = 8
 """So many connections are kept for later requests."""
@@ -34,6 +35,7 @@ class ConsoleSource:
                 "endpoint of a broker (lading://host:port), a Kafka cluster, an Iggy server or a data directory"
             )
         self.url = url
+        self.met_damage: Final = MetDamage()
         self._idle: list[Transport] = []
         self._lock = threading.Lock()
         with self.lend() as transport:

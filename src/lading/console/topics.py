@@ -15,6 +15,7 @@ from ..model.errors import LadingError, Refusal
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport
+from ..transports.losses import describe_damage
 from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
 
@@ -44,7 +45,7 @@ class TopicPages:
         lags = _lags(groups)
         damaged = health.get("damaged", {})
         rows = [
-            _summary(meta) | {"lag": lags.get(meta.name), "damage": _damage_of(meta, damaged)} for meta in metas
+            _summary(meta) | {"lag": lags.get(meta.name), "damage": self._damage_of(meta, damaged)} for meta in metas
         ]  # fmt: skip
         problems = {**health.get("refusing", {}), **health.get("problems", {})}
         return json_answer({"topics": rows, "at_s": time.time(), "problems": problems})
@@ -74,7 +75,7 @@ class TopicPages:
                 "partitions": partitions,
                 "settings": dict(meta.settings),
                 "groups": [one | {"lag": sum(part["lag"] for part in one["partitions"])} for one in reading],
-                "damage": _damage_of(meta, health.get("damaged", {})),
+                "damage": self._damage_of(meta, health.get("damaged", {})),
                 "at_s": time.time(),
             }
         )
@@ -92,6 +93,19 @@ class TopicPages:
                     self._groups = []
                 self._groups_at_s = time.monotonic()
             return self._groups
+
+    def _damage_of(self, meta: TopicMeta, damaged: dict[str, str]) -> list[str]:
+        """Return the sentences about partitions of a topic: the broker's, and what this console met itself.
+
+        The keys of the broker's are TOPIC/PARTITION.
+        """
+        # a broker that was started again has forgotten what it met before, and a directory has none
+        met = self._source.met_damage.of(meta)
+        sentences = {number: describe_damage({number: ranges}, 1) for number, ranges in met.items()}
+        sentences |= {
+            part.number: damaged[name] for part in meta.partitions if (name := f"{meta.name}/{part.number}") in damaged
+        }
+        return [f"partition {number}: {words}" for number, words in sorted(sentences.items())]
 
 
 def _summary(meta: TopicMeta) -> Document:
@@ -122,13 +136,6 @@ def _lags(groups: Iterable[Document]) -> dict[str, int]:
 
 def _health_of(transport: Transport) -> dict[str, Any]:
     return transport.health() if isinstance(transport, LadingTransport) else {}
-
-
-def _damage_of(meta: TopicMeta, damaged: dict[str, str]) -> list[str]:
-    """Return the sentences about partitions of a topic; their keys are TOPIC/PARTITION."""
-    start = f"{meta.name}/"
-    return [f"partition {place.removeprefix(start)}: {words}" for place, words in damaged.items()
-            if place.startswith(start) and place.removeprefix(start).isdecimal()]  # fmt: skip
 
 
 def _states_of(transport: Transport, meta: TopicMeta) -> dict[int, dict[str, int]]:

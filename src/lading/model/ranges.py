@@ -23,6 +23,11 @@ def merge_ranges(ranges: Iterable[OffsetSpan]) -> list[OffsetSpan]:
     return merged
 
 
+def clip_ranges(ranges: Iterable[OffsetSpan], first: int, end: int) -> list[OffsetSpan]:
+    """Return the parts of the ranges that lie between ``first`` and ``end``."""
+    return [(max(low, first), min(high, end)) for low, high in ranges if high > first and low < end]
+
+
 def subtract_ranges(left_out: Iterable[OffsetSpan | MarkedSpan], first: int, end: int) -> list[OffsetSpan]:
     """Return the parts of ``first`` to ``end`` that are in none of the ranges ``left_out``, sorted by their first."""
     kept: list[OffsetSpan] = []

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..client.consumer import Consumer
+from ..client.reading import OnLoss
 from ..columns.contract import ARRAY, FIELD_TYPES, HeaderColumn, Projection, parse_type, type_word
 from ..columns.field_names import field_meant
 from ..columns.locate import locate
@@ -50,11 +51,12 @@ class Drift:
 
 def profile_topic(
     from_: str, topic: str, *, contract: Projection | None = None, states: States = "available",
-    limit: int | None = None, on_rows: Callable[[int], None] = lambda rows: None,
+    limit: int | None = None, on_rows: Callable[[int], None] = lambda rows: None, on_loss: OnLoss = "fail",
 ) -> Survey:  # fmt: skip
     """Return the profile of a topic, or of its first ``limit`` messages. Raises the errors of reading it."""
     found = Survey()
-    with Consumer(from_, topic, states=states, start="earliest", timeout_s=0, verify_checksum=False) as consumer:
+    options: dict[str, Any] = {"start": "earliest", "timeout_s": 0, "verify_checksum": False, "on_loss": on_loss}
+    with Consumer(from_, topic, states=states, **options) as consumer:
         for batch in consumer.batches():
             wanted = batch if limit is None else batch.slice(0, limit - found.statistics.messages)
             found.statistics.add(wanted)

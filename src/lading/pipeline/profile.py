@@ -19,7 +19,9 @@ from ..columns.locate import Entries
 from ..columns.looks import count_looks
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
+from ..model.ranges import OffsetSpan
 from ..transports.fetched import States
+from ..transports.losses import describe_damage
 from ..transports.open import is_queue
 from .dead_letters import HEADER_TYPES
 
@@ -68,6 +70,10 @@ class TopicProfile:
     """Messages by the number of their interval since 1970."""
     by_interval: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     """By header: messages that have it, by interval."""
+    damaged: dict[int, list[OffsetSpan]] = field(default_factory=dict)
+    """Offsets that could not be read, by partition."""
+    lost: str = ""
+    """The sentence about these."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the messages of a batch with the columns FIELDS."""
@@ -150,6 +156,11 @@ class TopicProfile:
                 for number in numbers
             ],
             "heaviest": [asdict(one) for one in self.heaviest_first()],
+            "damaged": [
+                {"partition": number, "first": first, "end": end}
+                for number, ranges in sorted(self.damaged.items()) for first, end in ranges
+            ],
+            "lost": self.lost or None,
         }  # fmt: skip
 
     def heaviest_first(self) -> list[HeavyMessage]:
@@ -207,7 +218,7 @@ def read_profile(
     """Return the profile of a topic, or of its first ``limit`` messages that ``where`` selects.
 
     A queue (``nsq://``) is read through the channel ``group``, which consumes its messages. Raises LocalError for a
-    topic without messages, and the errors of reading it.
+    topic without messages, and the errors of reading it. What is damaged in the log is passed over, and told.
     """
     queue = is_queue(from_)
     if queue and group is None:
@@ -217,7 +228,7 @@ def read_profile(
         )
     found = TopicProfile()
     options: dict[str, Any] = {"where": where, "states": states, "start": "earliest", "verify_checksum": False}
-    options |= {"group": group, "timeout_s": QUEUE_WAIT_S if queue else 0}
+    options |= {"group": group, "timeout_s": QUEUE_WAIT_S if queue else 0, "on_loss": "skip"}
     with Consumer(from_, topic, **options, **(transport or {})) as consumer:
         for batch in consumer.batches(FIELDS):
             read = found.statistics.messages
@@ -227,9 +238,13 @@ def read_profile(
                 on_rows(wanted.num_rows)
             if limit is not None and found.statistics.messages >= limit:
                 break
+        found.damaged = {partition: ranges for (_, partition), ranges in consumer.damage().items()}
+        if found.damaged:
+            found.lost = describe_damage(found.damaged, len(consumer.transport.topic(topic).partitions))
     if not found.statistics.messages:
         what = f"no messages that match {where}" if where is not None else "no messages that can be read"
-        raise LocalError(f"topic {topic!r} at {from_} holds {what}, so there is nothing to profile")
+        lost = f"; {found.lost}" if found.lost else ""
+        raise LocalError(f"topic {topic!r} at {from_} holds {what}, so there is nothing to profile{lost}")
     return found
 
 

@@ -33,6 +33,8 @@ def profile_page(profile: dict[str, Any], contract: str) -> str:
         f"{escape(profile['from'])}: {profile['header_bytes']:,} "
         f"bytes of headers, {profile['key_bytes']:,} of keys, {profile['payload_bytes']:,} of payloads</p>",
     ]
+    if profile["lost"]:
+        parts.append(f'<p class="sub"><b>{escape(profile["lost"])}</b></p>')
     if rows:
         weights = [(row["key"], row["bytes"]) for row in rows[:HEADERS_PLOTTED]]
         parts += ["<h2>Bytes by header</h2>", '<p class="sub">names and values; share is of all headers</p>']

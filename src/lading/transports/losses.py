@@ -8,13 +8,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..model.ranges import merge_ranges
 from ..model.run import Decoded, Located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
+    from ..model.ranges import OffsetSpan
+
+RANGES_NAMED_MAX = 20
+"""So many ranges are named in a sentence; a disk that fails may have thousands."""
 Epochs = tuple[tuple[int, int], ...]
 """(Epoch, its first offset), as servers tell them."""
 
@@ -87,6 +92,27 @@ def find_log_loss(position: ReaderPosition, log: LogState) -> LogLoss | None:
 def describe_lost_range(topic: str, partition: int, first: int, end: int, what: LostRange) -> str:
     """Return the sentence about messages from ``first`` up to, not including, ``end``."""
     return f"topic {topic!r}, partition {partition}: offsets {first} to {end - 1} {what.value}"
+
+
+def describe_damage(damaged: Mapping[int, Iterable[OffsetSpan]], partitions_count: int) -> str:
+    """Return one sentence about damaged ranges by partition, "" if there are none.
+
+    Partitions are named if the topic has several.
+    """
+    ranges = [(number, *one) for number, spans in sorted(damaged.items()) for one in merge_ranges(spans)]
+    if not ranges:
+        return ""
+    count = sum(end - first for _, first, end in ranges)
+    named = ", ".join(
+        (f"{first}" if end - first == 1 else f"{first} to {end - 1}")
+        + (f" of partition {number}" if partitions_count > 1 else "")
+        for number, first, end in ranges[:RANGES_NAMED_MAX]
+    )
+    if (left := len(ranges) - RANGES_NAMED_MAX) > 0:
+        named += f" and {left:,} other range{'s' * (left != 1)}"
+    if count == 1:
+        return f"1 message could not be read: offset {named} is damaged"
+    return f"{count:,} messages could not be read: offsets {named} are damaged"
 
 
 def describe_other_topic(topic: str) -> str:

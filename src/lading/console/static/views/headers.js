@@ -45,6 +45,7 @@ function profile(found, topic) {
   const cards = [["messages", count(found.messages)], ["headers", count(found.headers_count)], ["bytes of headers", size(found.header_bytes)], ["bytes of payloads", size(found.payload_bytes)], ["bytes of keys", size(found.key_bytes)]];
   const intervals = found.intervals;
   return [
+    found.lost ? h("div", { class: "warning", role: "alert" }, h("p", {}, found.lost)) : null,
     h("div", { class: "cards-row" }, cards.map(([label, value]) => h("div", { class: "card" }, label, h("b", {}, value)))),
     h("h2", {}, "Headers, the heaviest first"),
     table(["header", "kinds", "looks like", ["in", "n"], "over time", ["null", "n"], ["empty", "n"], ["repeated", "n"], ["distinct", "n"], ["weight", "barcell"], ["bytes", "n"], "examples"], found.headers.map((one) => [

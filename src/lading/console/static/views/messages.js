@@ -15,6 +15,7 @@ export async function render(main, context) {
   const seen = new Map(); // header key -> how many of the shown messages have it
   let rows = [];
   let next = null;
+  let since = null; // where the first page began: its sentence about lost messages goes on with the next ones
   let work = new AbortController();
   let counting = null;
   let opened = null; // the message that is shown whole: kept while others arrive
@@ -98,7 +99,7 @@ export async function render(main, context) {
     work.abort();
     counting?.abort();
     rows = [];
-    next = null;
+    next = since = null;
     opened = null;
     seen.clear();
     fill(problem);
@@ -114,10 +115,10 @@ export async function render(main, context) {
     showStop(true);
     let ended = false;
     try {
-      for await (const found of stream("/api/messages", values(isMore && next ? { at: next } : {}), signal)) {
+      for await (const found of stream("/api/messages", values(isMore && next ? { at: next, since } : {}), signal)) {
         if (found.messages) add(found.messages);
         if (found.total) { bar.hidden = false; bar.value = found.looked_at / found.total; }
-        if (found.end) { next = found.next; ended = true; tellEnd(found); } else if (found.looked_at) fill(facts, `${plural(rows.length, "message")}, looked at ${count(found.looked_at)} of ${count(found.total)}`);
+        if (found.end) { ({ next, since } = found); ended = true; tellEnd(found); } else if (found.looked_at) fill(facts, `${plural(rows.length, "message")}, looked at ${count(found.looked_at)} of ${count(found.total)}`);
       }
       context.tell(null);
     } catch (error) {
@@ -137,7 +138,7 @@ export async function render(main, context) {
     const all = where && (next === null ? null : h("button", { type: "button", class: "link", onclick: countAll }, "count all that match"));
     const mark = where && rows.length && context.about.can_mark ? h("button", { type: "button", class: "link", onclick: () => markAll(topic, where, params.get("partition") ? Number(params.get("partition")) : null, restart) }, "set their state…") : null;
     fill(facts, rows.length ? plural(rows.length, "message") : where ? "No message matches" : "No messages here",
-      where ? `; looked at ${count(found.looked_at)} in ${found.seconds.toFixed(2)} s` : null, all ? [" · ", all] : null, mark ? [" · ", mark] : null);
+      where ? `; looked at ${count(found.looked_at)} in ${found.seconds.toFixed(2)} s` : null, all ? [" · ", all] : null, mark ? [" · ", mark] : null, lost(found.lost));
   }
 
   async function countAll() {
@@ -148,7 +149,7 @@ export async function render(main, context) {
       for await (const found of stream("/api/count", values({ at: null }), signal)) {
         bar.hidden = Boolean(found.end);
         bar.value = found.looked_at / Math.max(1, found.total);
-        fill(facts, found.end ? `${plural(found.found, "message matches", "messages match")} of ${count(found.total)}, counted in ${found.seconds.toFixed(2)} s` : `${count(found.found)} of ${count(found.looked_at)} so far`);
+        fill(facts, found.end ? `${plural(found.found, "message matches", "messages match")} of ${count(found.total)}, counted in ${found.seconds.toFixed(2)} s` : `${count(found.found)} of ${count(found.looked_at)} so far`, lost(found.lost));
       }
     } catch (error) {
       bar.hidden = true;
@@ -164,6 +165,7 @@ export async function render(main, context) {
     const { signal } = work;
     let skipped = 0;
     let from = null;
+    let loss = null;
     draw();
     while (!signal.aborted) {
       try {
@@ -171,8 +173,9 @@ export async function render(main, context) {
           context.tell(null);
           from = found.at;
           skipped += found.skipped ?? 0;
+          loss = found.lost ?? loss;
           if (found.messages?.length) { add(found.messages.reverse(), true); draw(); }
-          fill(facts, h("span", { class: "pulse" }), ` following · ${plural(rows.length, "message")} shown`, skipped ? `, ${count(skipped)} more came faster than one can read` : "");
+          fill(facts, h("span", { class: "pulse" }), ` following · ${plural(rows.length, "message")} shown`, skipped ? `, ${count(skipped)} more came faster than one can read` : "", lost(loss));
         }
       } catch (error) {
         if (signal.aborted) return;
@@ -254,6 +257,9 @@ export async function render(main, context) {
     place.before(h("section", { class: "single" }, h("h2", {}, `Message ${open}`), detail(whole, context, () => restart())));
   }
 }
+
+// the server's sentence about messages that are damaged
+const lost = (sentence) => (sentence ? ["; ", h("b", { class: "bad" }, sentence)] : null);
 
 function cells(one, columns, labels) {
   const text = (value, label) => h("td", { class: "text", "data-label": label }, value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visible(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);

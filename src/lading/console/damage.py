@@ -1,0 +1,53 @@
+"""Damaged messages that reads of the console met: told where they are missing, and later in the list of topics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ..client.read_bounds import TopicPartition
+from ..model.ranges import OffsetSpan, clip_ranges, merge_ranges
+from ..transports.interface import TopicMeta
+from ..transports.losses import describe_damage
+
+DamagedOffsets = Mapping[int, Iterable[OffsetSpan]]
+"""Ranges by partition."""
+
+
+class MetDamage:
+    """What reads have met by now, of all topics; any thread may use it.
+
+    A server knows of damage only once it has read there, and a directory has nobody who would know.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: dict[TopicPartition, tuple[bytes | None, list[OffsetSpan]]] = {}
+        self._lock: Final = threading.Lock()
+
+    def add(self, meta: TopicMeta, damaged: DamagedOffsets) -> None:
+        """Remember what a read of a topic met."""
+        with self._lock:
+            for number, ranges in damaged.items():
+                topic_id, known = self._ranges.get((meta.name, number), (meta.topic_id, []))
+                if topic_id != meta.topic_id:
+                    # another topic has the name now
+                    known = []
+                if merged := merge_ranges([*known, *ranges]):
+                    self._ranges[meta.name, number] = meta.topic_id, merged
+
+    def of(self, meta: TopicMeta) -> dict[int, list[OffsetSpan]]:
+        """Return what is known of a topic, as far as it is kept, for each partition that has some."""
+        found = {}
+        with self._lock:
+            for part in meta.partitions:
+                topic_id, known = self._ranges.get((meta.name, part.number), (None, []))
+                kept = clip_ranges(known, part.first_offset, part.end_offset)
+                if kept and topic_id == meta.topic_id:
+                    found[part.number] = kept
+        return found
+
+    def describe(self, meta: TopicMeta, damaged: DamagedOffsets) -> str | None:
+        """Remember what a read of a topic met, and return the sentence about it; None if it met nothing."""
+        self.add(meta, damaged)
+        return describe_damage(damaged, len(meta.partitions)) or None
