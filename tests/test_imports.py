@@ -117,6 +117,7 @@ def test_functions_of_arrow_are_made_when_they_are_used() -> None:
     script = COMPUTE % "" + (
         "assert 'equal' not in vars(lean) and 'equal' in vars(whole)\n"
         "assert [name for name in vars(whole) if not hasattr(lean, name)] == []\n"
+        "assert lean.function_registry is whole.function_registry and lean.Expression is whole.Expression\n"
         "assert not hasattr(lean, 'no_such_function') and not hasattr(lean, '__path__')\n"
         "words = pa.array(['b', None, 'a'])\n"
         "for call in (\n"

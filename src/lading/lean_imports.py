@@ -123,7 +123,8 @@ class _ComputeLoader(Loader):
         found = vars(module)
         del found["utf8_zero_fill"], found["utf8_zfill"]
         make, find_options = found["_make_generic_wrapper"], found["_get_options_class"]
-        registry = found["function_registry"] = find_registry()
+        found["function_registry"] = find_registry
+        registry = find_registry()
 
         def find_function(name: str) -> Any:
             try:
