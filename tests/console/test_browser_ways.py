@@ -250,3 +250,21 @@ def test_a_page_of_another_site_reads_and_changes_nothing(
     page.close()
     with closing(LadingTransport(broker.url)) as admin:
         assert "attacked" not in [meta.name for meta in admin.topics()]
+
+
+def test_from_the_earliest_turns_the_order_and_the_order_turns_back(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights&at=earliest")
+    page.get_by_role("button", name="Oldest first").wait_for()
+    assert rows(page).first.get_attribute("data-name") == "0:0"
+    page.get_by_role("button", name="Show more").click()
+    page.get_by_text("100 messages").wait_for()
+    assert rows(page).last.get_attribute("data-name") == "0:99"
+    page.get_by_role("button", name="Oldest first").click()
+    page.locator("tr[data-name='0:299']").wait_for()
+    assert page.get_by_label("From").input_value() == ""
+    page.get_by_label("From").fill("-70")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_text("50 messages").wait_for()
+    page.get_by_role("button", name="Show more").click()
+    page.get_by_text("70 messages").wait_for()
+    assert page.get_by_role("button", name="Show more").is_hidden()

@@ -81,6 +81,31 @@ def test_a_page_begins_at_an_offset_or_a_time(page: TestClient, at: str, order: 
     assert offsets(documents(page, "/api/messages", topic="flights", at=at, order=order, count=3))[0] == first
 
 
+@pytest.mark.parametrize("order", ["new", "old"])
+def test_the_earliest_and_the_latest_have_an_order_of_their_own(page: TestClient, order: str) -> None:
+    query = {"topic": "flights", "order": order, "count": 3}
+    earliest = documents(page, "/api/messages", at="earliest", **query)
+    assert (offsets(earliest), earliest[-1]["order"], earliest[-1]["next"]) == ([0, 1, 2], "old", "0:3")
+    latest = documents(page, "/api/messages", at="latest", **query)
+    assert (offsets(latest), latest[-1]["order"], latest[-1]["next"]) == ([299, 298, 297], "new", "0:297")
+
+
+@pytest.mark.parametrize(("order", "wanted"), [("new", list(range(299, 199, -1))), ("old", list(range(200, 300)))])
+def test_the_last_hundred_are_a_hundred_in_either_order(page: TestClient, order: str, wanted: list[int]) -> None:
+    seen: list[int] = []
+    ends: list[tuple[int, int]] = []
+    at: str | None = "-100"
+    kept: dict[str, str] = {}
+    while at is not None:
+        found = documents(page, "/api/messages", topic="flights", order=order, count=70, at=at, **kept)
+        seen += offsets(found)
+        ends.append((found[-1]["looked_at"], found[-1]["total"]))
+        at, kept = found[-1]["next"], {name: found[-1][name] for name in ("since", "until")}
+    assert (seen, ends[0][1], len(ends)) == (wanted, 100, 2)
+    found = documents(page, "/api/messages", topic="flights", order=order, at="-10", where="delay < 275")
+    assert (sorted(offsets(found)), found[-1]["total"]) == ([*range(290, 295)], 10)
+
+
 def test_a_search_finds_the_newest_first_and_counts_all(page: TestClient) -> None:
     where = "carrier = 'AA' AND delay > 100"
     wanted = [number for number in range(300) if number % 3 == 0 and number - 20 > 100]

@@ -98,6 +98,12 @@ def test_pages_tell_of_what_they_passed_over_and_nothing_else(page: TestClient) 
     assert documents(page, "/api/messages", topic="one", at="1000", count=70)[-1]["lost"] is None
 
 
+def test_the_last_ones_lost_nothing_before_them(page: TestClient) -> None:
+    for count, lost in ((400, None), (550, "50 messages could not be read: offsets 450 to 499 are damaged")):
+        end = documents(page, "/api/messages", topic="one", at=f"-{count}", where="n < 0")[-1]
+        assert (end["total"], end["lost"], end["next"]) == (count, lost, None)
+
+
 def test_a_search_and_a_count_tell(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     found = documents(page, "/api/messages", topic="one", where="n > 420 AND n < 480")
     assert (offsets(found), found[-1]["lost"]) == ([], LOST_SENTENCE)

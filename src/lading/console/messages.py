@@ -21,7 +21,16 @@ from ..transports.interface import TopicMeta, Transport
 from .counting import PROGRESS_S, count_matches
 from .damage import MetDamage
 from .documents import show_whole, summarize
-from .reading import PageRequest, cursor_of, find_damage, find_spans, parse_cursor, read_spans
+from .reading import (
+    PageRequest,
+    cursor_of,
+    find_damage,
+    find_spans,
+    first_cursor_of,
+    is_newest_first,
+    parse_cursor,
+    read_spans,
+)
 from .responses import Document, json_answer, number_of, stream_answer, text_of
 from .source import ConsoleSource
 
@@ -57,6 +66,7 @@ class MessagePages:
             with self._source.lend() as transport:
                 meta = transport.topic(topic)
                 spans = find_spans(transport, meta, wanted)
+                until = wanted.until or (first_cursor_of(spans) if wanted.newest_first else "")
                 begun = since or cursor_of(spans, newest_first=wanted.newest_first) or ""
                 looked_at, total = 0, sum(span.left for span in spans)
                 for some in read_spans(transport, meta, wanted, spans):
@@ -69,9 +79,10 @@ class MessagePages:
                         yield {"looked_at": looked_at, "total": total}
                 met = self._source.met_damage
                 met.add(meta, {span.partition: span.damaged for span in spans})
-                damaged = find_damage(meta, met.of(meta), begun, spans, newest_first=wanted.newest_first)
+                damaged = find_damage(meta, met.of(meta), begun, until, spans, newest_first=wanted.newest_first)
                 yield {
-                    "end": True, "next": cursor_of(spans, newest_first=wanted.newest_first), "since": begun,
+                    "end": True, "order": "new" if wanted.newest_first else "old",
+                    "next": cursor_of(spans, newest_first=wanted.newest_first), "since": begun, "until": until,
                     "looked_at": looked_at, "total": total, "seconds": time.monotonic() - began_s,
                     "lost": met.describe(meta, damaged),
                 }  # fmt: skip
@@ -153,12 +164,14 @@ def _positions(consumer: Consumer) -> str:
 
 
 def _page_request(request: Request) -> PageRequest:
+    at = request.query_params.get("at", "")
     return PageRequest(
-        request.query_params.get("at", ""),
-        request.query_params.get("order", "new") != "old",
+        at,
+        is_newest_first(at, request.query_params.get("order", "new") != "old"),
         number_of(request, "count", 50, PAGE_MAX),
         _partition(request),
         _selection(request),
+        request.query_params.get("until", ""),
     )
 
 

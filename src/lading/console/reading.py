@@ -55,18 +55,28 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which messages a page shows: ``at`` is where it begins, backwards if ``newest_first``, at most ``count``."""
+    """Which messages a page shows: ``at`` is where it begins, backwards if ``newest_first``, at most ``count``.
+
+    ``until`` is the cursor of the offsets where such pages end, if one before this one has said so.
+    """
 
     at: str
     newest_first: bool
     count: int
     partition: int | None
     selection: Selection
+    until: str = ""
+
+
+def is_newest_first(at: str, asked: bool) -> bool:
+    """Return the order of a page: nothing lies before ``earliest`` or behind ``latest``, so both turn it."""
+    return {"earliest": False, "latest": True}.get(at.strip(), asked)
 
 
 def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> list[PageSpan]:
     """Return what each partition has to be looked at for. Raises LocalError for a place that is none."""
     cursor = parse_cursor(request.at)
+    ends = parse_cursor(request.until) or {}
     bound = None if cursor is not None else _parse_place(request.at, "latest" if request.newest_first else "earliest")
     spans = []
     for part in meta.partitions:
@@ -80,6 +90,9 @@ def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> l
             at = _find_place(transport, meta, part, bound, newest_first=request.newest_first)
         if request.newest_first:
             end = min(end, at)
+            first = max(first, ends.get(part.number, first))
+            if isinstance(bound, int) and bound < 0:
+                first = resolve_offset(transport, meta, part, bound)
         else:
             first = max(first, at)
         window = WINDOW_MIN if request.selection.where is not None else request.count
@@ -122,17 +135,25 @@ def cursor_of(spans: Sequence[PageSpan], *, newest_first: bool) -> str | None:
     return ",".join(f"{span.partition}:{span.end if newest_first else span.first}" for span in spans if span.left)
 
 
+def first_cursor_of(spans: Sequence[PageSpan]) -> str:
+    """Return where pages with the newest first end, as a text for the URL."""
+    return ",".join(f"{span.partition}:{span.first}" for span in spans)
+
+
 def find_damage(
-    meta: TopicMeta, met: Mapping[int, Sequence[OffsetSpan]], since: str, spans: Sequence[PageSpan], *,
-    newest_first: bool
+    meta: TopicMeta, met: Mapping[int, Sequence[OffsetSpan]], since: str, until: str, spans: Sequence[PageSpan], *,
+    newest_first: bool,
 ) -> dict[int, list[OffsetSpan]]:  # fmt: skip
-    """Return the part of the damage ``met`` that lies between the cursor ``since`` and where the next page begins."""
-    begun = parse_cursor(since) or {}
+    """Return the part of the damage ``met`` that lies between the cursor ``since`` and where the next page begins.
+
+    A partition of which nothing is left is looked at up to ``until`` (newest first) or its end.
+    """
+    begun, firsts = parse_cursor(since) or {}, parse_cursor(until) or {}
     ends = {span.partition: span.end if newest_first else span.first for span in spans}
     found = {}
     for part in meta.partitions:
         if part.number in begun:
-            last = part.first_offset if newest_first else part.end_offset
+            last = firsts.get(part.number, part.first_offset) if newest_first else part.end_offset
             low, high = sorted((begun[part.number], ends.get(part.number, last)))
             found[part.number] = clip_ranges(met.get(part.number, ()), low, high)
     return found

@@ -15,7 +15,7 @@ export async function render(main, context) {
   const seen = new Map(); // header key -> how many of the shown messages have it
   let rows = [];
   let next = null;
-  let since = null; // where the first page began: its sentence about lost messages goes on with the next ones
+  let range = {}; // where the first page began, and where the last one ends: the next ones keep to it
   let work = new AbortController();
   let counting = null;
   let opened = null; // the message that is shown whole: kept while others arrive
@@ -54,8 +54,17 @@ export async function render(main, context) {
   context.onKeys({ t: () => setTail(!tailing()), n: () => setOrder(true), o: () => setOrder(false), Escape: cancel });
 
   function setOrder(isNewest) {
+    // these words have one order alone
+    if (["earliest", "latest"].includes(at.value.trim())) at.value = "";
     context.keep({ order: isNewest ? null : "old" });
     restart();
+  }
+
+  function turn(found) {
+    // nothing lies before the earliest, or behind the latest: the server reads from there the other way
+    if ((found === "new") === newest()) return;
+    context.keep({ order: found === "old" ? "old" : null });
+    drawControls();
   }
 
   function setTail(on) {
@@ -99,7 +108,8 @@ export async function render(main, context) {
     work.abort();
     counting?.abort();
     rows = [];
-    next = since = null;
+    next = null;
+    range = {};
     opened = null;
     seen.clear();
     fill(problem);
@@ -115,10 +125,10 @@ export async function render(main, context) {
     showStop(true);
     let ended = false;
     try {
-      for await (const found of stream("/api/messages", values(isMore && next ? { at: next, since } : {}), signal)) {
+      for await (const found of stream("/api/messages", values(isMore && next ? { at: next, ...range } : {}), signal)) {
         if (found.messages) add(found.messages);
         if (found.total) { bar.hidden = false; bar.value = found.looked_at / found.total; }
-        if (found.end) { ({ next, since } = found); ended = true; tellEnd(found); } else if (found.looked_at) fill(facts, `${plural(rows.length, "message")}, looked at ${count(found.looked_at)} of ${count(found.total)}`);
+        if (found.end) { next = found.next; range = { since: found.since, until: found.until }; turn(found.order); ended = true; tellEnd(found); } else if (found.looked_at) fill(facts, `${plural(rows.length, "message")}, looked at ${count(found.looked_at)} of ${count(found.total)}`);
       }
       context.tell(null);
     } catch (error) {
@@ -137,7 +147,7 @@ export async function render(main, context) {
     const where = params.get("where");
     const all = where && (next === null ? null : h("button", { type: "button", class: "link", onclick: countAll }, "count all that match"));
     const mark = where && rows.length && context.about.can_mark ? h("button", { type: "button", class: "link", onclick: () => markAll(topic, where, params.get("partition") ? Number(params.get("partition")) : null, restart) }, "set their state…") : null;
-    fill(facts, rows.length ? plural(rows.length, "message") : where ? "No message matches" : "No messages here",
+    fill(facts, rows.length ? plural(rows.length, "message") : where ? "No message matches" : at.value.trim() ? `No messages ${newest() ? "before" : "from"} ${at.value.trim()}${newest() ? "" : " on"}` : "No messages here",
       where ? `; looked at ${count(found.looked_at)} in ${found.seconds.toFixed(2)} s` : null, all ? [" · ", all] : null, mark ? [" · ", mark] : null, lost(found.lost));
   }
 
