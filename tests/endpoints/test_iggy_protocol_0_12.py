@@ -28,7 +28,7 @@ from tests.endpoints.current_frames import (
 from tests.endpoints.test_iggy_current import Talk
 
 GET_TOPIC, CLUSTER, OPTIONS, ROUTE, DEFERRED, CANCEL, FETCH, BIND, USERS = 300, 12, 13, 105, 106, 108, 109, 15, 32
-UPDATE_RESOURCE = 150
+UPDATE_RESOURCE, METADATA_CHANGES = 150, 17
 TOPIC, STREAM, USER = 1, 2, 3
 NOT_UPDATABLE, NOT_RESETTABLE, UNSUPPORTED, INVALID_VALUE = 4103, 4104, 4041, 4042
 SECOND_US = 1_000_000
@@ -246,6 +246,12 @@ def test_a_long_wait_is_cut_so_that_other_requests_go_on(talk: Callable[..., Tal
     one.socket.sendall(request(READ, deferred(topic, 60 * SECOND_US), code=DEFERRED) + request(READ, code=PING))
     assert struct.unpack_from("<IQI", one.read(), 256) == (0, 0, 0)
     assert len(one.read()) == 256
+
+
+def test_a_log_of_metadata_is_said_to_be_none(talk: Callable[..., Talk]) -> None:
+    one = talk()
+    assert one.ask(READ, bytes(48), code=METADATA_CHANGES) == (5, b"")
+    assert one.ask(READ, code=PING) == (0, b"")
 
 
 def test_one_fetch_reads_several_partitions(talk: Callable[..., Talk], topic: bytes) -> None:

@@ -253,6 +253,7 @@ READS: Final[Mapping[int, Operation]] = {
     41: Operation("get_personal_access_tokens"),
     POLL: Operation("poll_messages", _POLL),
     # since 0.12
+    17: Operation("get_metadata_changes", (("wanted", REST),)),
     105: Operation("get_partition_route", (*_TOPIC, ("partition", U32))),
     POLL_DEFERRED: Operation("poll_messages_deferred", (*_POLL, ("deferral", DEFERRAL))),
     CANCEL: Operation("cancel_deferred_request"),

@@ -112,6 +112,9 @@ class CurrentService:
         ports = [here.port if own == transport else 0 for own in (1, 2, 3, 4)]
         return responses.cluster_block(caller.version, "lading", here.host, ports)
 
+    def _metadata_changes(self, caller: CurrentCaller, wanted: memoryview) -> Outcome:
+        raise Refusal(Reason.FEATURE_UNAVAILABLE, "this broker keeps no log of changes to streams, topics and users")
+
     def _options(self, caller: CurrentCaller, scope: int) -> Outcome:
         if not _TOPIC_SCOPE <= scope <= _LAST_SCOPE:
             raise StatusError(CODE_OF[Reason.MALFORMED], f"options have no scope {scope}")
@@ -361,6 +364,7 @@ _HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "get_stats": CurrentService._stats,
     "get_snapshot": CurrentService._snapshot,
     "get_cluster_metadata": CurrentService._cluster,
+    "get_metadata_changes": CurrentService._metadata_changes,
     "describe_options": CurrentService._options,
     "get_me": CurrentService._me,
     "get_client": CurrentService._client,
