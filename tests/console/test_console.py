@@ -289,6 +289,18 @@ def test_dead_letters_are_counted_and_sent_back_once(page: TestClient, broker: t
         ]  # fmt: skip
 
 
+def test_looks_in_the_explorer_are_shares_of_messages(page: TestClient, broker: testing.BrokerProcess) -> None:
+    with Producer(broker.url) as producer:
+        for number in range(250):
+            # 5 of 250, and 1 of 250
+            headers = {"delay": number if number % 50 else "abc", "day": "2024-05-01" if number == 9 else "x"}
+            producer.send("looked-at", b"x", headers=headers)
+    rows = documents(page, "/api/profile", topic="looked-at")[-1]["profile"]["headers"]
+    assert {row["key"]: row["looks"] for row in rows} == {
+        "delay": "integer 98 %, text 2 %", "day": "text > 99 %, date < 1 %",
+    }  # fmt: skip
+
+
 def test_a_profile_with_a_pipeline_that_is_broken(
     broker: testing.BrokerProcess, listener: socket.socket, tmp_path: Path
 ) -> None:

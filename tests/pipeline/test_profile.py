@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading import Producer, testing
+from lading import Producer, i16, testing
 from lading.columns.looks import count_looks, look_of_bytes
 from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import LocalError
 from lading.model.kinds import Kind
 from lading.pipeline.contract import drift, headers_section, profile_topic
 from lading.pipeline.profile import INTERVALS_MAX, TopicProfile, read_profile
-from lading.pipeline.profile_page import profile_page
+from lading.pipeline.profile_page import describe_looks, profile_page
 from lading.pipeline.settings import PipelineSettings
 
 COUNT = 120
@@ -55,6 +55,11 @@ def test_looks_of_bytes_and_kinds() -> None:
     mixed = pa.array([struct.pack(">i", 5), b"text", b""])
     assert count_looks("x", Kind.RAW, mixed) == {"big-endian int": 1, "text": 1, "empty": 1}
     assert count_looks("x", Kind.UINT16, pa.array([b"\1\0"])) == {"integer": 1}
+    # each as often as it is there; nulls look like nothing
+    assert count_looks("x", Kind.UINT16, pa.array([b"\1\0", None, b"\1\0"])) == {"integer": 2}
+    assert count_looks("x", Kind.RAW, pa.array([b"a", b"7", b"a", None, b"a", b"7"])) == {"text": 3, "integer": 2}
+    assert count_looks("x", Kind.RAW, pa.array([b"\xff", b"a", b"\xff", None])) == {"binary": 2, "text": 1}
+    assert count_looks("x", Kind.RAW, pa.array([None], pa.binary())) == {}
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +114,48 @@ def test_a_profile_is_the_same_however_the_topic_is_read(broker: tuple[testing.B
             }, (name, column)
     assert read_profile(running.url, "flights", limit=7).statistics.messages == 7
     assert read_profile(running.url, "flights", where="offset < 5").statistics.messages == 5
+
+
+@pytest.mark.parametrize("scheme", ["lading", "kafka"])
+def test_looks_are_shares_of_messages(broker: tuple[testing.BrokerProcess, Path], scheme: str) -> None:
+    """Few distinct values in most messages, and many of them in few: 300 messages, the shares counted by hand."""
+    running, topic = broker[0], f"looks-{scheme}"
+    url = running.url if scheme == "lading" else f"kafka://{running.endpoints['kafka']}"
+    with Producer(url) as producer:
+        for number in range(300):
+            headers: dict[str, Any] = {
+                # 150 of 300 are one text, and 150 are 150 integers
+                "mixed": "abc" if number % 2 else b"%d" % number,
+                # 1 of 300 is a date
+                "day": "2024-05-01" if number == 77 else "1",
+                # 100 of 300
+                "carrier": b"\xff" if number % 3 == 0 else "UA",
+                # 60 nulls; of 240 values are 60 empty
+                "none": None if number % 5 == 0 else b"" if number % 5 == 1 else "true",
+            }
+            producer.send(topic, b"x", headers=headers)
+    found = read_profile(url, topic)
+    rows = {row["key"]: row["looks"] for row in found.rows()}
+    assert rows == {
+        "mixed": {"text": 0.5, "integer": 0.5}, "day": {"integer": 299 / 300, "date": 1 / 300},
+        "carrier": {"text": 200 / 300, "binary": 100 / 300}, "none": {"boolean": 0.75, "empty": 0.25},
+    }  # fmt: skip
+    assert describe_looks(rows["day"]) == "integer > 99 %, date < 1 %"
+    assert describe_looks(rows["carrier"]) == "text 67 %, binary 33 %"
+    page = profile_page(found.document(topic, url), "")
+    assert "integer &gt; 99 %, date &lt; 1 %" in page and "text 67 %, binary 33 %" in page
+
+
+def test_kinds_of_one_header_share_its_looks(broker: tuple[testing.BrokerProcess, Path]) -> None:
+    with Producer(broker[0].url) as producer:
+        for number in range(200):
+            producer.send("kinds", b"x", headers={"delay": "abc" if number % 50 == 0 else i16(number % 3)})
+            # all in one batch of the reader, or each in one of its own: the same
+            if number % 7 == 0:
+                producer.flush()
+    (row,) = read_profile(broker[0].url, "kinds").rows()
+    # 4 of 200 are "abc"
+    assert (row["looks"], row["proposed"]["type"]) == ({"integer": 0.98, "text": 0.02}, row["type"])
 
 
 def test_time_is_cut_into_few_intervals(broker: tuple[testing.BrokerProcess, Path]) -> None:

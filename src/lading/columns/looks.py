@@ -36,36 +36,46 @@ _BIG_ENDIAN_SIZES: Final = (2, 4, 8)
 
 
 def count_looks(key: str, kind: int, values: pa.Array[Any]) -> Counter[str]:
-    """Return how many of ``values``, which are binary, without nulls and of one kind, look like what."""
-    if not len(values):
+    """Return how many of ``values``, which are binary, of one kind and may be null, look like what.
+
+    Nulls are not counted. Each distinct value is looked at once.
+    """
+    held: Any = pc.drop_null(values)
+    if not len(held):
         return Counter()
     if kind in FIXED_SIZE_BYTES:
         word = "boolean" if kind == Kind.BOOL else "decimal" if kind in FLOATS else "integer"
-        return Counter({word: len(values)})
+        return Counter({word: len(held)})
+    counted: Any = pc.value_counts(held)
+    distinct, counts = counted.field("values"), counted.field("counts")
     try:
-        texts: Any = values.cast(pa.string())
+        texts: Any = distinct.cast(pa.string())
         # control characters are text for UTF-8 and for nobody else
         readable = pc.invert(pc.match_substring_regex(texts, r"[\x00-\x08\x0e-\x1f]"))
         if not pc.all(readable).as_py():
             raise pa.ArrowInvalid("control characters")
     except pa.ArrowInvalid:
-        every: list[Any] = values.to_pylist()
-        return Counter(_look_of_any(key, value) for value in every)
-    return _count_texts(texts)
+        found: Counter[str] = Counter()
+        for value, count in zip(distinct.to_pylist(), counts.to_pylist(), strict=True):
+            found[_look_of_any(key, value)] += count
+        return found
+    return _count_texts(texts, counts)
 
 
-def _count_texts(texts: Any) -> Counter[str]:
+def _count_texts(texts: Any, counts: Any) -> Counter[str]:
+    """Return how many texts look like what, if each is there so many times."""
     found: Counter[str] = Counter()
     for look, pattern in TEXT_LOOKS.items():
         fits = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
-        count = pc.sum(fits).as_py() or 0
+        count = pc.sum(counts.filter(fits)).as_py() or 0
         if count:
             found[look] = count
-            texts = texts.filter(pc.invert(fits))
+            others = pc.invert(fits)
+            texts, counts = texts.filter(others), counts.filter(others)
         if not len(texts):
             break
     if len(texts):
-        found["text"] = len(texts)
+        found["text"] = pc.sum(counts).as_py()
     return found
 
 
@@ -76,7 +86,7 @@ def _look_of_any(key: str, value: bytes) -> str:
         return look_of_bytes(key, value)
     if any(character < " " and character not in "\t\n\r" for character in text):
         return look_of_bytes(key, value)
-    return next(iter(_count_texts(pa.array([text]))))
+    return next(iter(_count_texts(pa.array([text]), pa.array([1]))))
 
 
 def look_of_bytes(key: str, value: bytes) -> str:

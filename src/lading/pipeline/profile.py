@@ -64,7 +64,7 @@ class TopicProfile:
     key_bytes: int = 0
     heaviest: list[HeavyMessage] = field(default_factory=list)
     looks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """By header: what its values look like, counted once for each distinct value of a batch."""
+    """By header: how many of its values, without nulls, look like what."""
     interval_us: int = INTERVAL_US_MIN
     intervals: Counter[int] = field(default_factory=Counter)
     """Messages by the number of their interval since 1970."""
@@ -206,8 +206,7 @@ class TopicProfile:
             self.by_interval[key].update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
             for kind in np.unique(entries.kinds[held]).tolist():
                 mine = held[entries.kinds[held] == kind]
-                distinct: Any = pc.drop_null(pc.unique(entries.value_array.take(pa.array(mine))))
-                self.looks[key].update(count_looks(key, kind, distinct))
+                self.looks[key].update(count_looks(key, kind, entries.value_array.take(pa.array(mine))))
 
 
 def read_profile(

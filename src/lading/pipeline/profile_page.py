@@ -18,10 +18,17 @@ def draw_line(shares: Sequence[float]) -> str:
 
 
 def describe_looks(looks: dict[str, float]) -> str:
-    """Return what values look like, the most frequent first, with shares unless all look the same."""
+    """Return what values look like, the most frequent first, with shares unless all look the same.
+
+    A share is never 0 % of what there is, or 100 % beside something else.
+    """
     if len(looks) == 1:
         return next(iter(looks))
-    return ", ".join(f"{look} {100 * share:.0f} %" for look, share in looks.items())
+    return ", ".join(f"{look} {_describe_share(100 * share)}" for look, share in looks.items())
+
+
+def _describe_share(percent: float) -> str:
+    return "< 1 %" if percent < 1 else "> 99 %" if percent > 99 else f"{percent:.0f} %"
 
 
 def profile_page(profile: dict[str, Any], contract: str) -> str:
