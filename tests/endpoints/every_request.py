@@ -173,7 +173,7 @@ _IGGY_VALUES: Final[Mapping[str, Any]] = {
     "partitions_count": 1, "password": "password", "permissions": Permissions(frozenset(), {}), "ranges": ((0, 1),),
     "reason": "", "size_bytes_max": None, "state": State.AVAILABLE, "status": 1,
     "strategy": Strategy(PollingKind.FIRST), "where": "offset = 0", "partition": None, "auto": False, "options": {},
-    "batch": b"", "metadata_bytes": 0,
+    "batch": b"", "metadata_bytes": 0, "wanted": b"",
     "expiry": 0, "ack": 0, "segments_count": 1, "scope": 1, "rest": b"", "username": SECRET, "name": SECRET,
     "token": SECRET, "version": None, "user": SECRET, "stream_id": None, "topic_id": None,
     "compression": SnapshotCompression.STORED, "parts": (SnapshotPart.TEST,), "deferral": Deferral(0, 1, 1 << 20, 1),
