@@ -362,6 +362,27 @@ def test_a_mirror_and_its_report(broker: testing.BrokerProcess, listener: socket
     assert "neither" in nothing["error"]
 
 
+def test_what_a_mirror_keeps_in_its_target_is_no_lag(
+    broker: testing.BrokerProcess, listener: socket.socket, tmp_path: Path
+) -> None:
+    target = f"kafka://{broker.endpoints['kafka']}"
+    with Producer(broker.url) as producer:
+        producer.send("mirrored", b"x")
+    run_mirror(MirrorSettings(broker.url, target, ("mirrored",), (), {"mirrored": "mirror"}, state=tmp_path / "state"))
+    page = client(ConsoleSettings(broker.url), listener)
+    (group,) = ask(page, "/api/topic", topic="mirror")["groups"]
+    assert group["group"].startswith("lading-decisions-lading-mirror-")
+    assert (group["lag"], group["members"]) == (None, [])
+    assert {row["name"]: row["lag"] for row in ask(page, "/api/topics")["topics"]}["mirror"] is None
+    # a group that reads has its lag beside it
+    with Consumer(broker.url, "mirror", group="readers", auto_commit=False) as consumer:
+        consumer.seek(0, 0)
+        consumer.commit()
+    page = client(ConsoleSettings(broker.url), listener)
+    end = int(ask(page, "/api/topic", topic="mirror")["partitions"][0]["end_offset"])
+    assert {row["name"]: row["lag"] for row in ask(page, "/api/topics")["topics"]}["mirror"] == end > 0
+
+
 def test_a_broker_starts_its_console_and_ends_it(full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("starts a broker and a console, three seconds of CPU: only with LADING_TEST_FULL=1")

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from ..model.errors import LadingError, Refusal
 from ..transports.group_administration import GroupAdministration
 from ..transports.interface import Marking, TopicMeta, Transport
+from ..transports.kafka.transactions import DECISION_GROUP_PREFIX
 from ..transports.lading.transport import LadingTransport
 from ..transports.losses import describe_damage
 from .responses import Document, json_answer, text_of
@@ -74,7 +75,10 @@ class TopicPages:
             | {
                 "partitions": partitions,
                 "settings": dict(meta.settings),
-                "groups": [one | {"lag": sum(part["lag"] for part in one["partitions"])} for one in reading],
+                "groups": [
+                    one | {"lag": None if _is_decision(one) else sum(part["lag"] for part in one["partitions"])}
+                    for one in reading
+                ],
                 "damage": self._damage_of(meta, health.get("damaged", {})),
                 "at_s": time.time(),
             }
@@ -127,11 +131,16 @@ def _lags(groups: Iterable[Document]) -> dict[str, int]:
     found: dict[str, int] = {}
     for group in groups:
         mine: dict[str, int] = {}
-        for part in group["partitions"]:
+        for part in () if _is_decision(group) else group["partitions"]:
             mine[part["topic"]] = mine.get(part["topic"], 0) + part["lag"]
         for topic, lag in mine.items():
             found[topic] = max(found.get(topic, 0), lag)
     return found
+
+
+def _is_decision(group: Document) -> bool:
+    """Return whether the positions of a group are a decision about transactions, which nobody reads from."""
+    return str(group["group"]).startswith(DECISION_GROUP_PREFIX)
 
 
 def _health_of(transport: Transport) -> dict[str, Any]:

@@ -30,6 +30,8 @@ TIMEOUT_S: Final = 900.0
 """Time that a transaction may stay open: the longest that a cluster takes unless its settings say otherwise."""
 METADATA_BYTES_MAX: Final = 4000
 """Bytes of metadata that the cluster keeps beside a position, a little below its default limit."""
+DECISION_GROUP_PREFIX: Final = "lading-decisions-"
+"""Groups of these names hold decisions as positions, and read nothing."""
 Place = tuple[str, int]
 
 
@@ -125,7 +127,7 @@ class KafkaDecision(TransactionDecision):
         self._topic = topic
         self._timeout_s = timeout_s
         self._prefix = f"{id_}-"
-        self._group = f"lading-decisions-{id_}"
+        self._group = f"{DECISION_GROUP_PREFIX}{id_}"
 
     def begin(self, task: int) -> KafkaTransaction:
         """Begin a transaction for the task of this number."""

@@ -36,7 +36,7 @@ function groups(found, context) {
   if (!context.about.has_groups) return h("p", { class: "empty" }, "Groups are shown for a broker of Lading and for a Kafka cluster.");
   if (!found.groups.length) return h("p", { class: "empty" }, "No group has read this topic yet.");
   return table(["group", "protocol", "state", ["members", "n"], ["lag", "n"], "by partition"], found.groups.map((one) => [
-    visible(one.group), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), lagBars(one.partitions)]));
+    visible(one.group), one.protocol, one.state, count(one.members.length), h("span", { class: one.lag ? "behind" : "" }, count(one.lag)), one.lag === null ? h("span", { class: "soft" }, "reads nothing: keeps which transactions were decided") : lagBars(one.partitions)]));
 }
 
 function lagBars(partitions) {
