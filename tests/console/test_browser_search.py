@@ -49,3 +49,13 @@ def test_back_leads_to_the_search_before_on_other_pages(path: str, open_page: Ca
     page.go_back()
     page.wait_for_url("**where=delay+%3D+5")
     assert page.get_by_role("textbox", name="Filter").input_value() == "delay = 5"
+
+
+def test_an_underscore_is_seen_before_anything_is_typed(open_page: Callable[..., Page]) -> None:
+    page = open_page("/failures?topic=flights")
+    field = page.get_by_role("textbox", name="Filter")
+    pictures = []
+    for words in ("origin_topic", "origin topic", "origin_topic"):
+        field.evaluate("(one, words) => { one.placeholder = words; }", words)
+        pictures.append(field.screenshot())
+    assert pictures[0] == pictures[2] != pictures[1]
