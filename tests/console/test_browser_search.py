@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .test_browser import browser, console, open_page, rows
+from lading import testing
+
+from .test_browser import WAIT_MS, browser, console, end, open_page, rows, start_console
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -59,3 +61,60 @@ def test_an_underscore_is_seen_before_anything_is_typed(open_page: Callable[...,
         field.evaluate("(one, words) => { one.placeholder = words; }", words)
         pictures.append(field.screenshot())
     assert pictures[0] == pictures[2] != pictures[1]
+
+
+def never_answer(page: Page, path: str) -> None:
+    page.route(f"**{path}?*", lambda route: None)
+
+
+def test_a_search_that_is_cancelled_says_so(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights")
+    rows(page).nth(49).wait_for()
+    never_answer(page, "/api/messages")
+    search(page, "delay = 5")
+    page.get_by_role("button", name="Cancel").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("status").get_by_text("0 messages; cancelled").wait_for()
+    # a search that takes the place of another one is none that was cancelled
+    search(page, "delay = 6")
+    page.unroute_all()
+    search(page, "delay = 7")
+    page.get_by_text("1 message; looked at 300").wait_for()
+
+
+def test_nothing_moves_while_a_search_runs(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights")
+    rows(page).nth(49).wait_for()
+    places = [page.get_by_role("button", name="Live tail"), page.get_by_label("Another header"), page.locator("thead")]
+    before = [one.bounding_box() for one in places]
+    never_answer(page, "/api/messages")
+    search(page, "delay = 5")
+    page.get_by_role("button", name="Cancel").wait_for()
+    assert [one.bounding_box() for one in places] == before
+    page.keyboard.press("Escape")
+
+
+def test_the_field_for_another_header_has_its_word_without_rows(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights&where=delay+%3D+9999")
+    page.get_by_text("No message matches").wait_for()
+    assert page.locator(".chipbar").inner_text().strip() == "Columns"
+
+
+def test_a_tail_that_is_ended_says_so(open_page: Callable[..., Page]) -> None:
+    page = open_page("/messages?topic=flights&tail=1")
+    page.get_by_text("following").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_text("0 messages; not followed any more").wait_for()
+
+
+def test_a_tail_without_an_answer_is_not_green(browser: Any, broker: testing.BrokerProcess) -> None:
+    process, url = start_console("--from", broker.url)
+    page = browser.new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.goto(f"{url}/messages?topic=flights&tail=1")
+    page.locator(".pulse").wait_for()
+    end(process)
+    page.get_by_role("alert").get_by_text("No answer").wait_for()
+    page.get_by_text("waiting for an answer · 0 messages shown").wait_for()
+    assert page.locator(".pulse").count() == 0
+    page.close()

@@ -37,16 +37,16 @@ export async function render(main, context) {
   const submit = h("button", { type: "submit", class: "primary" }, "Search");
   const facts = h("p", { class: "soft facts", role: "status" });
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress" });
-  const stop = h("button", { type: "button", hidden: true, onclick: cancel }, "Cancel");
+  const stop = h("button", { type: "button", class: "mini", hidden: true, onclick: cancel }, "Cancel");
   const other = h("input", { type: "text", size: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Another header", placeholder: "another header", title: "A header that is not among these, as a column" });
   const others = h("form", { onsubmit: (event) => { event.preventDefault(); addColumn(); } }, other);
-  const chips = h("div", { class: "chips", role: "group", "aria-label": "Headers as columns" });
+  const chips = h("div", { class: "chips", role: "group", "aria-label": "Headers as columns" }, h("span", { class: "soft" }, "Columns"));
   const place = h("div");
   const problem = h("div");
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "Show more");
   const form = h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); restart(true); } },
-    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, stop, tail);
-  main.append(tabs(topic, "/messages", context), form, problem, h("div", { class: "chipbar" }, chips, others), h("div", { class: "factbar" }, facts, bar), place, h("div", { class: "center" }, more));
+    search, h("label", {}, "from", at), h("label", {}, "partition", partition), h("label", { class: "check" }, states, "hidden ones too"), order, submit, tail);
+  main.append(tabs(topic, "/messages", context), form, problem, h("div", { class: "chipbar" }, chips, others), h("div", { class: "factbar" }, facts, bar, stop), place, h("div", { class: "center" }, more));
 
   order.addEventListener("click", () => setOrder(!newest()));
   tail.addEventListener("click", () => setTail(!tailing()));
@@ -78,6 +78,9 @@ export async function render(main, context) {
     bar.hidden = true;
     if (tailing()) { context.keep({ tail: null }); drawControls(); }
   }
+
+  // ended by the person, not by the next search or another page
+  const isCancelled = (latest, signal) => signal.aborted && latest.signal === signal && !context.signal.aborted;
 
   function showStop(isShown) {
     // what is hidden has no focus
@@ -113,6 +116,7 @@ export async function render(main, context) {
     opened = null;
     seen.clear();
     fill(problem);
+    fill(facts);
     more.hidden = true;
     return tailing() ? follow() : load(false);
   }
@@ -124,16 +128,26 @@ export async function render(main, context) {
     more.hidden = true;
     showStop(true);
     let ended = false;
+    let looked = "";
     try {
       for await (const found of stream("/api/messages", values(isMore && next ? { at: next, ...range } : {}), signal)) {
         if (found.messages) add(found.messages);
         if (found.total) { bar.hidden = false; bar.value = found.looked_at / found.total; }
-        if (found.end) { next = found.next; range = { since: found.since, until: found.until }; turn(found.order); ended = true; tellEnd(found); } else if (found.looked_at) fill(facts, `${plural(rows.length, "message")}, looked at ${count(found.looked_at)} of ${count(found.total)}`);
+        if (found.end) {
+          next = found.next;
+          range = { since: found.since, until: found.until };
+          turn(found.order);
+          ended = true;
+          tellEnd(found);
+        } else if (found.looked_at) {
+          looked = `, looked at ${count(found.looked_at)} of ${count(found.total)}`;
+          fill(facts, plural(rows.length, "message"), looked);
+        }
       }
       context.tell(null);
     } catch (error) {
       if (!signal.aborted) showProblem(error);
-      else if (!context.signal.aborted && rows.length) fill(facts, `${plural(rows.length, "message")}; cancelled`);
+      else if (isCancelled(work, signal)) fill(facts, plural(rows.length, "message"), looked, "; cancelled");
     } finally {
       if (work.signal === signal) {
         bar.hidden = true;
@@ -164,7 +178,7 @@ export async function render(main, context) {
     } catch (error) {
       bar.hidden = true;
       if (!signal.aborted) showProblem(error);
-      else if (!context.signal.aborted) fill(facts, `${facts.textContent}; cancelled`);
+      else if (isCancelled(counting, signal)) fill(facts, `${facts.textContent}; cancelled`);
     } finally {
       if (counting.signal === signal) showStop(false);
     }
@@ -188,12 +202,14 @@ export async function render(main, context) {
           fill(facts, h("span", { class: "pulse" }), ` following · ${plural(rows.length, "message")} shown`, skipped ? `, ${count(skipped)} more came faster than one can read` : "", lost(loss));
         }
       } catch (error) {
-        if (signal.aborted) return;
+        if (signal.aborted) break;
         if (!error.unreachable) { showProblem(error); return; }
         context.tell(error);
+        fill(facts, `waiting for an answer · ${plural(rows.length, "message")} shown`);
       }
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
+    if (isCancelled(work, signal)) fill(facts, `${plural(rows.length, "message")}; not followed any more`);
   }
 
   function showProblem(error) {
@@ -216,7 +232,7 @@ export async function render(main, context) {
     const focused = document.activeElement;
     const columns = picked();
     const keys = [...new Set([...columns, ...[...seen].sort((a, b) => b[1] - a[1]).map(([key]) => key)])].slice(0, 40);
-    redraw(chips, keys.length ? h("span", { class: "soft" }, "Columns") : null, keys.map((key) => {
+    redraw(chips, h("span", { class: "soft" }, "Columns"), keys.map((key) => {
       const on = columns.includes(key);
       return h("button", { type: "button", class: "chip", "aria-pressed": String(on), onclick: () => {
         context.keep({ column: on ? columns.filter((one) => one !== key) : [...columns, key] });
