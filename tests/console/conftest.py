@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,9 @@ from lading.console.server import listen, make_app
 from lading.console.settings import ConsoleSettings
 from lading.console.source import ConsoleSource
 from lading.model.address import Address
+from lading.pipeline.run import run
+from lading.pipeline.settings import PipelineSettings
+from lading.tables.local import LocalExecutor
 
 with warnings.catch_warnings():
     # it prefers another HTTP client by now
@@ -77,3 +82,16 @@ def page(
 def client(settings: ConsoleSettings, listener: socket.socket, key: str | None = None) -> TestClient:
     app = make_app(settings, ConsoleSource(settings.url), listener, key)
     return TestClient(app, base_url="http://127.0.0.1:7071", follow_redirects=False)
+
+
+def run_pipeline(url: str, place: Path) -> Path:
+    """Run a pipeline over ``flights`` that quarantines the 100 messages of one carrier; return its file."""
+    file = place / "flights.toml"
+    file.write_text(
+        f"[source]\nfrom = {url!r}\ntopic = 'flights'\n[quality]\nmax_failure_ratio = 1.0\n"
+        "[headers]\ncarrier = { type = 'string', values = ['UA'] }\ndelay = { type = 'smallint' }\n"
+        "[good]\nto = 'parquet:good'\n"
+    )
+    with closing(LocalExecutor(1)) as executor:
+        run(lambda: pytest.fail("needs no Spark"), PipelineSettings.load(file), executor=executor)
+    return file

@@ -241,6 +241,7 @@ def test_dead_letters_go_back_after_a_dry_run(open_page: Callable[..., Page], br
         ]
     page.get_by_role("button", name="Redrive these").click()
     page.get_by_text("Nothing to redrive").wait_for()
+    assert page.get_by_role("dialog").locator("tbody tr").all_inner_texts() == ["sent already\t4"]
 
 
 def test_pages_fit_a_telephone(open_page: Callable[..., Page]) -> None:

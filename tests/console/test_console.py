@@ -26,13 +26,10 @@ from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
 from lading.model.address import Address
 from lading.model.errors import LocalError
-from lading.pipeline.run import run
-from lading.pipeline.settings import PipelineSettings
 from lading.settings_loading import load
-from lading.tables.local import LocalExecutor
 from lading.transports.lading.transport import LadingTransport
 
-from .conftest import SCRIPT, TestClient, client
+from .conftest import SCRIPT, TestClient, client, run_pipeline
 
 
 def ask(page: TestClient, path: str, **query: Any) -> Any:
@@ -191,6 +188,16 @@ def test_nothing_that_stands_in_the_document_is_a_program(page: TestClient) -> N
     assert "http" not in policy.replace("https:", "http:")
 
 
+def test_an_address_that_is_none_leads_back(page: TestClient) -> None:
+    answer = page.get("/bogus")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert 'id="nav"' in answer.text
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    for path in ("/api/bogus", "/static/bogus.js"):
+        answer = page.get(path)
+        assert (answer.status_code, answer.json()["error"]) == (404, f"{path} does not exist")
+
+
 def test_a_console_that_logs_in_needs_its_key(broker: testing.BrokerProcess, listener: socket.socket) -> None:
     guarded = client(ConsoleSettings(broker.url), listener, key="secret")
     assert guarded.get("/api/topics").status_code == 403
@@ -321,14 +328,7 @@ def test_runs_of_a_pipeline_with_its_quarantine(
 ) -> None:
     if not full:
         pytest.skip("runs a pipeline, two seconds of CPU: only with LADING_TEST_FULL=1")
-    file = tmp_path / "flights.toml"
-    file.write_text(
-        f"[source]\nfrom = {broker.url!r}\ntopic = 'flights'\n[quality]\nmax_failure_ratio = 1.0\n"
-        "[headers]\ncarrier = { type = 'string', values = ['UA'] }\ndelay = { type = 'smallint' }\n"
-        "[good]\nto = 'parquet:good'\n"
-    )
-    with closing(LocalExecutor(1)) as executor:
-        run(lambda: pytest.fail("needs no Spark"), PipelineSettings.load(file), executor=executor)
+    file = run_pipeline(broker.url, tmp_path)
     page = client(ConsoleSettings(broker.url, pipelines=(file,)), listener)
     (pipeline,) = ask(page, "/api/pipelines")["pipelines"]
     totals = [pipeline["totals"].get(name, 0) for name in ("read", "good", "quarantined")]

@@ -157,13 +157,21 @@ def make_app(
     def page(request: Request) -> Response:
         return Response(document, media_type="text/html; charset=utf-8")
 
+    async def say_unknown(request: Request, error: Exception) -> Response:
+        if request.url.path.startswith(("/api/", "/static/")):
+            return json_answer({"error": f"{request.url.path} does not exist"}, 404)
+        # a person mistyped an address: the page says so, with links to those that there are
+        return Response(document, 404, media_type="text/html; charset=utf-8")
+
     async def refuse(request: Request, error: Exception) -> Response:
         return error_answer(error)
 
     routes = [Route(path, page) for path in PAGES]
     routes += [Route("/api/about", about), *routes_of(settings, source)]
     mounted = [*routes, Mount("/static", StaticFiles(directory=str(STATIC)))]
-    app: ASGIApp = Starlette(routes=mounted, exception_handlers={LadingError: refuse, OSError: refuse})
+    app: ASGIApp = Starlette(
+        routes=mounted, exception_handlers={404: say_unknown, LadingError: refuse, OSError: refuse}
+    )
     app = ConsolePolicy(app)
     if key is not None:
         app = ConsoleKey(app, key)

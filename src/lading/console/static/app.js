@@ -12,6 +12,12 @@ import * as topics from "./views/topics.js";
 
 const PAGES = { "/": topics, "/topic": topic, "/messages": messages, "/headers": headers, "/send": send,
   "/failures": failures, "/pipelines": pipelines, "/mirrors": mirrors };
+const UNKNOWN = {
+  title: () => "Not found",
+  render(place) {
+    place.append(h("div", { class: "bar" }, h("h1", {}, "Not found")), h("p", { class: "empty" }, "There is no page ", h("code", {}, visible(location.pathname)), ". See ", h("a", { href: "/" }, "all topics"), "."));
+  },
+};
 const NAV = [["/", "Topics"], ["/failures", "Failures"], ["/pipelines", "Pipelines"], ["/mirrors", "Mirrors"]];
 const BELOW = { "/topic": "/", "/messages": "/", "/headers": "/", "/send": "/" };
 const main = document.getElementById("main");
@@ -42,7 +48,7 @@ async function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const path = location.pathname;
-  const page = PAGES[path] ?? topics;
+  const page = PAGES[path] ?? UNKNOWN;
   keys = {};
   for (const link of document.querySelectorAll("#nav a")) {
     const current = link.getAttribute("href") === (BELOW[path] ?? path);

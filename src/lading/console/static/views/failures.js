@@ -14,7 +14,7 @@ export async function render(main, context) {
   const found = await get("/api/failures", {}, context.signal);
   main.append(h("div", { class: "bar" }, h("h1", {}, "Failures")), h("h2", {}, "Topics of dead letters"));
   main.append(found.topics.length ? table(["topic", ["messages", "n"], "dead letters of"], found.topics.map((one) => [
-    h("a", { href: `/failures?topic=${encodeURIComponent(one.topic)}` }, visible(one.topic)), count(one.messages), one.of.length ? visible(one.of.join(", ")) : h("span", { class: "soft" }, "by its name")]))
+    h("a", { href: `/failures?topic=${encodeURIComponent(one.topic)}` }, visible(one.topic)), count(one.messages), one.of.length ? visible(one.of.join(", ")) : h("span", { class: "soft" }, "no topic; listed for its name")]))
     : h("p", { class: "empty" }, "No topic has a dead letter topic. ", h("code", {}, "lading topic set flights dead_letter_topic=flights-dead"), " gives it one."));
   const other = h("input", { type: "text", placeholder: "topic", "aria-label": "Topic", "data-search": true });
   main.append(h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); if (other.value) context.go(`/failures?topic=${encodeURIComponent(other.value)}`); } }, h("span", { class: "soft" }, "another topic:"), other, h("button", { type: "submit" }, "Show")));
@@ -28,6 +28,7 @@ function head(label, context, where, load, extra) {
     h("form", { class: "searchbar", onsubmit: (event) => { event.preventDefault(); context.keep({ where: where.value.trim() }, { isSearch: true }); load(); } }, where, h("button", { type: "submit", class: "primary" }, "Search"), extra)];
 }
 
+const wordsOf = (name) => name.replaceAll("_", " ");
 const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
 
 async function letters(main, context, topic) {
@@ -80,11 +81,15 @@ async function letters(main, context, topic) {
   await load();
 }
 
+// what a dry run counts, by its name there
+const COUNTED = { sent: "would be sent", already: "sent already", parked: "parked: sent too often before", strangers: "of no known system",
+  gone: "without a payload, and the original is deleted", resumed: "left by a redrive that was interrupted" };
+
 async function sendBack(path, document, selection, done) {
   // a dry run comes first: what it counts is what is agreed to
   try {
     const would = await post(path, { ...document, dry_run: true });
-    const rows = Object.entries(would).filter(([, value]) => typeof value === "number" && value > 0).map(([name, value]) => [name === "sent" ? "would be sent" : name, count(value)]);
+    const rows = Object.entries(COUNTED).filter(([name]) => would[name] > 0).map(([name, words]) => [words, count(would[name])]);
     if (!would.sent) {
       await ask("Nothing to redrive", [h("p", {}, "A dry run found nothing to send."), rows.length ? table(["", ["messages", "n"]], rows) : null], "Close");
       return;
@@ -103,7 +108,7 @@ async function quarantine(main, context, pipeline) {
   const where = h("input", { class: "search", type: "text", "data-search": true, spellcheck: "false", value: context.params.get("where") ?? "", placeholder: "Filter on the original messages: carrier = 'UA'", "aria-label": "Filter" });
   const place = h("div");
   const reasons = () => context.params.getAll("reason");
-  const redrive = context.about.is_read_only ? null : h("button", { type: "button", onclick: () => sendBack("/api/quarantine/redrive", { pipeline, where: where.value.trim() || null, reasons: reasons() }, [where.value.trim(), ...reasons()].filter(Boolean).join(", "), load) }, "Redrive these…");
+  const redrive = context.about.is_read_only ? null : h("button", { type: "button", onclick: () => sendBack("/api/quarantine/redrive", { pipeline, where: where.value.trim() || null, reasons: reasons() }, [where.value.trim(), ...reasons().map(wordsOf)].filter(Boolean).join(", "), load) }, "Redrive these…");
   main.append(...head(pipeline, context, where, load, redrive), place);
 
   async function load() {
@@ -111,7 +116,7 @@ async function quarantine(main, context, pipeline) {
       const found = await get("/api/quarantine", { pipeline, where: where.value.trim(), reason: reasons() }, context.signal);
       const most = Math.max(1, ...found.bars.map((one) => one.messages));
       redraw(place, h("h2", {}, "Why"), table(["reason", "header", ["", "barcell"], ["messages", "n"], ["waiting", "n"], ["sent again", "n"], ["parked", "n"]], found.bars.map((one) => [
-        h("button", { type: "button", class: "chip", "aria-pressed": String(reasons().includes(one.reason)), onclick: () => { context.keep({ reason: reasons().includes(one.reason) ? reasons().filter((other) => other !== one.reason) : [...reasons(), one.reason] }); load(); } }, one.reason.replaceAll("_", " ")),
+        h("button", { type: "button", class: "chip", "aria-pressed": String(reasons().includes(one.reason)), onclick: () => { context.keep({ reason: reasons().includes(one.reason) ? reasons().filter((other) => other !== one.reason) : [...reasons(), one.reason] }); load(); } }, wordsOf(one.reason)),
         visible(one.header ?? ""), barCell(one.messages, most, count(one.messages)), count(one.messages), count(one.waiting), count(one.replayed), count(one.parked)])),
       h("h2", {}, "Messages"), list(found.rows));
     } catch (error) {
@@ -122,7 +127,7 @@ async function quarantine(main, context, pipeline) {
   function list(found) {
     const body = h("tbody", {}, found.map((one) => {
       return openRow(one.message, (row) => open(row, one),
-        h("td", {}, visible(one.message)), h("td", { "data-label": "reason" }, one.reason.replaceAll("_", " ")), h("td", { class: "text", "data-label": "detail" }, visible(one.detail)), h("td", { class: "n", "data-label": "sent again" }, count(one.replays)), h("td", { "data-label": "status" }, one.status));
+        h("td", {}, visible(one.message)), h("td", { "data-label": "reason" }, wordsOf(one.reason)), h("td", { class: "text", "data-label": "detail" }, visible(one.detail)), h("td", { class: "n", "data-label": "sent again" }, count(one.replays)), h("td", { "data-label": "status" }, one.status));
     }));
     return h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, ["message", "reason", "detail", "sent again", "status"].map((one) => h("th", { scope: "col" }, one)))), body));
   }
@@ -131,7 +136,7 @@ async function quarantine(main, context, pipeline) {
     return toggleDetail(row, async () => {
       const found = await get("/api/quarantined", { pipeline, message: one.message }, context.signal);
       const about = { ...context.about, can_mark: false, can_send: false };
-      return [h("div", { class: "warning" }, found.reasons.map((told) => h("p", {}, h("b", {}, told.reason.replaceAll("_", " ")), ": ", visible(told.detail)))), detail(found.message, { ...context, about }, load)];
+      return [h("div", { class: "warning" }, found.reasons.map((told) => h("p", {}, h("b", {}, wordsOf(told.reason)), ": ", visible(told.detail)))), detail(found.message, { ...context, about }, load)];
     });
   }
   await load();

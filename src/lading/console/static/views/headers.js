@@ -1,6 +1,6 @@
 // The header explorer: what headers hold and weigh, how that changes, drift from contracts, and a contract to begin with.
 import { stream } from "../api.js";
-import { copy, count, errorBox, fill, h, plural, size, table, visible } from "../dom.js";
+import { copy, count, errorBox, fill, h, plural, size, table, visible, visibleOrEmpty } from "../dom.js";
 import { barCell, columns, sparkline } from "./charts.js";
 import { tabs } from "./topic.js";
 
@@ -50,12 +50,12 @@ function profile(found, topic) {
     found.other_occurrences ? h("p", { class: "soft" }, `The first ${count(found.headers_count)} names are told apart; ${plural(found.other_occurrences, "header has another name and counts", "headers have other names and count")} in the bytes alone.`) : null,
     h("h2", {}, "Headers, the heaviest first"),
     table(["header", "kinds", "looks like", ["in", "n"], "over time", ["null", "n"], ["empty", "n"], ["repeated", "n"], ["distinct", "n"], ["weight", "barcell"], ["bytes", "n"], "examples"], found.headers.map((one) => [
-      h("a", { href: `/messages?topic=${encodeURIComponent(topic)}&column=${encodeURIComponent(one.key)}`, title: "Show as a column" }, visible(one.key.length > 100 ? `${one.key.slice(0, 100)}…` : one.key)),
+      h("a", { href: `/messages?topic=${encodeURIComponent(topic)}&column=${encodeURIComponent(one.key)}`, title: "Show as a column" }, visibleOrEmpty(one.key.length > 100 ? `${one.key.slice(0, 100)}…` : one.key)),
       h("span", { class: "kind" }, one.kinds), one.looks, `${one.share.toFixed(one.share === 100 ? 0 : 1)} %`, sparkline(one.change, `share of messages with ${one.key} over time`), count(one.nulls), count(one.empty), count(one.duplicates),
       (one.distinct_exact ? "" : "≈ ") + count(one.distinct), barCell(one.bytes, most, `${one.bytes_share.toFixed(1)} % of all bytes`), size(one.bytes), h("span", { class: "value" }, visible(examples(one.examples)))])),
     found.headers_count > found.headers.length ? h("p", { class: "soft" }, `and ${count(found.headers_count - found.headers.length)} lighter ones${found.other_occurrences ? ", beside those that are not told apart" : ""}`) : null,
     found.drift.map((one) => [h("h2", {}, "Drift from the contract of ", visible(one.pipeline)), one.error ? h("div", { class: "warning" }, h("p", {}, visible(one.error))) : one.rows.length
-      ? table(["header", "drift", ["messages", "n"], "what it is", "what it means for the table"], one.rows.map((row) => [visible(row.header), row.breaks ? h("b", { class: "bad" }, row.kind) : row.kind, count(row.messages), visible(row.sentence), visible(row.table)]))
+      ? table(["header", "drift", ["messages", "n"], "what it is", "what it means for the table"], one.rows.map((row) => [visibleOrEmpty(row.header), row.breaks ? h("b", { class: "bad" }, row.kind) : row.kind, count(row.messages), visible(row.sentence), visible(row.table)]))
       : h("p", { class: "soft" }, "None: all messages are as it says.")]),
     h("h2", {}, "Messages over time"),
     columns("messages over time", "from", intervals.map((one) => [one.begin, [["messages", one.messages, "routed"]]])),

@@ -1,6 +1,6 @@
 // One message, whole: each header with its kind and bytes, the payload as text, JSON and hex; copies are exact.
 import { post } from "../api.js";
-import { ask, copy, count, errorBox, fill, h, moment, plural, size, toast, visible } from "../dom.js";
+import { ask, copy, count, errorBox, fill, h, moment, plural, size, toast, visible, visibleOrEmpty } from "../dom.js";
 
 const SHOWN_AT_ONCE = 50_000; // characters of a payload; the next ones by a button, all of it can be copied and saved
 const VALUE_MAX = 4096; // characters of a key, or of a header and its value
@@ -38,11 +38,11 @@ function cut(text, at) {
   return text.slice(0, isPair ? at - 1 : at);
 }
 
-const shortened = (text, lines = false) => [visible(cut(text, VALUE_MAX), lines), text.length > VALUE_MAX ? h("span", { class: "soft" }, ` … ${count(text.length - VALUE_MAX)} more characters`) : null];
+const shortened = (text, lines = false) => [visibleOrEmpty(cut(text, VALUE_MAX), lines), text.length > VALUE_MAX ? h("span", { class: "soft" }, ` … ${count(text.length - VALUE_MAX)} more characters`) : null];
 
 function shortenedBytes(bytes, text) {
   // what is no text stands as hex
-  if (text !== null) return text === "" ? h("span", { class: "soft" }, "empty") : shortened(text, true);
+  if (text !== null) return shortened(text, true);
   const left = bytes.length - VALUE_MAX;
   return [h("span", { class: "soft" }, "0x"), hexOf(bytes.subarray(0, VALUE_MAX)), left > 0 ? h("span", { class: "soft" }, ` … ${plural(left, "more byte")}`) : null];
 }

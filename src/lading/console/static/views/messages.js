@@ -1,6 +1,6 @@
 // Messages: browse by offset and time, search with a filter, follow what arrives, headers as columns that one picks.
 import { get, stream } from "../api.js";
-import { closeDetail, count, errorBox, fill, h, moment, openRow, plural, redraw, toggleDetail, visible } from "../dom.js";
+import { closeDetail, count, errorBox, fill, h, moment, openRow, plural, redraw, toggleDetail, visible, visibleOrEmpty } from "../dom.js";
 import { detail, markAll } from "./message.js";
 import { tabs } from "./topic.js";
 
@@ -237,7 +237,7 @@ export async function render(main, context) {
       return h("button", { type: "button", class: "chip", "aria-pressed": String(on), onclick: () => {
         context.keep({ column: on ? columns.filter((one) => one !== key) : [...columns, key] });
         draw();
-      } }, visible(key));
+      } }, visibleOrEmpty(key));
     }));
     const heads = ["offset", "time (UTC)", "key", ...(columns.length ? columns : ["headers"]), "payload"];
     const open = params.get("open");
@@ -248,7 +248,7 @@ export async function render(main, context) {
       body.append(row);
       if (open === name) expand(row, one);
     }
-    redraw(place, rows.length ? h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, visible(head))))), body)) : null);
+    redraw(place, rows.length ? h("div", { class: "scroll" }, h("table", { class: "messages cards" }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, visibleOrEmpty(head))))), body)) : null);
     // the message that is open was moved, and what had the focus in it has lost it
     if (place.contains(focused)) focused.focus({ preventScroll: true });
   }
@@ -288,14 +288,14 @@ export async function render(main, context) {
 const lost = (sentence) => (sentence ? ["; ", h("b", { class: "bad" }, sentence)] : null);
 
 function cells(one, columns, labels) {
-  const text = (value, label) => h("td", { class: "text", "data-label": label }, value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visible(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);
+  const text = (value, label) => h("td", { class: "text", "data-label": label }, value === null ? h("span", { class: "null" }, "null") : [value.form === "hex" ? h("span", { class: "soft" }, "0x") : null, visibleOrEmpty(value.text), value.cut ? h("span", { class: "soft" }, "…") : null]);
   const made = [h("td", { class: "n place", "data-label": labels[0] }, h("span", { class: "soft" }, `${one.partition}:`), one.offset, one.state === "available" ? null : h("span", { class: "badge bad" }, one.state.replaceAll("_", " "))),
     h("td", { class: "time", "data-label": labels[1] }, moment(one.timestamp_us)), text(one.key, "key")];
   if (columns.length) {
     for (const key of columns) made.push(h("td", { class: "text", "data-label": key }, one.headers.filter((header) => header[0] === key).map(value)));
   } else {
     const left = one.headers_count - Math.min(12, one.headers.length);
-    made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, 12).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visible(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
+    made.push(h("td", { class: "headers", "data-label": "headers" }, one.headers.slice(0, 12).map((header) => h("span", { class: "pair" }, h("span", { class: "key" }, visibleOrEmpty(header[0])), value(header))), left > 0 ? h("span", { class: "soft" }, `+${count(left)}`) : null));
   }
   made.push(text(one.payload, "payload"));
   return made;
@@ -303,5 +303,5 @@ function cells(one, columns, labels) {
 
 function value([, kind, text, , form]) {
   if (form === "null") return h("span", { class: "value null", title: `${kind}, null` }, "null");
-  return h("span", { class: `value kind-${kind.startsWith("kind ") ? "raw" : kind}`, title: kind }, form === "hex" ? "0x" : "", text === "" ? h("span", { class: "soft" }, "empty") : visible(text.length > 80 ? `${text.slice(0, 80)}…` : text));
+  return h("span", { class: `value kind-${kind.startsWith("kind ") ? "raw" : kind}`, title: kind }, form === "hex" ? "0x" : "", visibleOrEmpty(text.length > 80 ? `${text.slice(0, 80)}…` : text));
 }
