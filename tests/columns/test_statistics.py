@@ -105,3 +105,18 @@ def test_distinct_counts_are_exact_when_few_and_near_when_many() -> None:
     again = many.count
     many.merge(half)
     assert many.count == again
+
+
+def test_an_estimate_is_never_above_what_there_is() -> None:
+    above = 0
+    for number in range(12):
+        values = [b"%d-%d" % (number, at) for at in range(2000)]
+        estimate = DistinctCount()
+        estimate.add(values, seed=Kind.STRING)
+        above += estimate.count > len(values)
+        table = HeaderStatistics()
+        table.add(batch(*([("id", value.decode())] for value in values)))
+        (row,) = table.rows()
+        assert not row["distinct_exact"]
+        assert 1800 < row["distinct"] <= 2000
+    assert above, "no estimate was too high: the test shows nothing"

@@ -177,7 +177,8 @@ class HeaderStatistics:
             "nulls": one.nulls,
             "empty": one.empty,
             "duplicates": one.duplicates,
-            "distinct": one.distinct.count,
+            # an estimate may be above what there is
+            "distinct": min(one.distinct.count, one.occurrences - one.nulls),
             "distinct_exact": one.distinct.exact,
             "size_bytes": one.size_bytes,
             "examples": ", ".join(map(_shown, values)),

@@ -1,8 +1,10 @@
 // The header explorer: what headers hold and weigh, how that changes, drift from contracts, and a contract to begin with.
 import { stream } from "../api.js";
-import { copy, count, errorBox, fill, h, plural, size, table, visible, visibleOrEmpty } from "../dom.js";
+import { copy, count, errorBox, fill, h, moment, plural, size, table, visible, visibleOrEmpty } from "../dom.js";
 import { barCell, columns, sparkline } from "./charts.js";
 import { tabs } from "./topic.js";
+
+const at = (begin, seconds = 0) => moment(BigInt(Date.parse(begin) + 1000 * seconds) * 1000n).slice(0, 19);
 
 export const title = (params) => `${params.get("topic") ?? ""} headers`;
 
@@ -58,8 +60,8 @@ function profile(found, topic) {
       ? table(["header", "drift", ["messages", "n"], "what it is", "what it means for the table"], one.rows.map((row) => [visibleOrEmpty(row.header), row.breaks ? h("b", { class: "bad" }, row.kind) : row.kind, count(row.messages), visible(row.sentence), visible(row.table)]))
       : h("p", { class: "soft" }, "None: all messages are as it says.")]),
     h("h2", {}, "Messages over time"),
-    columns("messages over time", "from", intervals.map((one) => [one.begin, [["messages", one.messages, "routed"]]])),
-    intervals.length ? h("p", { class: "soft" }, `${intervals[0].begin} to ${intervals.at(-1).begin}, intervals of ${count(intervals[0].seconds)} s`) : null,
+    columns("messages over time", "from (UTC)", intervals.map((one) => [at(one.begin), [["messages", one.messages, "routed"]]])),
+    intervals.length ? h("p", { class: "soft" }, `${at(intervals[0].begin)} to ${at(intervals.at(-1).begin, intervals.at(-1).seconds)} UTC, intervals of ${count(intervals[0].seconds)} s`) : null,
     h("div", { class: "two" },
       h("section", {}, h("h2", {}, "Heaviest messages"), table(["message", ["headers", "n"], ["bytes of headers", "n"], ["payload", "n"]], found.heaviest.map((one) => [
         h("a", { href: `/messages?topic=${encodeURIComponent(topic)}&open=${one.partition}:${one.offset}` }, `${one.partition}:${one.offset}`), count(one.headers), size(one.header_bytes), size(one.payload_bytes)]))),
