@@ -102,16 +102,13 @@ def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> l
     return spans
 
 
-def read_page(transport: Transport, meta: TopicMeta, request: PageRequest) -> Iterator[list[Message] | int]:
-    """Yield lists of messages in order, and in between how many offsets were looked at since; ends with the page."""
-    spans = find_spans(transport, meta, request)
-    yield from read_spans(transport, meta, request, spans)
-
-
 def read_spans(
     transport: Transport, meta: TopicMeta, request: PageRequest, spans: Sequence[PageSpan]
 ) -> Iterator[list[Message] | int]:
-    """Do what ``read_page`` does with spans, which afterwards say where the next page begins."""
+    """Yield lists of messages in order, and in between how many offsets were looked at since; ends with the page.
+
+    The spans say afterwards where the next page begins.
+    """
     missing = request.count
     while missing and any(span.left for span in spans):
         round_: list[_Found] = []
