@@ -135,7 +135,7 @@ def test_a_message_is_read_and_closed_while_others_arrive(
         assert "opened" in page.evaluate("document.activeElement.innerText")
         assert "tail=1" in page.url, "the first Escape closes the message, and the next one ends the tail"
         page.keyboard.press("Escape")
-        page.wait_for_function("!location.search.includes('tail')")
+        page.wait_for_url(lambda url: "tail" not in url)
 
 
 def test_a_state_is_set_without_a_mouse(open_page: Callable[..., Page], broker: testing.BrokerProcess) -> None:

@@ -59,7 +59,7 @@ def test_the_keyboard_alone_reaches_a_message(open_page: Callable[..., Page]) ->
         page.keyboard.press(key)
     page.locator("tr.detail").get_by_role("row", name=re.compile("^delay int16")).wait_for()
     page.keyboard.press("n")
-    page.wait_for_function("!location.search.includes('order')")
+    page.wait_for_url(lambda url: "order" not in url)
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keyboard").wait_for()
     # letters are no commands under an open dialog
