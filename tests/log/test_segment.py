@@ -14,12 +14,16 @@ from random import Random
 import numpy as np
 import pytest
 
+from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.kernels import engine
 from lading.log import index as index_format
+from lading.log import scan as log_scan
+from lading.log.disk import File, RealDisk, RealFile
 from lading.log.group_commit import SyncNow
 from lading.log.index import Index, IndexEntry
 from lading.log.partition import DiskPartitionLog
 from lading.log.scan import scan
+from lading.log.segment import Segment
 from lading.model.errors import CorruptLog
 from tests.log.messages import NOW, add, message, messages_of, opened, read_all
 
@@ -280,3 +284,70 @@ def test_bytes_that_change_under_a_scan_are_a_torn_tail(tmp_path: Path) -> None:
         os.waitpid(writer, 0)
         os.close(begun)
         os.close(begins)
+
+
+@pytest.mark.parametrize("torn", ["body", "envelope"])
+def test_a_chunk_that_is_completed_under_a_scan_is_no_damage(
+    tmp_path: Path, torn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup scans the end of a log that its broker writes to: a half written chunk is whole once others follow."""
+    log = filled(tmp_path / "p", 6)
+    path, size_bytes, end_offset = next(log.path.glob("*.log")), log.size_bytes, log.next_offset
+    whole = path.read_bytes()[:size_bytes]
+    (_, *chunks), *_ = log_scan.walk(np.frombuffer(whole, np.uint8), 0, size_bytes, verify=True)
+    begins = int(chunks[2][0]) - ENVELOPE_BYTES
+    written = begins + (8 if torn == "envelope" else ENVELOPE_BYTES + 1)
+    path.write_bytes(whole[:written].ljust(size_bytes, b"\0"))
+    looks: list[int] = []
+    look = log_scan._last_byte
+
+    def write_on(region: log_scan.Region, start: int, end: int) -> int:
+        looks.append(start)
+        with path.open("r+b") as file:
+            file.write(whole)
+        return look(region, start, end)
+
+    # what the scan does first once a chunk is not whole
+    monkeypatch.setattr(log_scan, "_last_byte", write_on)
+    found = scan(np.memmap(path, np.uint8, "r"), IndexEntry(0, 0, 0), size_bytes, path=path)
+    assert looks == [begins]
+    assert (found.end_position, found.end_offset, found.damage, found.bad_bytes) == (size_bytes, end_offset, [], 0)
+    assert found.index.positions.tolist() == [0]
+    log.close()
+
+
+def test_a_segment_that_is_closed_under_a_scan_is_read_to_its_end(tmp_path: Path) -> None:
+    """The broker releases the space ahead of a segment that it closes; a reader may have counted its first page."""
+    log = filled(tmp_path / "p", 6)
+    path, size_bytes, end_offset = next(log.path.glob("*.log")), log.size_bytes, log.next_offset
+    assert path.stat().st_size > size_bytes
+    segment = Segment(ClosingDisk(size_bytes), log.path, 0)
+    found = segment.scan_to_end(IndexEntry(0, 0, 0))
+    assert path.stat().st_size == size_bytes
+    assert (found.end_position, found.end_offset, found.damage, found.bad_bytes) == (size_bytes, end_offset, [], 0)
+    log.close()
+
+
+class ClosingFile(RealFile):
+    """A file that is made shorter as soon as somebody knows where its data ends."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self, path: Path | str, end: int) -> None:
+        super().__init__(path, os.O_RDWR)
+        self._end = end
+
+    def data_end(self) -> int:
+        found = super().data_end()
+        self.resize(self._end)
+        return found
+
+
+class ClosingDisk(RealDisk):
+    """A disk of such files."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    def open(self, path: Path | str, *, write: bool = False) -> File:
+        return ClosingFile(path, self._end)

@@ -137,9 +137,13 @@ class RealFile:
     def map(self, size: int) -> NDArray[np.uint8]:
         if size == 0:
             return np.empty(0, np.uint8)
-        if size > self.size():
-            raise CorruptLog(f"{place_of(Path(self.path))} has fewer bytes than were written to it; it was truncated")
-        return np.frombuffer(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
+        try:
+            mapped = mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        except ValueError:
+            # it looks at the size itself: a look before it may be outdated, of a segment that its broker closes
+            place = place_of(Path(self.path))
+            raise CorruptLog(f"{place} has fewer bytes than were written to it; it was truncated") from None
+        return np.frombuffer(mapped, np.uint8)
 
     def resize(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -181,7 +181,7 @@ class _Tail(Segment):
         if self._reached.offset < high_watermark:
             index = self.index
             start = IndexEntry(*self._reached, self.max_timestamp_us)
-            found = self.scan_from(start, self.data_end(), stop_offset=high_watermark)
+            found = self.scan_to_end(start, stop_offset=high_watermark)
             index.cut(start.position)
             for number in range(len(found.index)):
                 index.add(*found.index.entry(number))
@@ -198,7 +198,7 @@ class _Tail(Segment):
         number = self.index.at_offset(high_watermark - 1)
         if number >= 0:
             entry = self.index.entry(number)
-            found = self.scan_from(entry, self.data_end(), stop_offset=entry.offset + 1)
+            found = self.scan_to_end(entry, stop_offset=entry.offset + 1)
             if found.end_offset > entry.offset and not found.damage:
                 self.index.cut(entry.position + 1)
                 self.max_timestamp_us = entry.max_timestamp_us

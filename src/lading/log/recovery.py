@@ -326,12 +326,11 @@ class _Recovery:
         hints = [index.entry(i) for i in range(len(index))]
         number = index.at_offset(self.synced - 1) if self.mark else -1
         start = index.entry(number) if number >= 0 else IndexEntry(segment.base_offset, 0, 0)
-        size = segment.data_end()
-        found = segment.scan_from(start, size, hints)
+        found = segment.scan_to_end(start, hints)
         if start.position and found.index.positions[:1] != array("q", [start.position]):
             # no whole chunk where the entry says: it may be of an index that is older than the bytes
             start = IndexEntry(segment.base_offset, 0, 0)
-            found = segment.scan_from(start, size, hints)
+            found = segment.scan_to_end(start, hints)
         self.scanned_bytes += found.end_position - start.position
         index.cut(start.position)
         for i in range(len(found.index)):

@@ -117,23 +117,25 @@ def _take(found: Scan, rows: NDArray[np.int64]) -> None:
 
 
 def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[IndexEntry]) -> bool:
-    """Record the damage at the end of ``found`` and continue after it; return False if nothing intact follows."""
+    """Record the damage at the end of ``found``, if it is one, to continue; return False if nothing intact follows."""
     at, offset = found.end_position, found.end_offset
     last = _last_byte(region, at, end)
     if last <= at:
         return False
     GATE.require_known_chunk(region.data[at:end], path)
     behind = _behind_bad_chunks(region, at, offset, end, path)
-    if behind:
-        found.damage += behind
-        found.end_position, found.end_offset = behind[-1].stop, behind[-1].end
-    else:
+    if not behind:
         goes_on = _search(region, at, last, end, offset, hints)
         if goes_on is None:
             found.bad_bytes = last - at
             return False
-        found.damage.append(Damage(offset, goes_on[1], path, at, goes_on[0]))
-        found.end_position, found.end_offset = goes_on
+        behind = [Damage(offset, goes_on[1], path, at, goes_on[0])]
+    if _base_offset(region, at, end) == offset:
+        # a backup reads while the broker writes: this chunk was half written when it was walked, and the broker has
+        # completed it and gone on since
+        return True
+    found.damage += behind
+    found.end_position, found.end_offset = behind[-1].stop, behind[-1].end
     found.last_start = -1
     return True
 

@@ -101,7 +101,7 @@ class Segment:
         """Determine index and end of a closed segment by reading all of it; ``end_offset`` is from the next segment."""
         index, self.index_fault = self.read_index()
         hints = [index.entry(i) for i in range(len(index))]
-        found = self.scan_from(IndexEntry(self.base_offset, 0, 0), self.data_end(), hints)
+        found = self.scan_to_end(IndexEntry(self.base_offset, 0, 0), hints)
         self.close_at(found, end_offset)
         return found
 
@@ -138,6 +138,19 @@ class Segment:
         region = self._region(size)
         self._bring_in(region, start.position, size)
         return scan(region, start, size, path=self.path, hints=hints, stop_offset=stop_offset)
+
+    def scan_to_end(
+        self, start: IndexEntry, hints: Sequence[IndexEntry] = (), *, stop_offset: int | None = None
+    ) -> Scan:
+        """Check the chunks from ``start`` up to the unused space, also while a broker closes the segment."""
+        while True:
+            size = self.data_end()
+            try:
+                return self.scan_from(start, size, hints, stop_offset=stop_offset)
+            except CorruptLog:
+                # a broker that closes the segment releases the space ahead, of which ``size`` counts the first page
+                if self.data_end() >= size:
+                    raise
 
     def find_lost_end(self, found: Scan, end_offset: int) -> list[Damage]:
         """Return the damage between the end of a scan and the offset that the log is known to have reached."""
