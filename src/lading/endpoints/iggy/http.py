@@ -21,16 +21,14 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.records import validate
 from ...dialects.iggy_classic.releases import RELEASES
-from ...dialects.json.commands import encode_answer, identifier, parse_body, parse_query, require_known, states_of
+from ...dialects.json.commands import encode_answer, parse_body, parse_query, require_known, states_of
 from ...dialects.json.current_operations import take_deferral
-from ...dialects.json.documents import U32
 from ...dialects.json.errors import BODY_TOO_LARGE, BodyError
 from ...dialects.json.limits import BODY_BYTES_MAX
 from ...dialects.json.releases import BY_TOKEN
 from ...dialects.json.text import dump
 from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
-from ...model.lazy_dataclass import lazy_dataclass
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
 from ..http_shared.quota_rest import PRINCIPAL
@@ -41,6 +39,7 @@ from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
 from .http_logins import HttpLogins, Route
 from .http_messages import HttpMessages
+from .http_routes import COMMAND_ROUTES, TOPIC, CommandRoute, read_fields
 from .refusal_facts import find_facts, find_send_facts
 from .rights import login_refusal, requirement_of
 from .service import CHANGES, SURVEYS, IggyService
@@ -49,86 +48,6 @@ from .users import users_of
 
 _NAMES: Final = RELEASES[-1].commands.row_by_request
 """Names of commands in metrics."""
-_TOPIC: Final = "/streams/{stream}/topics/{topic}"
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class _Row:
-    """One route that a command answers; ``source`` says where its fields come from beside the path.
-
-    ``operation`` is what the current generation does instead.
-    """
-
-    method: str
-    pattern: str
-    command: type[Any]
-    status: int = 200
-    source: str = "path"
-    operation: str = ""
-
-
-_ROWS: Final = (
-    _Row("GET", "/stats", c.Stats),
-    _Row("GET", "/users", later.GetUsers),
-    _Row("POST", "/users", later.CreateUser, 201, "body"),
-    _Row("GET", "/users/{user}", later.GetUser),
-    _Row("PUT", "/users/{user}", later.UpdateUser, 204, "body"),
-    _Row("DELETE", "/users/{user}", later.DeleteUser, 204),
-    _Row("PUT", "/users/{user}/permissions", later.UpdatePermissions, 204, "body"),
-    _Row("PUT", "/users/{user}/password", later.ChangePassword, 204, "body"),
-    _Row("GET", "/personal-access-tokens", later.GetTokens),
-    _Row("POST", "/personal-access-tokens", later.CreateToken, 200, "body"),
-    _Row("DELETE", "/personal-access-tokens/{name}", later.DeleteToken, 204),
-    _Row("GET", "/clients", c.GetClients),
-    _Row("GET", "/clients/{client_id}", c.GetClient),
-    _Row("GET", "/streams", c.GetStreams),
-    _Row("POST", "/streams", c.CreateStream, 201, "body", "create_stream"),
-    _Row("GET", "/streams/{stream}", c.GetStream),
-    _Row("PUT", "/streams/{stream}", later.UpdateStream, 204, "body", "update_stream"),
-    _Row("DELETE", "/streams/{stream}", c.DeleteStream, 204, operation="delete_stream"),
-    _Row("DELETE", "/streams/{stream}/purge", later.PurgeStream, 204, operation="purge_stream"),
-    _Row("GET", "/streams/{stream}/topics", c.GetTopics),
-    _Row("POST", "/streams/{stream}/topics", c.CreateTopic, 201, "body", "create_topic"),
-    _Row("GET", _TOPIC, c.GetTopic),
-    _Row("PUT", _TOPIC, later.UpdateTopic, 204, "body", "update_topic"),
-    _Row("DELETE", _TOPIC, c.DeleteTopic, 204, operation="delete_topic"),
-    _Row("DELETE", f"{_TOPIC}/purge", later.PurgeTopic, 204, operation="purge_topic"),
-    _Row("POST", f"{_TOPIC}/partitions", c.CreatePartitions, 201, "body", "create_partitions"),
-    _Row("DELETE", f"{_TOPIC}/partitions", c.DeletePartitions, 204, "query", "delete_partitions"),
-    _Row("DELETE", f"{_TOPIC}/partitions/{{partition_id}}", later.DeleteSegments, 204, "query", "delete_segments"),
-    _Row("GET", f"{_TOPIC}/consumer-offsets", c.GetOffset, 200, "query"),
-    _Row("PUT", f"{_TOPIC}/consumer-offsets", c.StoreOffset, 204, "body", "store_consumer_offset"),
-    _Row(
-        "DELETE", f"{_TOPIC}/consumer-offsets/{{consumer}}", later.DeleteOffset, 204, "query", "delete_consumer_offset"
-    ),
-    _Row("GET", f"{_TOPIC}/consumer-groups", c.GetGroups),
-    _Row("POST", f"{_TOPIC}/consumer-groups", c.CreateGroup, 201, "body", "create_consumer_group"),
-    _Row("GET", f"{_TOPIC}/consumer-groups/{{group_id}}", c.GetGroup),
-    _Row("DELETE", f"{_TOPIC}/consumer-groups/{{group_id}}", c.DeleteGroup, 204, operation="delete_consumer_group"),
-)
-"""Every route that a command or an operation answers (iggy.md A5, iggy-current.md B5)."""
-
-
-def _number(text: str) -> int:
-    try:
-        return int(U32.from_text(text))
-    except ValueError as error:
-        raise BodyError(f"Invalid URL: Cannot parse {error}", status=HTTPStatus.BAD_REQUEST) from None
-
-
-_PATH_FORMS: Final[dict[str, Callable[[str], Any]]] = {
-    "stream": identifier,
-    "topic": identifier,
-    "group_id": _number,
-    "client_id": _number,
-    "partition_id": _number,
-    "consumer": identifier,
-    "user": identifier,
-    "name": str,
-}
-"""Parts of a path that need no login."""
-_NAMING: Final = frozenset({"stream", "topic", "group_id", "user"})
-
 CallerHandler = Callable[[HttpCaller, Request, Parameters], Awaitable[Response]]
 
 
@@ -161,22 +80,22 @@ class IggyHttp:
                     self._for_caller(partial(self._command, row), has_query=row.source == "query"),
                     Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
                 )
-                for row in _ROWS
+                for row in COMMAND_ROUTES
             ),
             *self._plain_routes(
                 (
-                    ("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
+                    ("GET", f"{TOPIC}/messages", "message.poll", self._poll),
                     # since protocol 0.12; what stores an offset is a POST, which no proxy sends a second time
-                    ("GET", f"{_TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
-                    ("POST", f"{_TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
-                    ("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
+                    ("GET", f"{TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
+                    ("POST", f"{TOPIC}/messages/deferred", "message.poll_deferred", self._poll_deferred),
+                    ("GET", f"{TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
                 ),
                 has_query=True,
             ),
             *self._plain_routes(
                 (
-                    ("POST", f"{_TOPIC}/messages", "message.send", self._send),
-                    ("GET", f"{_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
+                    ("POST", f"{TOPIC}/messages", "message.send", self._send),
+                    ("GET", f"{TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", "message.flush", self._flush),
                     ("POST", "/snapshot", "snapshot", self._snapshot),
                     ("GET", "/options/{scope}", "options.describe", self._options),
                     ("GET", "/cluster/metadata", "cluster.metadata", self._cluster),
@@ -184,7 +103,7 @@ class IggyHttp:
             ),
             HttpRoute(
                 "PUT",
-                f"{_TOPIC}/partitions/{{partition_id}}/states",
+                f"{TOPIC}/partitions/{{partition_id}}/states",
                 "states.set",
                 self._for_caller(self._set_states),
                 Access.ADMINISTRATE,
@@ -231,12 +150,12 @@ class IggyHttp:
     async def _ping(self, request: Request, path: Parameters) -> Response:
         return PlainTextResponse("pong")
 
-    async def _command(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+    async def _command(self, row: CommandRoute, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         if caller.release.is_current and row.operation:
             return await self._operate(row, caller, request, path)
         if row.command in later.UPKEEP_COMMANDS and not caller.release.has_users:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {row.operation} to this release")
-        fields = _fields(path, caller)
+        fields = read_fields(path, caller)
         if "partition_id" in fields:
             fields["partition_id"] += 1 - caller.release.release.first_partition
         command = await self._parse(row, row.command, caller, request, fields)
@@ -252,7 +171,7 @@ class IggyHttp:
         except LadingError as error:
             return refuse_caller(error, caller, partial(find_facts, self._services.broker, command))
 
-    async def _operate(self, row: _Row, caller: HttpCaller, request: Request, path: Parameters) -> Response:
+    async def _operate(self, row: CommandRoute, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         body = await self._body(request)
         found = await self._operations.change(row.operation, caller.client, request, body, path)
         if found is not None:
@@ -260,7 +179,7 @@ class IggyHttp:
         return Response(status_code=HTTPStatus.OK if row.method == "POST" else row.status)
 
     async def _parse(
-        self, row: _Row, kind: type[Any], caller: HttpCaller, request: Request, fields: dict[str, Any]
+        self, row: CommandRoute, kind: type[Any], caller: HttpCaller, request: Request, fields: dict[str, Any]
     ) -> Any:
         if row.source == "body":
             if kind not in caller.release.bodies:
@@ -293,7 +212,7 @@ class IggyHttp:
         return Response(encode_answer(answer, caller.release.answers), media_type="application/json")
 
     async def _send(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        fields = _fields(path, caller)
+        fields = read_fields(path, caller)
         body = await self._body(request)
         try:
             sent = await self._messages[caller.release].send(caller.client, fields["stream"], fields["topic"], body)
@@ -320,7 +239,7 @@ class IggyHttp:
     async def _answer_poll(
         self, caller: HttpCaller, query: dict[str, str], path: Parameters, poll: Callable[..., Awaitable[bytes]]
     ) -> Response:
-        command = parse_query(c.PollMessages, query, caller.release.queries, **_fields(path, caller))
+        command = parse_query(c.PollMessages, query, caller.release.queries, **read_fields(path, caller))
         try:
             document = await poll(caller.client, command)
         except LadingError as error:
@@ -328,7 +247,7 @@ class IggyHttp:
         return Response(document, media_type="application/json")
 
     async def _flush(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        fields = _fields({name: text for name, text in path.items() if name != "fsync"}, caller)
+        fields = read_fields({name: text for name, text in path.items() if name != "fsync"}, caller)
         number = fields.pop("partition_id") + 1 - caller.release.release.first_partition
         self._service.answer(later.FlushMessages(**fields, partition_id=number, fsync=True), caller.client)
         return Response()
@@ -363,7 +282,7 @@ class IggyHttp:
         return Response(json.dumps(progress.document(), separators=(",", ":")), media_type="application/json")
 
     def _partition(self, path: Parameters, caller: HttpCaller, right: Right) -> Partition:
-        fields = _fields(path, caller)
+        fields = read_fields(path, caller)
         if (require := requirement_of(self._services.broker, caller.client.principal)) is not None:
             require(fields["stream"], fields["topic"], right)
         topic = self._services.broker.topology.topic(fields["stream"], fields["topic"])
@@ -378,14 +297,6 @@ class IggyHttp:
 
 
 _END: Final = (1 << 63) - 1
-
-
-def _fields(path: Parameters, caller: HttpCaller) -> dict[str, Any]:
-    """Return the fields that the path names, as the broker counts them."""
-    release = caller.release
-    if not release.has_users:
-        return {name: _PATH_FORMS[name](text) for name, text in path.items()}
-    return {name: release.identify(text) if name in _NAMING else _PATH_FORMS[name](text) for name, text in path.items()}
 
 
 def _offset(text: str) -> int:

@@ -15,6 +15,11 @@ from aioquic.tls import Alert, AlertDescription, verify_certificate
 from cryptography.x509 import Certificate, ExtendedKeyUsage, ExtensionNotFound
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ...broker.core.access import AccessControl
+from ...model.errors import Refusal
+from ..base.session import ProtocolSession
+from ..encryption.client_certificates import find_user
+
 _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
@@ -53,7 +58,21 @@ def check_certificates(shown: Sequence[Certificate], configuration: QuicConfigur
         )
 
 
-def read_subject(certificate: Certificate) -> tuple[list[str], datetime]:
+def log_in_by_certificate(shown: Sequence[Certificate], session: ProtocolSession, access: AccessControl) -> None:
+    """Let a client act for the user whom its certificate names, if it has shown one and there are users.
+
+    Raises CertificateRefused if it names none of them.
+    """
+    if not shown or not access.is_enabled:
+        return
+    names, ends = _read_subject(shown[0])
+    try:
+        session.accept_certificate(find_user(access, names, ends.timestamp()))
+    except Refusal as refusal:
+        raise CertificateRefused(AlertDescription.access_denied, f"the certificate names no user: {refusal}") from None
+
+
+def _read_subject(certificate: Certificate) -> tuple[list[str], datetime]:
     """Return the common names of a certificate's subject, and when it ends."""
     names = [str(part.value) for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     return names, certificate.not_valid_after_utc

@@ -19,18 +19,17 @@ from aioquic.quic.packet import QuicErrorCode, QuicFrameType
 from aioquic.tls import AlertDescription
 
 from ...log_lines import origin
-from ...model.errors import Refusal
 from ...settings import Address
 from ..base.deadlines import Stage
 from ..base.responses import Bytes
 from ..base.services import Services
 from ..base.session import Peer, ReceiveResult, SessionFactory
-from ..encryption.client_certificates import find_user
 from .connection import SessionConnection, SessionServer
 from .datagrams import DatagramSocket, NetworkAddress
 from .gate import Gate
 from .quic_bounds import BoundedQuicConnection
-from .quic_certificates import CertificateRefused, check_certificates, read_subject
+from .quic_certificates import CertificateRefused, check_certificates, log_in_by_certificate
+from .quic_requests import StreamRequests
 
 log = logging.getLogger(__name__)
 
@@ -69,21 +68,6 @@ class QuicConnections(SessionServer):
         self._handshakes.discard(connection)
 
 
-class ArrivingRequest:
-    """The bytes received on a stream that has not ended."""
-
-    __slots__ = ("parts", "size_bytes")
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.size_bytes = 0
-
-    def add(self, data: bytes) -> None:
-        """Add what follows."""
-        self.parts.append(data)
-        self.size_bytes += len(data)
-
-
 class QuicClientConnection(SessionConnection):
     """A connection; ``receive`` is called with each of its datagrams."""
 
@@ -95,14 +79,9 @@ class QuicClientConnection(SessionConnection):
         self._quic = quic
         self._address = Address(str(address[0]), int(address[1]))
         self._ids: set[bytes] = set()
-        self._arriving: dict[int, ArrivingRequest] = {}
-        self._whole: deque[tuple[int, ArrivingRequest]] = deque()
-        """Requests that wait for the session, by stream."""
+        self._requests = StreamRequests()
         self._refused: set[int] = set()
         """Streams on which more may come, which is thrown away."""
-        self._held_bytes = 0
-        """In arriving and whole requests."""
-        self._whole_bytes = 0
         self._asked: deque[int] = deque()
         """Streams of requests that the session has, in the order of their responses."""
         self._written_bytes = 0
@@ -179,18 +158,10 @@ class QuicClientConnection(SessionConnection):
         if not session.begin(peer, self._clock()):
             self.abort()
         elif self._side.names_clients:
-            self._log_in_by_certificate()
-
-    def _log_in_by_certificate(self) -> None:
-        """Let the client act for the user whom its certificate names, if it has shown one."""
-        shown, access = self._quic.client_certificates, self._services.broker.access
-        if not shown or not access.is_enabled:
-            return
-        names, ends = read_subject(shown[0])
-        try:
-            self.session.accept_certificate(find_user(access, names, ends.timestamp()))
-        except Refusal as refusal:
-            self._refuse_certificate(AlertDescription.access_denied, f"the certificate names no user: {refusal}")
+            try:
+                log_in_by_certificate(self._quic.client_certificates, session, self._services.broker.access)
+            except CertificateRefused as refused:
+                self._refuse_certificate(refused.alert, str(refused))
 
     def _refuse_certificate(self, alert: AlertDescription, reason: str) -> None:
         """Close the connection with TLS's word for why, as RFC 9001 section 4.8 has it."""
@@ -210,27 +181,18 @@ class QuicClientConnection(SessionConnection):
             if is_end:
                 self._refused.discard(stream_id)
             return
-        request = self._arriving.get(stream_id)
-        if request is None:
-            request = self._arriving[stream_id] = ArrivingRequest()
-        request.add(data)
-        self._held_bytes += len(data)
-        if request.size_bytes > self._side.request_bytes_max:
+        if self._requests.add(stream_id, data) > self._side.request_bytes_max:
             self._refuse(stream_id, "request_too_large")
             if is_end:
                 self._refused.discard(stream_id)
         elif is_end:
-            del self._arriving[stream_id]
-            self._whole.append((stream_id, request))
-            self._whole_bytes += request.size_bytes
+            self._requests.complete(stream_id)
 
     def _refuse(self, stream_id: int, reason: str) -> None:
         """Take no more of a stream, and answer nothing on it."""
-        request = self._arriving.pop(stream_id, None)
-        if request is not None:
-            self._held_bytes -= request.size_bytes
+        is_known = self._requests.drop(stream_id)
         self.count_dropped(reason)
-        if reason != "reset" and request is not None:
+        if reason != "reset" and is_known:
             self._refused.add(stream_id)
             self._quic.stop_stream(stream_id, REFUSED)
         self._quic.reset_stream(stream_id, REFUSED)
@@ -239,12 +201,12 @@ class QuicClientConnection(SessionConnection):
         """Count the memory of what has come; refuse the longest half requests where there is none."""
         if self.session.is_lost:
             return
-        while not self.inbox.hold_elsewhere(self._held_bytes + self._quic.unordered_bytes):
-            if not self._arriving:
+        while not self.inbox.hold_elsewhere(self._requests.held_bytes + self._quic.unordered_bytes):
+            if not self._requests.arriving:
                 self.session.refuse_memory()
                 return
-            self._refuse(max(self._arriving, key=lambda each: self._arriving[each].size_bytes), "no_memory")
-        self._quic.is_withholding = self._whole_bytes > WAITING_BYTES_MAX
+            self._refuse(self._requests.find_longest(), "no_memory")
+        self._quic.is_withholding = self._requests.whole_bytes > WAITING_BYTES_MAX
 
     def proceed(self) -> None:
         """Let the session take what is whole; then see to the end."""
@@ -275,15 +237,12 @@ class QuicClientConnection(SessionConnection):
                 self._yield_turn()
             elif inbox.at < inbox.have:
                 return True
-        return bool(self._whole)
+        return bool(self._requests.whole)
 
     def _next_request(self) -> bool:
         """Give the session the next whole request. Return whether there is one."""
-        while self._whole and not self.session.is_ended:
-            stream_id, request = self._whole.popleft()
-            self._held_bytes -= request.size_bytes
-            self._whole_bytes -= request.size_bytes
-            data = b"".join(request.parts)
+        while self._requests.whole and not self.session.is_ended:
+            stream_id, data = self._requests.take()
             if not self.session.is_one_request(data):
                 self._refuse(stream_id, "malformed")
             elif not self.inbox.append(data):
@@ -362,13 +321,13 @@ class QuicClientConnection(SessionConnection):
         stage = super().stage()
         if stage is Stage.BUSY and (self.session.is_ended or self._is_closing) and self._written_bytes:
             return Stage.BLOCKED
-        if stage is Stage.IDLE and self._arriving:
+        if stage is Stage.IDLE and self._requests.arriving:
             return Stage.PARTIAL if self.session.requests_count else Stage.FIRST
         return stage
 
     def give_way(self) -> None:
         """Give back the memory of half requests: they are refused on their streams, and the connection stays."""
-        for stream_id in list(self._arriving):
+        for stream_id in list(self._requests.arriving):
             self._refuse(stream_id, "no_memory")
         if not self.unread():
             self.release_memory()
@@ -389,7 +348,7 @@ class QuicClientConnection(SessionConnection):
     def _end(self) -> None:
         """Close when everything is answered, and the client has it."""
         session = self.session
-        if session.is_lost or session.is_busy or (self._whole and not session.is_ended):
+        if session.is_lost or session.is_busy or (self._requests.whole and not session.is_ended):
             return
         if self._quic.count_unacknowledged_bytes():
             return
@@ -412,8 +371,7 @@ class QuicClientConnection(SessionConnection):
         for connection_id in self._ids:
             self._side.remove_id(connection_id)
         self._ids.clear()
-        self._arriving.clear()
-        self._whole.clear()
+        self._requests.clear()
         self._side.settle_handshake(self)
         self._lose()
         self._side.leave(self)
