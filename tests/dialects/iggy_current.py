@@ -40,12 +40,26 @@ def frame(
     return struct.pack("<Q", xxhash.xxh3_64_intdigest(rest)) + rest
 
 
-def batch(frames: Sequence[bytes], *, base: int = 0, time_us: int = 0, origin_us: int = 0, partition: int = 0) -> bytes:
+def batch(
+    frames: Sequence[bytes],
+    *,
+    base: int = 0,
+    time_us: int = 0,
+    origin_us: int = 0,
+    partition: int = 0,
+    producer: tuple[int, int, int] | None = None,
+) -> bytes:
+    """A batch; ``producer`` is id, epoch and sequence of who numbered its messages (protocol 0.12)."""
     data = b"".join(frames)
     head = struct.pack("<5Q", partition, base, time_us, origin_us, 256 + len(data))
     count = struct.pack("<I", len(frames))
-    checksum = xxhash.xxh3_64_intdigest(head + count + b"".join(one[:8] for one in frames))
-    return head + struct.pack("<Q", checksum) + count + bytes(204) + data
+    section, hashed = bytes(20), b""
+    if producer is not None:
+        ident, epoch, sequence = producer
+        section = struct.pack("<B3xQH2xI", 1, ident, epoch, sequence)
+        hashed = struct.pack("<BQHI", 1, ident, epoch, sequence)
+    checksum = xxhash.xxh3_64_intdigest(head + count + hashed + b"".join(one[:8] for one in frames))
+    return head + struct.pack("<Q", checksum) + count + section + bytes(184) + data
 
 
 class PolledMessage(NamedTuple):
@@ -65,6 +79,8 @@ def parse_batches(data: bytes) -> list[PolledMessage]:
         _, base, time_us, _, length, checksum, count = struct.unpack_from("<6QI", data, at)
         end, here, sums = at + length, at + 256, b""
         assert end <= len(data)
+        # releases before protocol 0.12 take nothing there
+        assert not any(data[at + 52 : here])
         for _ in range(count):
             own, id_, delta, _, headers_size, payload_size, reserved = struct.unpack_from("<Q16sIIIIQ", data, here)
             payload_at = here + 48

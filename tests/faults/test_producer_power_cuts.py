@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lading.broker.core.append import Appender, WriteResult
 from lading.broker.core.counters import Counters
 from lading.broker.core.maintenance import Attempts
+from lading.broker.core.numbered_append import NumberedAppender
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
 from lading.broker.core.writer_state import WriterStateManager, update_last_stable_offset
@@ -55,7 +56,9 @@ class Room:
         self.partition = Partition(topic, 0, log)
         self.appender = Appender(SyncNow(), Counters(), 1 << 30)
         self.memory = WriterStateManager(self.appender, catalog, BrokerSettings(writer_window=8), Attempts(Counters()))
-        self.produced = KafkaAppender(self.appender, self.memory, Counters())
+        self.produced = KafkaAppender(
+            self.appender, self.memory, NumberedAppender(self.appender, self.memory, Counters())
+        )
         self.memory.load_partition(self.partition)
         update_last_stable_offset(self.partition)
         log.on_synced = self._synced

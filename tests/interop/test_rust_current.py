@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
+import subprocess
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ HEADERS = [
     [12, struct.pack("<Q", 7).hex(), 3, "01"],
 ]
 """Key kind, key, kind and value of what the program sends with its first message, as it sorts them."""
+KEPT = 90
+"""Messages that a program sends one after another, in some 2 s."""
 ENDPOINTS = {"tcp": "iggy_tcp", "quic": "iggy_quic", "ws": "iggy_websocket", "http": "iggy_http"}
 
 
@@ -73,6 +78,36 @@ def test_it_gets_a_snapshot_of_everything(program: Path, scheme: str) -> None:
         assert archive.testzip() is None
         names = {name.removesuffix(".txt") for name in archive.namelist()}
     assert names == {"filesystem_overview", "process_list", "resource_usage", "server_logs", "server_config"}
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "quic", "ws"])
+@pytest.mark.parametrize("how", ["keep", "keep-once"])
+def test_it_goes_on_when_the_broker_is_killed_and_back(program: Path, scheme: str, how: str, tmp_path: Path) -> None:
+    """What it was told to be sent is there; numbered by the producer, all of it, and once."""
+    if how == "keep-once" and program.name != rust_client.PROGRAMS["iggy_rust_newest"]:
+        pytest.skip("no release before protocol 0.12 numbers messages")
+    data = tmp_path / "data"
+    with testing.broker(data) as broker:
+        rust_client.run(program, "write", url_of(broker, "tcp"))
+        addresses = {f"endpoints.{ENDPOINTS[one]}.address": broker.endpoints[ENDPOINTS[one]] for one in ENDPOINTS}
+    with testing.broker(data, settings=addresses) as broker:
+        sending = subprocess.Popen(
+            [program, how, url_of(broker, scheme), str(KEPT)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert sending.stdout is not None
+        lines = [sending.stdout.readline() for _ in range(KEPT // 3)]
+        broker.kill()
+    with testing.broker(data, settings=addresses):
+        rest, said = sending.communicate(timeout=60)
+        assert sending.returncode == 0, said
+    outcomes = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+    found = Counter(lading.read_arrow(str(data), "stream.topic", columns="payload")["payload"].to_pylist()[2:])
+    assert [one["number"] for one in outcomes] == list(range(KEPT))
+    told = {b"%d" % one["number"] for one in outcomes if one["error"] is None}
+    assert told <= found.keys()
+    if how == "keep-once":
+        assert len(told) == KEPT
+        assert found == Counter(told)
 
 
 def assert_carried(message: dict[str, Any]) -> None:

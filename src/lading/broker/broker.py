@@ -34,6 +34,7 @@ from .core.delayed_messages import DelayedMessages
 from .core.immediate_changes import ImmediateChanges
 from .core.maintenance import Attempts, Maintenance
 from .core.namespace import Namespace
+from .core.numbered_append import NumberedAppender
 from .core.positions import Positions
 from .core.renames import Renames
 from .core.retention import RetentionEnforcer
@@ -47,6 +48,7 @@ from .group_changes import GroupChanges
 from .group_view import GroupRegistries, GroupViews
 from .iggy.groups import IggyGroups
 from .iggy.poll import IggyPoller
+from .iggy.producers import IggyProducers
 from .kafka.append import KafkaAppender
 from .kafka.group_coordinator import KafkaGroupCoordinator
 from .kafka.transaction_coordinator import TransactionCoordinator
@@ -100,7 +102,9 @@ class Broker:
         self.native_transactions.touched = self._upkeep.mark_active
         self._memory.on_cut = self.native_transactions.on_truncated
         self.native_appender = NativeAppender(self.appender, self.native_transactions, self._memory, self.counters)
-        produced = KafkaAppender(self.appender, self._memory, self.counters)
+        numbered = NumberedAppender(self.appender, self._memory, self.counters)
+        self.iggy_producers = self._add(IggyProducers(numbered))
+        produced = KafkaAppender(self.appender, self._memory, numbered)
         produced.on_stable_moved = self._upkeep.mark_active
         self.producers = self._add(
             TransactionCoordinator(

@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 from ...chunk.runs import runs
 from ...dialects import codes, registry
 from ...dialects.sequenced import SequencedBatch, SequencedDialect, TransactionMarkerDialect
-from ...model.errors import LocalError, Reason, Refusal
+from ...model.errors import LocalError
 from ..core.append import Appender, Write, WriteResult
-from ..core.counters import Counters
+from ..core.numbered_append import SEQUENCES, NumberedAppender
 from ..core.pending_append import Append
 from ..core.topology import Partition
 from ..core.writer_state import SCAN_BYTES, WriterStateManager, apply_transaction_marker, update_last_stable_offset
-from ..core.writers import AppendedBlock, Writers
 from ..native.append import PLAIN, TRANSACTIONAL
 from .transactional_producer import ProducerIdAndEpoch
 
 DIALECT: Final = codes.KAFKA
 """The dialect whose producers have ids."""
-SEQUENCES: Final = 1 << 31
-"""Sequences begin again at 0 here."""
 ID_BYTES: Final = 8
 """A producer's id as the name of a writer; those of other protocols are longer."""
 
@@ -46,6 +43,9 @@ class BatchSequence(NamedTuple):
     def writer(self) -> bytes:
         """The producer as the name of a writer."""
         return writer_of(self.producer_id)
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id} epoch {self.epoch}"
 
 
 class ActiveProducer(NamedTuple):
@@ -69,10 +69,10 @@ def producer_of(writer: bytes) -> int:
 class KafkaAppender:
     """Appends of numbered batches and of the control records that end transactions."""
 
-    def __init__(self, appender: Appender, memory: WriterStateManager, counters: Counters) -> None:
+    def __init__(self, appender: Appender, memory: WriterStateManager, numbered: NumberedAppender) -> None:
         self._appender = appender
         self._memory = memory
-        self._counters = counters
+        self._numbered = numbered
         self.on_stable_moved: Callable[[Partition], None] = lambda partition: None
         """Called with every partition whose stable end may have moved."""
 
@@ -83,27 +83,22 @@ class KafkaAppender:
 
         ``source`` is as in ``Appender.append``; what belongs to a transaction waits for the end of the pass anyway.
         """
-        writers = self._memory.of(partition)
-        repeated = _find_duplicate(writers, batch)
+        repeated = self._numbered.find_duplicate(partition, batch)
         if repeated is not None:
-            self._counters.duplicate_blocks += 1
-            return self._appender.follow(
-                partition, repeated.base_offset, repeated.end_offset, batch.records, duplicate=True
-            )
-        before = writers.open_by_writer.get(batch.writer)
-        try:
-            if batch.transactional and (not before or before[-1][1] != partition.log.next_offset):
-                # an aborted range must begin where a chunk begins
-                self._appender.close_chunk(partition)
-            flags = TRANSACTIONAL if batch.transactional else PLAIN
-            noted = _noting(writers, batch, write, partition.log.high_watermark)
+            return repeated
+        before = self._memory.of(partition).open_by_writer.get(batch.writer)
+        append = self._numbered.append(
+            partition,
+            batch,
+            DIALECT,
+            TRANSACTIONAL if batch.transactional else PLAIN,
+            room_bytes,
+            write,
             # readers may not see it before it is known to be open
-            at_once = None if batch.transactional else source
-            append = self._appender.append(partition, DIALECT, flags, room_bytes, noted, at_once)
-        except Refusal:
-            writers.truncate_from(partition.log.next_offset)
-            writers.expect(batch.writer, batch.epoch, batch.sequence)
-            raise
+            None if batch.transactional else source,
+            # an aborted range must begin where a chunk begins
+            in_new_chunk=batch.transactional and (not before or before[-1][1] != partition.log.next_offset),
+        )
         if batch.transactional and not before:
             self.settle(partition)
         return append
@@ -199,42 +194,3 @@ class KafkaAppender:
 
 def _meets(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
     return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)
-
-
-def _noting(writers: Writers, batch: BatchSequence, write: Write, high_watermark: int) -> Write:
-    """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
-
-    def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
-        written = write(array, at, base_offset)
-        end_offset = base_offset + written.messages_count
-        facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
-        writers.add(SequencedBatch(*facts, transactional=batch.transactional), high_watermark)
-        return written
-
-    return noting
-
-
-def _find_duplicate(writers: Writers, batch: BatchSequence) -> AppendedBlock | None:
-    """Return the block a batch repeats, or None if it is new and next; an unknown producer begins anywhere.
-
-    What was known of it may have gone with its messages.
-    """
-    writer = writers.get(batch.writer)
-    if writer is None:
-        return None
-    if (batch.epoch, batch.sequence) == (writer.epoch, writer.next_sequence % SEQUENCES):
-        return None
-    who = f"producer {batch.producer_id} epoch {batch.epoch}"
-    if batch.epoch < writer.epoch:
-        raise Refusal(Reason.PRODUCER_FENCED, f"{who}: epoch {writer.epoch} of it has written here already")
-    if batch.epoch > writer.epoch:
-        if batch.sequence:
-            raise Refusal(Reason.OUT_OF_SEQUENCE, f"{who}: a new epoch begins at record 0, not {batch.sequence}")
-        return None
-    for block in reversed(writer.recent):
-        if (block.sequence, block.numbers) == (batch.sequence, batch.records):
-            return block
-    raise Refusal(
-        Reason.OUT_OF_SEQUENCE,
-        f"{who}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}",
-    )

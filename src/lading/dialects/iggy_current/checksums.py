@@ -7,7 +7,16 @@ from typing import Final
 
 import xxhash
 
-from .layout import BASE_OFFSET, BATCH_CHECKSUM, MESSAGE_COUNT
+from .layout import (
+    BASE_OFFSET,
+    BATCH_CHECKSUM,
+    MESSAGE_COUNT,
+    PRODUCER,
+    PRODUCER_END,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    PRODUCER_SEQUENCE,
+)
 
 _HASHED_END: Final = MESSAGE_COUNT + 4
 _U64: Final = struct.Struct("<Q")
@@ -22,8 +31,15 @@ def hash_bytes(data: Bytes) -> int:
 
 
 def hash_batch(head: Bytes, frame_checksums: Bytes) -> int:
-    """Return the checksum of a batch: of the fields in its head, then the checksums of its frames in order."""
-    return hash_bytes(b"".join((head[:BATCH_CHECKSUM], head[MESSAGE_COUNT:_HASHED_END], frame_checksums)))
+    """Return the checksum of a batch: of the fields in its head, then the checksums of its frames in order.
+
+    Who numbered its messages is between them, if somebody has.
+    """
+    producer = b""
+    if head[PRODUCER]:
+        id_and_epoch = bytes(head[PRODUCER_ID : PRODUCER_EPOCH + 2])
+        producer = bytes((head[PRODUCER],)) + id_and_epoch + bytes(head[PRODUCER_SEQUENCE:PRODUCER_END])
+    return hash_bytes(b"".join((head[:BATCH_CHECKSUM], head[MESSAGE_COUNT:_HASHED_END], producer, frame_checksums)))
 
 
 def base_offset(head: Bytes) -> int:

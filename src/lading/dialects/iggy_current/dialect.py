@@ -12,7 +12,8 @@ from lading.model.scan_request import ScanRequest
 from ..carrier_decoding import decode_restored
 from ..codes import IGGY_CURRENT
 from ..iggy_messages.missing_ids import null_missing_ids
-from . import messages
+from ..sequenced import SequencedBatch
+from . import messages, producers
 from .encode import encode_stored
 
 
@@ -33,6 +34,10 @@ class IggyCurrent:
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage."""
         return messages.salvage(run)
+
+    def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
+        """See sequenced.SequencedDialect.iter_batches; a writer is a producer's id, a message takes one number."""
+        return producers.iter_batches(run, first)
 
 
 def _decode_columns(run: Run, request: ScanRequest) -> Iterator[Decoded]:

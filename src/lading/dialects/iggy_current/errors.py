@@ -87,8 +87,22 @@ _NAMES: Final = """
 13000 io_error
 14000 already_authenticated · 14001 invalid_session · 14003 incompatible_protocol_version
 """
+_NAMES_SINCE_0_12: Final = """
+85 request_too_old · 87 history_unavailable · 88 lifecycle_busy · 89 not_primary
+90 deferred_poll_capacity_exceeded · 91 producer_ids_exhausted · 92 producer_sequence_out_of_order
+93 producer_epoch_fenced · 94 producer_unknown · 95 producer_partition_required
+2022 partitions_limit_reached · 2023 partition_resize_disabled · 3014 partition_history_changed
+3024 too_many_consumer_offsets
+4102 segment_size_mismatch_at_open · 4103 option_not_updatable · 4104 option_not_resettable · 4105 read_only_option
+4106 stream_encryption_unavailable · 4107 unsupported_critical_option · 4108 cannot_modify_root_user
+5010 too_many_consumer_groups
+14004 session_mismatch · 14005 request_id_exhausted · 14006 operation_uncertain · 14007 lane_blocked
+14008 operation_not_retained · 14009 partition_lane_blocked · 14010 fetch_progress_uncertain
+"""
 ERRORS: Final[Mapping[int, str]] = {
-    int(number): name for number, name in (entry.split() for entry in _NAMES.replace("\n", " · ").split(" · ") if entry)
+    int(number): name
+    for names in (_NAMES, _NAMES_SINCE_0_12)
+    for number, name in (entry.split() for entry in names.replace("\n", " · ").split(" · ") if entry)
 }
 """Every error of the generation: its snake-case name by its code."""
 
@@ -121,6 +135,9 @@ CODE_OF: Final[Mapping[Reason, int]] = {
     Reason.PARTITION_NOT_FOUND: 3007,
     Reason.INVALID_PARTITION_ID: 3007,
     Reason.NO_PARTITIONS: 3008,
+    Reason.OUT_OF_SEQUENCE: 92,
+    Reason.PRODUCER_FENCED: 93,
+    Reason.PRODUCER_UNKNOWN: 94,
     Reason.DISK_FULL: 4006,
     Reason.INVALID_COUNT: 4009,
     Reason.READ_ONLY: 4010,

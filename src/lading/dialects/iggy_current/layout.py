@@ -12,12 +12,23 @@ BATCH_HEAD_BYTES: Final = 256
 BATCH_HEAD_HASHED_BYTES: Final = 52 - 8
 """Bytes of the head under the batch checksum: all that is used but the checksum itself; then those of the frames."""
 
+PRODUCER, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE, PRODUCER_END = 52, 56, 64, 68, 72
+"""Since protocol 0.12 a head says who numbered the messages: a byte, 1 if somebody has, and id u64, epoch u16, sequence
+u32 of the first message, with zeros between. All of it is zero if nobody has."""
+PRODUCER_HASHED_BYTES: Final = 1 + 8 + 2 + 4
+"""Bytes of that under the batch checksum if somebody has numbered the messages, between head and frames."""
+PRODUCER_ID_MAX, PRODUCER_EPOCH_MAX, PRODUCER_SEQUENCE_MAX = (1 << 63) - 1, (1 << 15) - 1, (1 << 31) - 1
+NUMBERED: Final = 1
+"""Flag of chunks whose batches are numbered."""
+
 CHECKSUM, ID, OFFSET_DELTA, TIME_DELTA, HEADERS_LENGTH, PAYLOAD_LENGTH, RESERVED = 0, 8, 24, 28, 32, 36, 40
 FRAME_HEAD_BYTES: Final = 48
 """A frame: checksum u64 of all behind it, id u128, deltas and lengths u32, reserved u64; payload, then headers."""
 
 CHECKSUM_BYTES: Final = 8
-SCRATCH_BYTES: Final = 64
+FRAMES_AT: Final = BATCH_HEAD_HASHED_BYTES + PRODUCER_HASHED_BYTES
+"""Where the checksums of frames begin in scratch memory; right before them is what else a batch checksum covers."""
+SCRATCH_BYTES: Final = FRAMES_AT + 8
 """Room for what the checksum of a batch covers beside those of its frames, and for a word behind."""
 STORED_BYTES_MIN: Final = FRAME_HEAD_BYTES
 

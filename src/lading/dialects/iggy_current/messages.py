@@ -7,6 +7,8 @@ and gives names to what comes out. Ids are the 16 bytes of the wire (a little-en
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
-from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COLUMNS, LAST_OFFSET
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COLUMNS, FLAGS, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded, Run
@@ -26,7 +28,7 @@ from ..iggy_messages import stored
 from ..iggy_messages.layout import TYPED
 from ..iggy_messages.stored import StoredForm
 from . import fallback, layout, send_fallback, stored_fallback
-from .layout import BATCH_HEAD_BYTES
+from .layout import BATCH_HEAD_BYTES, NUMBERED
 
 KERNEL_MODULE: Final = "lading.dialects.iggy_current.kernels"
 STORED_KERNEL_MODULE: Final = "lading.dialects.iggy_current.stored_kernels"
@@ -73,16 +75,17 @@ class BatchSlices(NamedTuple):
 def slice_batches(run: Run, first: int, end: int) -> BatchSlices:
     """Return the stored batches with messages of first <= offset < end, without copying any frame.
 
-    Only heads that must change are made anew. Raises MalformedMessage, with the position in ``run.region``, if the
+    Only heads that must change are made anew: of cut batches, and of numbered ones, which releases before protocol 0.12
+    cannot read. Raises MalformedMessage, with the position in ``run.region``, if the
     bytes there are not a message.
     """
     kernels = engine.get_loaded(STORED_KERNEL_MODULE) or stored_fallback
     count, data = 0, run.region.data
     parts: list[bytes | memoryview] = []
-    for start, stop, base, held, last in run.chunks[:, :5].tolist():
+    for start, stop, base, held, last, _, _, flags in run.chunks.tolist():
         if last < first or base >= end:
             continue
-        if base >= first and last < end and held:
+        if base >= first and last < end and held and not flags & NUMBERED:
             # the whole chunk, as it is most of the time
             count += held
             parts.append(data[start:stop])
@@ -121,7 +124,7 @@ def find_batches(data: bytes | bytearray | memoryview | Bytes, start: int = 0) -
 
 
 def salvage(run: Run) -> Run:
-    """Find the intact messages of damaged chunks, in order, each in a chunk and a batch of its own.
+    """Find the intact messages of damaged chunks, in order, each in a chunk and a batch of its own or a numbered one.
 
     A frame's checksum vouches for all of a message but its offset and time, which the batch's covers. The work is
     bounded by sixteen times the size of a body.
@@ -138,22 +141,37 @@ def salvage(run: Run) -> Run:
         if count == chunk[COUNT_OF]:
             # every message passes: the damage lies where nothing vouches for any of them
             continue
-        for batch_at, start, end in found[:count].tolist():
-            head = body.data[batch_at : batch_at + BATCH_HEAD_BYTES]
-            frame = bytes(body.data[start:end])
-            made = stored_fallback.make_head(head, len(frame), 1, frame[:8]) + frame
-            batch = stored_fallback.read_batch(memoryview(made), 0, len(made))
-            parsed = stored_fallback.read_frame(memoryview(frame), 0, len(frame))
-            assert batch is not None
-            assert parsed is not None
+        for made, base_offset, messages_count in _list_salvaged(body, chunk, found[:count]):
             row = chunk.copy()
-            row[BASE_OFFSET] = row[LAST_OFFSET] = batch.base_offset + parsed.offset_delta
-            row[BODY_START], row[BODY_END], row[COUNT_OF] = at, at + len(made), 1
+            row[BASE_OFFSET], row[LAST_OFFSET] = base_offset, base_offset + messages_count - 1
+            row[BODY_START], row[BODY_END], row[COUNT_OF] = at, at + len(made), messages_count
             bodies.append(made)
             kept.append(row)
             at += len(made)
     region = np.frombuffer(b"".join(bodies), np.uint8)
     return Run(run.dialect, region, np.array(kept, np.int64).reshape(len(kept), run.chunks.shape[1]))
+
+
+def _list_salvaged(body: Bytes, chunk: NDArray[np.int64], found: NDArray[np.int64]) -> Iterator[tuple[bytes, int, int]]:
+    """Yield what is intact of a damaged chunk: (a batch, its base offset, its messages).
+
+    Each message is in a batch of its own, but for numbered batches that are whole: a producer that sends one again has
+    to be answered as if nothing were damaged.
+    """
+    for batch_at, rows in groupby(found.tolist(), itemgetter(0)):
+        frames = list(rows)
+        whole = stored_fallback.read_batch(body.data, batch_at, body.size)
+        assert whole is not None
+        if chunk[FLAGS] & layout.NUMBERED and len(frames) == whole.messages_count:
+            yield bytes(body.data[batch_at : whole.end]), whole.base_offset, whole.messages_count
+            continue
+        head = body.data[batch_at : batch_at + BATCH_HEAD_BYTES]
+        for _, start, end in frames:
+            frame = bytes(body.data[start:end])
+            parsed = stored_fallback.read_frame(memoryview(frame), 0, len(frame))
+            assert parsed is not None
+            made = stored_fallback.make_head(head, len(frame), 1, frame[:8]) + frame
+            yield made, whole.base_offset + parsed.offset_delta, 1
 
 
 def stamp(

@@ -14,6 +14,7 @@ from ..iggy_messages.layout import FITS, NO_PAYLOAD, TYPED
 from . import layout, limits
 from .checksums import hash_batch, hash_bytes
 from .layout import BATCH_HEAD_BYTES, PARTITION
+from .producers import is_producer_sound
 from .stored_fallback import read_batch, read_frame
 
 _U64 = struct.Struct("<Q")
@@ -42,7 +43,7 @@ def stamp(
     checksums = bytearray()
     try:
         batch = read_batch(data, start, end)
-        if batch is None or batch.end != end:
+        if batch is None or batch.end != end or not is_producer_sound(data[start : start + BATCH_HEAD_BYTES]):
             raise _Refused(limits.INVALID_FORMAT)
         at = start + BATCH_HEAD_BYTES
         while at < end:

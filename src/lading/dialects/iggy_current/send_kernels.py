@@ -32,10 +32,10 @@ from .layout import (
     BASE_TIME,
     BATCH_CHECKSUM,
     BATCH_HEAD_BYTES,
-    BATCH_HEAD_HASHED_BYTES,
     BATCH_LENGTH,
     CHECKSUM_BYTES,
     FRAME_HEAD_BYTES,
+    FRAMES_AT,
     HEADERS_LENGTH,
     HEADERS_SIZE,
     ID,
@@ -49,7 +49,7 @@ from .layout import (
     SCRATCH_BYTES,
     TIME_DELTA,
 )
-from .stored_kernels import batch_checksum, batch_end, frame_end
+from .stored_kernels import batch_checksum, batch_end, frame_end, is_producer_sound
 
 _OK, _NO_ROOM, _NO_MESSAGES, _INVALID = limits.OK, limits.NO_ROOM, limits.NO_MESSAGES, limits.INVALID_FORMAT
 _BAD_KEY, _BAD_VALUE, _BAD_KIND = limits.INVALID_HEADER_KEY, limits.INVALID_HEADER_VALUE, limits.INVALID_HEADER_KIND
@@ -123,7 +123,7 @@ def stamp(
     data, out = base(source), base(target)
     # in bounds: the head is read if ``batch_end`` found it, frames if ``frame_end`` did; no more frames than these
     # have a checksum in ``scratch``
-    if batch_end(data, start, end) != end:
+    if batch_end(data, start, end) != end or not is_producer_sound(data, start):
         return _INVALID, 0, 0
     scratch_array = np.empty(SCRATCH_BYTES + CHECKSUM_BYTES * (size // FRAME_HEAD_BYTES), np.uint8)
     scratch = base(scratch_array)
@@ -136,7 +136,7 @@ def stamp(
         status = _check_frame(data, at, next_at, count)
         if status != _OK:
             return status, 0, 0
-        store64(scratch, BATCH_HEAD_HASHED_BYTES + CHECKSUM_BYTES * count, load64(data, at))
+        store64(scratch, FRAMES_AT + CHECKSUM_BYTES * count, load64(data, at))
         count += 1
         at = next_at
     if count != int64(load32(data, start + MESSAGE_COUNT)):
@@ -242,7 +242,7 @@ def write(
             # in bounds: the frame was just written, and ``scratch`` has a word for every message
             checksum = xxh3_64(out, frame + CHECKSUM_BYTES, at - frame - CHECKSUM_BYTES)
             store64(out, frame, checksum)
-            store64(scratch, BATCH_HEAD_HASHED_BYTES + CHECKSUM_BYTES * (row - low), checksum)
+            store64(scratch, FRAMES_AT + CHECKSUM_BYTES * (row - low), checksum)
         # what the server gives a stored batch
         if not sent:
             store64(out, head + PARTITION, partition)

@@ -11,7 +11,15 @@ from lading.kernels.arrays import Bytes, Longs
 
 from ..iggy_messages.layout import BAD_POSITION, CUT, FINE, POSITION_MAX
 from .checksums import hash_batch, hash_bytes
-from .layout import BATCH_CHECKSUM, BATCH_HEAD_BYTES, BATCH_LENGTH, FRAME_HEAD_BYTES, MESSAGE_COUNT
+from .layout import (
+    BATCH_CHECKSUM,
+    BATCH_HEAD_BYTES,
+    BATCH_LENGTH,
+    FRAME_HEAD_BYTES,
+    MESSAGE_COUNT,
+    PRODUCER,
+    PRODUCER_END,
+)
 
 _BATCH_HEAD = struct.Struct("<QQQQQQI")
 _FRAME_HEAD = struct.Struct("<Q16sIIIIQ")
@@ -73,9 +81,9 @@ def cut(
     """Find the byte ranges of one body's messages with first <= offset < end: (parts, messages, reason, where).
 
     Fills ``parts`` (shape (n, 3)) with the start and end of one batch's frames and whether a head was made anew:
-    batches that are served whole are taken with their heads. New heads lie one after another in ``heads``; a head tells
-    count, length and checksum of its slice, base offset and base time stay (iggy-current.md N4). Stops when ``parts``
-    is full, with the position of the next batch as ``where``.
+    batches that are served whole are taken with their heads, unless they are numbered. New heads lie one after another
+    in ``heads``; a head tells count, length and checksum of its slice, base offset and base time stay (iggy-current.md
+    N4). Stops when ``parts`` is full, with the position of the next batch as ``where``.
     """
     data = region.data
     part = count = made = 0
@@ -86,7 +94,8 @@ def cut(
             return part, count, CUT, at
         if part == len(parts):
             return part, count, FINE, at
-        if first <= batch.base_offset and batch.base_offset + batch.messages_count <= end:
+        is_wanted = first <= batch.base_offset and batch.base_offset + batch.messages_count <= end
+        if is_wanted and not data[at + PRODUCER]:
             parts[part] = at, batch.end, 0
             part, count, at = part + 1, count + batch.messages_count, batch.end
             continue
@@ -119,8 +128,9 @@ def cut(
 
 
 def make_head(head: memoryview, frames_bytes: int, count: int, checksums: bytes | bytearray) -> bytes:
-    """Return the head of a batch with other frames: with their count, length and checksum."""
+    """Return the head of a batch with other frames: with their count, length and checksum, and not numbered."""
     made = bytearray(head)
+    made[PRODUCER:PRODUCER_END] = bytes(PRODUCER_END - PRODUCER)
     struct.pack_into("<Q", made, BATCH_LENGTH, BATCH_HEAD_BYTES + frames_bytes)
     struct.pack_into("<I", made, MESSAGE_COUNT, count)
     struct.pack_into("<Q", made, BATCH_CHECKSUM, hash_batch(made, checksums))

@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from lading.kernels.arrays import Bytes, Longs, Table
-from lading.kernels.memory import base, load32, load64, loadi64, memcpy, store32, store64
+from lading.kernels.memory import (
+    base,
+    load8,
+    load16,
+    load32,
+    load64,
+    loadi64,
+    memcpy,
+    store8,
+    store16,
+    store32,
+    store64,
+)
 from lading.kernels.signature import (
     BYTES,
     LONG,
@@ -18,6 +30,7 @@ from lading.kernels.signature import (
     kernel,
     routine,
     several,
+    uint64,
 )
 from lading.kernels.xxh3 import xxh3_64
 from lading.model import chunk_table
@@ -32,12 +45,22 @@ from .layout import (
     BATCH_LENGTH,
     CHECKSUM_BYTES,
     FRAME_HEAD_BYTES,
+    FRAMES_AT,
     HEADERS_LENGTH,
     MESSAGE_COUNT,
     OFFSET_DELTA,
     PAYLOAD_LENGTH,
+    PRODUCER,
+    PRODUCER_EPOCH,
+    PRODUCER_EPOCH_MAX,
+    PRODUCER_HASHED_BYTES,
+    PRODUCER_ID,
+    PRODUCER_SEQUENCE,
+    PRODUCER_SEQUENCE_MAX,
     SCRATCH_BYTES,
 )
+
+_ZERO = uint64(0)
 
 
 @inline
@@ -68,12 +91,35 @@ def frame_end(data: Data, at: int, end: int) -> int:
 def batch_checksum(head: Data, at: int, scratch: Data, count: int) -> int:
     """The checksum of the batch whose head lies at ``head[at:]``.
 
-    ``scratch`` has those of its ``count`` frames behind BATCH_HEAD_HASHED_BYTES, which are written here.
+    ``scratch`` has those of its ``count`` frames from FRAMES_AT on; what is before them is written here.
     """
     # in bounds: the caller has a whole head, and made ``scratch`` as large as that
-    memcpy(scratch, 0, head, at, BATCH_CHECKSUM)
-    store32(scratch, BATCH_CHECKSUM, load32(head, at + MESSAGE_COUNT))
-    return xxh3_64(scratch, 0, BATCH_HEAD_HASHED_BYTES + CHECKSUM_BYTES * count)
+    start = PRODUCER_HASHED_BYTES
+    if load8(head, at + PRODUCER) != 0:
+        start = 0
+        store8(scratch, BATCH_HEAD_HASHED_BYTES, load8(head, at + PRODUCER))
+        store64(scratch, BATCH_HEAD_HASHED_BYTES + 1, load64(head, at + PRODUCER_ID))
+        store16(scratch, BATCH_HEAD_HASHED_BYTES + 9, load16(head, at + PRODUCER_EPOCH))
+        store32(scratch, BATCH_HEAD_HASHED_BYTES + 11, load32(head, at + PRODUCER_SEQUENCE))
+    memcpy(scratch, start, head, at, BATCH_CHECKSUM)
+    store32(scratch, start + BATCH_CHECKSUM, load32(head, at + MESSAGE_COUNT))
+    return xxh3_64(scratch, start, FRAMES_AT - start + CHECKSUM_BYTES * count)
+
+
+@inline
+def is_producer_sound(data: Data, at: int) -> bool:
+    """Whether what the head at ``at`` says of its producer is something: nothing at all, or an id, epoch and number."""
+    # in bounds: the caller has a whole head
+    word = load32(data, at + PRODUCER)
+    epoch = load32(data, at + PRODUCER_EPOCH)
+    sequence = load32(data, at + PRODUCER_SEQUENCE)
+    if word == 0:
+        sound: bool = load64(data, at + PRODUCER_ID) == _ZERO and epoch == 0 and sequence == 0
+    else:
+        # an id has its highest bit clear, which is in its last byte: as a number it would be compared as a float
+        is_id = load8(data, at + PRODUCER_ID + 7) < 128
+        sound = word == 1 and is_id and epoch <= PRODUCER_EPOCH_MAX and sequence <= PRODUCER_SEQUENCE_MAX
+    return sound
 
 
 @kernel(several(4)(BYTES, *[LONG] * 4, OUT_TABLE, OUT_BYTES))
@@ -98,8 +144,9 @@ def cut(
         # in bounds: ``batch_end`` found the head, ``frame_end`` each frame, and heads has room for every part
         offset = loadi64(data, at + BASE_OFFSET)
         held = int64(load32(data, at + MESSAGE_COUNT))
-        # a batch that is served whole
-        if offset >= first and offset + held <= end and offset + held >= offset:
+        # a batch that is served whole; one that is numbered gets a head without that
+        is_numbered = load8(data, at + PRODUCER) != 0
+        if not is_numbered and offset >= first and offset + held <= end and offset + held >= offset:
             parts[part, 0] = at
             parts[part, 1] = stop_at
             parts[part, 2] = 0
@@ -124,7 +171,7 @@ def cut(
                 start = next_at
                 stop = next_at
             elif own < end:
-                store64(scratch, BATCH_HEAD_HASHED_BYTES + CHECKSUM_BYTES * kept, load64(data, here))
+                store64(scratch, FRAMES_AT + CHECKSUM_BYTES * kept, load64(data, here))
                 kept += 1
                 stop = next_at
             here = next_at
@@ -134,6 +181,9 @@ def cut(
             memcpy(made_data, made, data, at, BATCH_HEAD_BYTES)
             store64(made_data, made + BATCH_LENGTH, BATCH_HEAD_BYTES + stop - start)
             store32(made_data, made + MESSAGE_COUNT, kept)
+            store32(made_data, made + PRODUCER, 0)
+            store64(made_data, made + PRODUCER_ID, 0)
+            store64(made_data, made + PRODUCER_EPOCH, 0)
             store64(made_data, made + BATCH_CHECKSUM, batch_checksum(made_data, made, scratch, kept))
             made += BATCH_HEAD_BYTES
             parts[part, 0] = start
@@ -212,7 +262,7 @@ def intact(body: Bytes, first: int, end: int, found: Longs, budget: int) -> int:
         count = 0
         here = at + BATCH_HEAD_BYTES
         while here >= 0 and here < stop_at:
-            store64(scratch, BATCH_HEAD_HASHED_BYTES + CHECKSUM_BYTES * count, load64(data, here))
+            store64(scratch, FRAMES_AT + CHECKSUM_BYTES * count, load64(data, here))
             count += 1
             here = frame_end(data, here, stop_at)
         if here < 0 or count == 0 or count != int64(load32(data, at + MESSAGE_COUNT)):

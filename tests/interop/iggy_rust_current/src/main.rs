@@ -2,6 +2,8 @@
 //!
 //!   write URL     creates stream and topic, sends, and prints what it polls, one JSON line a message
 //!   read URL      only polls
+//!   keep URL N    sends N messages one after another, and prints what became of each
+//!   keep-once URL N  the same, and each message is numbered by its producer
 //!   snapshot URL  prints a snapshot of everything, a ZIP archive, as hexadecimal digits
 //!
 //! URL is a connection string: iggy+tcp://NAME:PASSWORD@HOST:PORT, or +quic, +ws, +http.
@@ -103,6 +105,16 @@ async fn read(client: &IggyClient) {
     }
 }
 
+async fn keep(client: &IggyClient, count: u32, idempotent: bool) {
+    let producer = release::producer(client, "stream", "topic", idempotent);
+    producer.init().await.unwrap();
+    for number in 0..count {
+        let sent = producer.send(vec![message(0, &number.to_string(), None)]).await;
+        println!("{}", serde_json::json!({ "number": number, "error": sent.err().map(|error| error.to_string()) }));
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::main]
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -116,6 +128,10 @@ async fn main() {
     if arguments[0] == "snapshot" {
         let snapshot = client.snapshot(SnapshotCompression::Deflated, vec![SystemSnapshotType::All]).await.unwrap();
         println!("{}", serde_json::json!({ "archive": text_of(&snapshot.0) }));
+        return;
+    }
+    if arguments[0].starts_with("keep") {
+        keep(&client, arguments[2].parse().unwrap(), arguments[0] == "keep-once").await;
         return;
     }
     if arguments[0] == "write" {

@@ -13,7 +13,6 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ....dialects.iggy_current import headers, limits, operations, responses
@@ -57,8 +56,6 @@ UNANSWERED_MAX: Final = 64
 UNAUTHENTICATED: Final = 40
 _OK: Final = 0
 _U32 = struct.Struct("<I")
-_sessions = count(1)
-"""Numbers of logins, of all connections."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -266,7 +263,7 @@ class CurrentFraming:
 
     def _begin_session(self) -> bytes:
         caller = self._caller
-        caller.session = next(_sessions)
+        caller.session = self._handlers.broker.iggy_producers.take_session(clock_us())
         self._handlers = self._first.of(caller.client)
         user_id = max(caller.client.user_id - 1, 0)
         return responses.login_block(user_id, caller.session, caller.version.number, caller.version.server)

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from ....broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ....broker.core.pending_append import Append
 from ....broker.core.rights import Right
+from ....broker.iggy.producers import ProducerBatch
 from ....dialects.codes import IGGY_CURRENT
 from ....dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, PartitioningKind
 from ....dialects.iggy_current import messages
 from ....dialects.iggy_current.errors import StatusError
+from ....dialects.iggy_current.layout import PRODUCER, PRODUCER_END
 from ....dialects.iggy_current.partitioning import choose_by_key
+from ....dialects.iggy_current.producers import BatchProducer, read_producer
 from ....dialects.iggy_current.responses import place_block
 from ....model.errors import MalformedMessage, Reason, Refusal
 from ...base.route_cache import RouteCache
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 RESOURCE_NOT_FOUND: Final = 20
 """Response to a send whose stream, topic or partition does not exist (iggy-current.md N2)."""
+
+PRODUCER_PARTITION_REQUIRED: Final = 95
+"""Response to a numbered batch that names no partition."""
 
 _MISSING: Final = frozenset({
     Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,
@@ -57,11 +63,12 @@ class CurrentSender:
         """Append the batch of the request ``body``, which lies at ``source[start:]``; Refusal or MalformedMessage
         appends nothing. ``who`` is as in ``Appender.append``.
         """
-        if len(body) < _U32.size:
+        size_bytes = len(body)
+        if size_bytes < _U32.size:
             raise MalformedMessage("the request ends inside its head", at=0)
         (metadata_bytes,) = _U32.unpack_from(body)
         batch_at = _U32.size + metadata_bytes
-        if metadata_bytes < _COUNT_BYTES or batch_at > len(body):
+        if metadata_bytes < _COUNT_BYTES or batch_at > size_bytes:
             raise MalformedMessage("the request ends inside its head", at=0)
         head = bytes(body[_U32.size : batch_at - _COUNT_BYTES])
         (count,) = _U32.unpack_from(body, batch_at - _COUNT_BYTES)
@@ -72,20 +79,26 @@ class CurrentSender:
             if refusal.reason in _MISSING:
                 raise StatusError(RESOURCE_NOT_FOUND, str(refusal)) from None
             raise
-        append = self._append(partition, count, source, start + batch_at, start + len(body), now_us, who)
+        producer = None
+        if size_bytes >= batch_at + PRODUCER_END and body[batch_at + PRODUCER]:
+            producer = read_producer(body[batch_at:])
+            if not isinstance(choice, ByNumber):
+                raise StatusError(PRODUCER_PARTITION_REQUIRED, "a producer counts by partition; the send names none")
+        place = source, start + batch_at, start + size_bytes
+        append = self._append(partition, count, producer, place, now_us, who)
         return append, partition
 
     def _append(
         self,
         partition: Partition,
         wanted: int,
-        source: NDArray[np.uint8],
-        start: int,
-        end: int,
+        producer: BatchProducer | None,
+        place: tuple[NDArray[np.uint8], int, int],
         now_us: int,
         who: object,
     ) -> Append:
         time_us = partition.log.append_time_us(now_us)
+        source, start, end = place
 
         def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             code, count, size_bytes = messages.stamp(
@@ -97,8 +110,13 @@ class CurrentSender:
                 raise MalformedMessage(f"the request names {wanted} messages and its batch has {count}")
             return WriteResult(size_bytes, count, time_us, time_us)
 
-        append = self._broker.appender.append(partition, IGGY_CURRENT, 0, end - start, write, who)
-        self._messages_in[self._labels] += append.count
+        if producer is None:
+            append = self._broker.appender.append(partition, IGGY_CURRENT, 0, end - start, write, who)
+        else:
+            batch = ProducerBatch(producer, wanted)
+            append = self._broker.iggy_producers.append(partition, batch, end - start, write, who)
+        if not append.duplicate:
+            self._messages_in[self._labels] += append.count
         return append
 
     def _find_route(self, head: bytes) -> Route:

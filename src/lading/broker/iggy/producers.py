@@ -1,0 +1,90 @@
+"""Iggy's idempotent producers (protocol 0.12): batches that are kept once, and sessions of which ids are made.
+
+A producer makes its id of the number of its session, which no other session may ever have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ...dialects.codes import IGGY_CURRENT
+from ...dialects.iggy_current.layout import NUMBERED
+from ...dialects.iggy_current.producers import BatchProducer, producer_of
+from ...model.errors import Reason, Refusal
+from ..core.append import Write
+from ..core.component import Component, partitions_of
+from ..core.numbered_append import NumberedAppender
+from ..core.pending_append import Append
+from ..core.topology import Partition, Topic
+
+INDEX_BITS: Final = 20
+"""The lowest bits of a producer's id count the producers of a session; the others are its number."""
+US_PER_SESSION: Final = 1000
+
+
+class ProducerBatch(NamedTuple):
+    """A batch of a producer in one partition."""
+
+    producer: BatchProducer
+    records: int
+    transactional: bool = False
+    """Never: this protocol has no transactions."""
+
+    @property
+    def writer(self) -> bytes:
+        """The producer as the name of a writer."""
+        return self.producer.writer
+
+    @property
+    def epoch(self) -> int:
+        """Of the producer."""
+        return self.producer.epoch
+
+    @property
+    def sequence(self) -> int:
+        """The number of the first message."""
+        return self.producer.sequence
+
+    def __str__(self) -> str:
+        return f"producer {self.producer.id} epoch {self.producer.epoch}"
+
+
+class IggyProducers(Component):
+    """Appends of numbered batches, and the numbers of sessions."""
+
+    def __init__(self, numbered: NumberedAppender) -> None:
+        self._numbered = numbered
+        self._last_session = 0
+
+    def load(self, topics: Sequence[Topic]) -> None:
+        """Assign no session again of which a producer is known: its batches would pass for those of another one."""
+        for partition in partitions_of(topics):
+            for writer, _ in () if partition.writers is None else partition.writers.items():
+                ident = producer_of(writer)
+                if ident is not None:
+                    self._last_session = max(self._last_session, ident >> INDEX_BITS)
+
+    def take_session(self, now_us: int) -> int:
+        """Return the number of a new session: the milliseconds since 1970, or one more than that of the last one.
+
+        So numbers are not assigned again after a start; ids have 43 bits for them.
+        """
+        self._last_session = max(self._last_session + 1, now_us // US_PER_SESSION)
+        return self._last_session
+
+    def append(
+        self, partition: Partition, batch: ProducerBatch, room_bytes: int, write: Write, source: object = None
+    ) -> Append:
+        """Append a batch, or answer with the offset it got before.
+
+        PRODUCER_UNKNOWN if the producer is not known here and the batch is not its first one, PRODUCER_FENCED or
+        OUT_OF_SEQUENCE as in ``NumberedAppender``. ``source`` is as in ``Appender.append``.
+        """
+        writers = partition.writers
+        if batch.sequence and (writers is None or writers.get(batch.writer) is None):
+            raise Refusal(Reason.PRODUCER_UNKNOWN, f"{batch}: is not known here, and begins at {batch.sequence}, not 0")
+        repeated = self._numbered.find_duplicate(partition, batch)
+        if repeated is not None:
+            return repeated
+        return self._numbered.append(partition, batch, IGGY_CURRENT, NUMBERED, room_bytes, write, source)
