@@ -10,26 +10,35 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from bench._encrypted import BY_LISTENER, encrypting_broker
 from bench.measure import cpu_s, kernels_loaded, median
 from lading import testing
+from tests.endpoints.authority import Authority
 from tests.interop import wheels
 
 QUESTION = "Iggy's current generation under its own client: messages/s, broker's CPU per million, wait for a single one"
 
 PROGRAM: Final = Path(__file__).parent / "_iggy_current_load.py"
 BATCH: Final = 1000
+ENCRYPTED: Final = "iggy_tcp.encrypted"
 SCHEMES: Final = {"TCP": ("tcp", "iggy_tcp"), "WebSocket": ("ws", "iggy_websocket"), "QUIC": ("quic", "iggy_quic")}
 
 
-def addresses_of(broker: testing.BrokerProcess, nobody: str) -> dict[str, tuple[str, str]]:
-    """The scheme and the address of each row; those of ``nobody`` go first, beside the broker's own over TCP."""
-    served = {name: (scheme, broker.endpoints[endpoint]) for name, (scheme, endpoint) in SCHEMES.items()}
-    return {"nobody": ("tcp", nobody), **served}
+def addresses_of(broker: testing.BrokerProcess, nobody: str, authority: Authority) -> dict[str, str]:
+    """The connection string of each row; those of ``nobody`` go first, beside the broker's own over TCP."""
+    login = "iggy:iggy@"
+    served = {
+        name: f"iggy+{scheme}://{login}{broker.endpoints[endpoint]}" for name, (scheme, endpoint) in SCHEMES.items()
+    }
+    options = f"tls=true&tls_domain=localhost&tls_ca_file={authority.file}"
+    encrypted = f"iggy+tcp://{login}{broker.endpoints[ENCRYPTED]}?{options}"
+    return {"nobody": f"iggy+tcp://{login}{nobody}", **served, "TCP, TLS": encrypted}
 
 
 @contextmanager
@@ -50,10 +59,13 @@ def run(quick: bool) -> list[dict[str, Any]]:
     rounds, batches = (1, 50) if quick else (3, 400)
     rows = []
     for durability in ("os", "fsync"):
-        with testing.broker(durability=durability) as broker, answering_nothing(broker) as nobody:
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            encrypting_broker("iggy_tcp", BY_LISTENER, authority := Authority(Path(directory)), durability) as broker,
+            answering_nothing(broker) as nobody,
+        ):
             kernels_loaded(broker)
-            for transport, (scheme, address) in addresses_of(broker, nobody).items():
-                place = f"iggy+{scheme}://iggy:iggy@{address}"
+            for transport, place in addresses_of(broker, nobody, authority).items():
                 # QUIC's state machine is in Python here, on one side of the connection
                 count = batches // 10 if transport == "QUIC" else batches
                 taken = []

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from bench._encrypted import BY_LISTENER, encrypting_broker
 from bench.kafka_face import KafkaSide, drive, measure_latency, write_lines
 from bench.measure import kernels_loaded, median
-from lading import testing
 from tests.endpoints.authority import Authority
 from tests.interop import kafka_broker
 
@@ -57,14 +57,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
 def _sides(directory: Path) -> Iterator[list[KafkaSide]]:
     """Ours plain and with TLS, Apache's plain and with TLS."""
     authority = Authority(directory)
-    settings: dict[str, Any] = {
-        f"endpoints.kafka.listeners.encrypted.{name}": value
-        for name, value in (
-            ("address", testing.FREE_PORT), ("tls.enabled", True), ("tls.certificate", authority.sign("server")),
-        )
-    }  # fmt: skip
     with ExitStack() as stack:
-        ours = stack.enter_context(testing.broker(durability="os", settings=settings))
+        ours = stack.enter_context(encrypting_broker("kafka", BY_LISTENER, authority))
         theirs = stack.enter_context(kafka_broker.running(directory / "kafka"))
         kernels_loaded(ours)
         trusting = {"security.protocol": "ssl", "ssl.ca.location": str(authority.file)}

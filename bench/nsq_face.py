@@ -50,6 +50,8 @@ class NsqSide:
     rates: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
     latency: list[tuple[float, float]] = field(default_factory=list)
+    ca_file: str = ""
+    """Certificates to trust; with them clients change to TLS."""
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ def drive(client: go_programs.Conversation, side: NsqSide, scale: int) -> None:
 
 
 def _asked(client: go_programs.Conversation, side: NsqSide, **request: Any) -> dict[str, Any]:
-    told = client.ask(address=side.tcp, **request)
+    told = client.ask(address=side.tcp, ca_file=side.ca_file, **request)
     if told["error"]:
         raise RuntimeError(f"{side.name}, {request['op']}: {told['error']}")
     return told

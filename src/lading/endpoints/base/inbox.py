@@ -11,6 +11,7 @@ from .receive_budget import ReceiveBudget
 from .responses import Bytes
 
 BUFFER_BYTES = 16 << 10
+PIECE_BYTES_MAX: Final = 4 << 10
 IDLE_BUFFER_BYTES_MAX = 1 << 20
 BUSY_BUFFER_BYTES_MAX = 4 << 20
 """A buffer that grew beyond this is given back when it is empty; the larger holds while memory is ample."""
@@ -73,6 +74,11 @@ class Inbox:
             self._account.give(-more)
         self._elsewhere_bytes = size_bytes
         return True
+
+    @property
+    def holds_small_piece(self) -> bool:
+        """Whether what is not parsed yet is so little that its client may send the rest in a small piece too."""
+        return 0 < self.have - self.at <= PIECE_BYTES_MAX
 
     @property
     def unread(self) -> memoryview:

@@ -95,6 +95,9 @@ class ConnectionHandle(Protocol):
     def settle(self) -> None:
         """Note that the first request is whole."""
 
+    def acknowledge_at_once(self) -> None:
+        """Tell the client's system now that a piece of a request has come; the client may wait for that."""
+
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
 

@@ -139,6 +139,9 @@ class SessionConnection(Guarded):
         """Only a layer of TLS can."""
         raise NotImplementedError
 
+    def acknowledge_at_once(self) -> None:
+        """Only TCP puts its acknowledgements off."""
+
     def settle(self) -> None:
         """Note that the first request is whole."""
         self.gate.settle(self)

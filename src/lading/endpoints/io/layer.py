@@ -28,6 +28,7 @@ class InnerConnection:
         self.session: ProtocolSession | None = None
         self.proceed = connection.proceed
         self.settle = connection.settle
+        self.acknowledge_at_once = connection.acknowledge_at_once
         self.run = connection.run
         self.run_to_end = connection.run_to_end
         self.run_in_worker = connection.run_in_worker
@@ -102,6 +103,8 @@ class LayeredSession(ProtocolSession):
                 self.lingers = inner.lingers
                 self.end()
             if not is_more or is_waiting or self.is_ended:
+                if inner.inbox.holds_small_piece and not (is_waiting or self.is_ended):
+                    self.connection.acknowledge_at_once()
                 return result
 
     def refuse_memory(self) -> None:

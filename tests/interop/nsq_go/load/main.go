@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"os"
@@ -26,6 +28,7 @@ type request struct {
 	Publishers int    `json:"publishers"`
 	InFlight   int    `json:"in_flight"`
 	PerSecond  int    `json:"per_second"`
+	CaFile     string `json:"ca_file"`
 }
 
 type answer struct {
@@ -39,8 +42,29 @@ type silent struct{}
 
 func (silent) Output(int, string) error { return nil }
 
-func producer(address string) (*nsq.Producer, error) {
-	made, err := nsq.NewProducer(address, nsq.NewConfig())
+// configure gives a configuration, with TLS if there is a file of certificates to trust.
+func configure(asked request) (*nsq.Config, error) {
+	config := nsq.NewConfig()
+	if asked.CaFile == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(asked.CaFile)
+	if err != nil {
+		return nil, err
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(pem)
+	config.TlsV1 = true
+	config.TlsConfig = &tls.Config{RootCAs: trusted}
+	return config, nil
+}
+
+func producer(asked request) (*nsq.Producer, error) {
+	config, err := configure(asked)
+	if err != nil {
+		return nil, err
+	}
+	made, err := nsq.NewProducer(asked.Address, config)
 	if err == nil {
 		made.SetLogger(silent{}, nsq.LogLevelError)
 		err = made.Ping()
@@ -57,7 +81,7 @@ func publish(asked request) (float64, error) {
 	}
 	producers := []*nsq.Producer{}
 	for i := 0; i < asked.Publishers; i++ {
-		made, err := producer(asked.Address)
+		made, err := producer(asked)
 		if err != nil {
 			return 0, err
 		}
@@ -93,7 +117,10 @@ func publish(asked request) (float64, error) {
 }
 
 func consumer(asked request, handle nsq.HandlerFunc, buffered bool) (*nsq.Consumer, error) {
-	config := nsq.NewConfig()
+	config, err := configure(asked)
+	if err != nil {
+		return nil, err
+	}
 	config.MaxInFlight = asked.InFlight
 	if !buffered {
 		config.OutputBufferTimeout = -1
@@ -154,7 +181,7 @@ func latency(asked request) (p50, p99 float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	to, err := producer(asked.Address)
+	to, err := producer(asked)
 	if err != nil {
 		return 0, 0, err
 	}
