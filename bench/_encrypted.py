@@ -1,8 +1,8 @@
-"""A broker that an endpoint's clients reach both with TLS and without, for benches of what TLS costs."""
+"""A broker that an endpoint's clients reach both with TLS and without, and the table of what TLS costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,3 +28,23 @@ def encrypting_broker(
     }
     with testing.broker(durability=durability, settings=settings) as broker:
         yield broker
+
+
+class TlsTable:
+    """Rows of what TLS leaves: two servers, ours first, each plain and with TLS."""
+
+    def __init__(self, sides: Sequence[str], other: str) -> None:
+        """``sides`` names our server plain, with TLS, then ``other`` plain, with TLS."""
+        self.rows: list[dict[str, Any]] = []
+        self._sides, self._other = sides, other
+
+    def add(self, what: str, figures: Sequence[float], digits: int) -> None:
+        """Add a row of the figures of all four sides, with their ratios."""
+        ours, ours_tls, theirs, theirs_tls = figures
+        other = self._other
+        self.rows.append(
+            {"what": what}
+            | {side: round(figure, digits) for side, figure in zip(self._sides, figures, strict=True)}
+            | {"lading, TLS ÷ plain": round(ours_tls / ours, 2), f"{other}, TLS ÷ plain": round(theirs_tls / theirs, 2)}
+            | {f"lading ÷ {other}": round(ours / theirs, 2), f"lading ÷ {other}, TLS": round(ours_tls / theirs_tls, 2)}
+        )

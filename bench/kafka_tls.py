@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench._encrypted import BY_LISTENER, encrypting_broker
+from bench._encrypted import BY_LISTENER, TlsTable, encrypting_broker
 from bench.kafka_face import KafkaSide, drive, measure_latency, write_lines
 from bench.measure import kernels_loaded, median
 from tests.endpoints.authority import Authority
@@ -75,20 +75,10 @@ def _sides(directory: Path) -> Iterator[list[KafkaSide]]:
 
 
 def _rows(sides: list[KafkaSide]) -> list[dict[str, Any]]:
-    rows = []
-
-    def add(what: str, figures: list[float], digits: int) -> None:
-        ours, ours_tls, theirs, theirs_tls = figures
-        rows.append(
-            {"what": what}
-            | {side.name: round(figure, digits) for side, figure in zip(sides, figures, strict=True)}
-            | {"lading, TLS ÷ plain": round(ours_tls / ours, 2), "kafka, TLS ÷ plain": round(theirs_tls / theirs, 2)}
-            | {"lading ÷ kafka": round(ours / theirs, 2), "lading ÷ kafka, TLS": round(ours_tls / theirs_tls, 2)}
-        )
-
+    table = TlsTable([side.name for side in sides], "kafka")
     for what in ("produce", "consume"):
-        add(f"{what}, k messages/s", [median(side.rates[what, CODEC]) / 1000 for side in sides], 0)
-        add(f"{what}, broker CPU s/M", [median(side.cpu[what, CODEC]) for side in sides], 2)
-    add("p50 at 1,000/s, us", [median(side.p50_us) for side in sides], 0)
-    add("p99 at 1,000/s, us", [median(side.p99_us) for side in sides], 0)
-    return rows
+        table.add(f"{what}, k messages/s", [median(side.rates[what, CODEC]) / 1000 for side in sides], 0)
+        table.add(f"{what}, broker CPU s/M", [median(side.cpu[what, CODEC]) for side in sides], 2)
+    table.add("p50 at 1,000/s, us", [median(side.p50_us) for side in sides], 0)
+    table.add("p99 at 1,000/s, us", [median(side.p99_us) for side in sides], 0)
+    return table.rows

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench._encrypted import BY_UPGRADE, encrypting_broker
+from bench._encrypted import BY_UPGRADE, TlsTable, encrypting_broker
 from bench.measure import kernels_loaded, median
 from bench.nsq_face import COUNTS, NsqSide, drive
 from tests.endpoints.authority import Authority
@@ -63,20 +63,10 @@ def _sides() -> Iterator[list[NsqSide]]:
 
 
 def _rows(sides: list[NsqSide]) -> list[dict[str, Any]]:
-    rows = []
-
-    def add(what: str, figures: list[float], digits: int) -> None:
-        ours, ours_tls, theirs, theirs_tls = figures
-        rows.append(
-            {"what": what}
-            | {side.name: round(figure, digits) for side, figure in zip(sides, figures, strict=True)}
-            | {"lading, TLS ÷ plain": round(ours_tls / ours, 2), "nsqd, TLS ÷ plain": round(theirs_tls / theirs, 2)}
-            | {"lading ÷ nsqd": round(ours / theirs, 2), "lading ÷ nsqd, TLS": round(ours_tls / theirs_tls, 2)}
-        )
-
+    table = TlsTable([side.name for side in sides], "nsqd")
     for what in COUNTS:
-        add(f"{what}, k messages/s", [median(side.rates[what]) / 1000 for side in sides], 1)
-        add(f"{what}, server's CPU s/M", [median(side.cpu[what]) for side in sides], 2)
+        table.add(f"{what}, k messages/s", [median(side.rates[what]) / 1000 for side in sides], 1)
+        table.add(f"{what}, server's CPU s/M", [median(side.cpu[what]) for side in sides], 2)
     for part, name in enumerate(("p50", "p99")):
-        add(f"{name} at 1,000/s, us", [median(pair[part] for pair in side.latency) for side in sides], 0)
-    return rows
+        table.add(f"{name} at 1,000/s, us", [median(pair[part] for pair in side.latency) for side in sides], 0)
+    return table.rows
