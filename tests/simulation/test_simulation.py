@@ -32,6 +32,8 @@ FOUND = {
     2_000_273: "a disk that refused the log of delayed messages cut off the client that had sent one",
     2_000_011: "a delayed message that a full disk had refused brought another one early, and twice",
     2_006_092: "shortening a log wrote its open chunk: what a full disk refused of it was acknowledged all the same",
+    18_819: "a chunk torn at the end of a segment was lost at one start and found at the next, after it was sent again",
+    22_112: "the same chunk, of which a reader between the two starts had seen nothing",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

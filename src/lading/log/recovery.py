@@ -306,7 +306,7 @@ class _Recovery:
             else:
                 self.unused.append(segment)
         for i in range(last):
-            segments[begin + i].close_at(results[i], segments[begin + i + 1].base_offset)
+            segments[begin + i].close_at(results[i], segments[begin + i + 1].base_offset, results[i].told_end)
             self.damage += results[i].damage
         segment, found = segments[begin + last], results[last]
         if found.end_offset < self.synced:
@@ -332,6 +332,7 @@ class _Recovery:
             start = IndexEntry(segment.base_offset, 0, 0)
             found = segment.scan_to_end(start, hints)
         self.scanned_bytes += found.end_position - start.position
+        found.told_end = index.end
         index.cut(start.position)
         for i in range(len(found.index)):
             index.add(*found.index.entry(i))

@@ -43,6 +43,8 @@ class Scan:
     """Position of the previous chunk; -1 if there is none, or it was unreadable: the next one gets an index entry."""
     index: Index = field(default_factory=Index)
     damage: list[Damage] = field(default_factory=list)
+    told_end: IndexEntry | None = None
+    """The end of the segment as its index told it before the scan."""
     bad_bytes: int = 0
     """Bytes after ``end_position`` up to the last one that is not zero: a torn tail, or damage."""
 

@@ -105,9 +105,15 @@ class Segment:
         self.close_at(found, end_offset)
         return found
 
-    def close_at(self, found: Scan, end_offset: int) -> None:
-        """Adopt the result of a scan of all of it. Raises CorruptLog if it overlaps the next segment."""
+    def close_at(self, found: Scan, end_offset: int, told: IndexEntry | None = None) -> None:
+        """Adopt the result of a scan of all of it. Raises CorruptLog if it overlaps the next segment.
+
+        ``told`` is the end that its index tells. What is lost before that end is found as later openings find it, which
+        believe the index: a chunk of which a power cut has spared the beginning may still hold messages.
+        """
         if found.end_offset < end_offset:
+            if told is not None and told.offset == end_offset and told.position <= self.file_size():
+                found.bad_bytes = max(found.bad_bytes, told.position - found.end_position)
             found.damage += self.find_lost_end(found, end_offset)
             found.end_position, found.end_offset = found.end_position + found.bad_bytes, end_offset
         elif found.end_offset > end_offset:
