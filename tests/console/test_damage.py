@@ -41,7 +41,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with testing.broker(data_dir=data) as broker:
         with closing(LadingTransport(broker.url)) as admin:
             admin.create_topic("two", 2)
-        with Producer(broker.url) as producer:
+        # a hundred messages are one block, however long they take: what is broken is a block
+        with Producer(broker.url, linger_ms=None) as producer:
             for number in range(1000):
                 producer.send("one", b"one %d" % number, headers={"n": number})
                 if number % 100 == 99:
