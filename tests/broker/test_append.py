@@ -139,7 +139,7 @@ class FailingFile(RealFile):
 class FailingDisk(RealDisk):
     """The real disk, with errors to come: ``failing`` holds ``sync`` or ``write``; other files than these work."""
 
-    suffix = "0.log"
+    suffix: str | tuple[str, ...] = "0.log"
 
     def __init__(self) -> None:
         self.failing: set[str] = set()

@@ -87,7 +87,8 @@ def test_a_create_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_aborted_range_that_cannot_be_written_stays_held_back(tmp_path: Path) -> None:
     class States(FailingDisk):
-        suffix = "states.log"
+        # as a record, and as a whole file that takes the place of the one before
+        suffix = ("states.log", "states.log.tmp")
 
     disk = States()
     disk.errno = errno.ENOSPC

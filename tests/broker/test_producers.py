@@ -376,6 +376,36 @@ def test_a_full_disk_stops_no_start_that_has_to_find_aborted_ranges_again(tmp_pa
     broker.stop()
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("then", ["goes on", "is killed"])
+def test_an_end_that_states_log_cannot_take_is_written_once(tmp_path: Path, commit: bool, then: str) -> None:
+    """Its control record is in the log: a snapshot without it would have the transaction open again after a crash."""
+    disk = FailingDisk()
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    caller = named(broker)
+    begin(broker, caller, partition)
+    send(broker, caller, partition, b"first", sequence=0)
+    disk.suffix, disk.failing, disk.errno = "states.log.tmp", {"write"}, errno.ENOSPC
+    end(broker, caller, commit)
+    # readers wait before what is not on disk: the control record, and what it takes back
+    assert committed(broker, partition) == [b"first"] * commit == as_kafka(broker, partition)
+    assert partition.log.last_stable_offset == int(commit)
+    with pytest.raises(Refusal, match="disk is full"):
+        broker._memory.snapshot(partition)
+    disk.failing = set()
+    if then == "is killed":
+        broker = crashed(tmp_path, broker)
+        partition = broker.topology.topic("s", "t").partition(0)
+    for at in range(1, 4):
+        broker.tick(NOW + at * SECOND)
+    assert committed(broker, partition) == [b"first"] * commit == as_kafka(broker, partition)
+    assert partition.log.control_ranges(0, 100) == [(1, 2)]
+    assert partition.log.aborted_ranges(0, 100) == [(0, 1)] * (not commit)
+    assert partition.log.next_offset == 2
+    broker.stop()
+
+
 def test_positions_wait_for_the_commit(broker: Broker, partition: Partition) -> None:
     caller = named(broker)
     broker.producers.add_offsets(caller, now_us=NOW)

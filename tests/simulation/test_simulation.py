@@ -34,6 +34,7 @@ FOUND = {
     2_006_092: "shortening a log wrote its open chunk: what a full disk refused of it was acknowledged all the same",
     18_819: "a chunk torn at the end of a segment was lost at one start and found at the next, after it was sent again",
     22_112: "the same chunk, of which a reader between the two starts had seen nothing",
+    1_026_685: "a snapshot left out a control record that a full disk had refused beside it: a commit was taken back",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

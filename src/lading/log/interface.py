@@ -276,10 +276,13 @@ class OverlayLog(Protocol):
         """Set the state of offsets: effective at once, on disk after ``sync_states`` or the next sync."""
 
     def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
-        """Record an aborted range; ``last_stable_offset`` does not pass it before it is on disk."""
+        """Record an aborted range; ``last_stable_offset`` does not pass it before it is on disk.
+
+        Where the disk refuses it now, it counts in memory, and ``maintain`` or ``sync_states`` brings it.
+        """
 
     def add_control(self, first: int, end: int, now_us: int = 0) -> None:
-        """Record a range of control records; ``last_stable_offset`` does not pass it before it is on disk."""
+        """Record a range of control records; as ``add_aborted``."""
 
     def sync_states(self) -> None:
         """Make states and ranges durable now. Raises Refusal if that fails."""

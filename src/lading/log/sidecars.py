@@ -164,9 +164,10 @@ class LogSidecars:
             self._overlay.add(record)
         except OSError as error:
             refused = self._refuse(error, "could not keep a state")
-            if not self._is_loading:
+            if kind is RangeKind.STATE and not self._is_loading:
                 raise refused from error
-            # a log on a full disk opens for readers: they wait before what is not on disk, until ``maintain`` brings it
+            # the log's own messages have decided it, and a snapshot of their writers may no longer tell: readers wait
+            # before what is not on disk, until ``maintain`` or ``sync_states`` brings it
             self._overlay.remember(record)
             self._mark.stale = True
         self._update_last_stable_offset()
