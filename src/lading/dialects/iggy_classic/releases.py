@@ -120,7 +120,8 @@ _0_8: Final = replace(
     first_partition=0,
     poll_head=FLAGGED,
 )
-_0_9: Final = replace(_0_8, name="0.9", version=(0, 9), form=MessageForm.ZERO_COPY_64)
+# the one 0.8.3 there is, 0.8.3-edge.1 (apache-iggy 0.6.4.dev1), has it already
+_0_9: Final = replace(_0_8, name="0.9", version=(0, 8, 3), form=MessageForm.ZERO_COPY_64)
 
 RELEASES: Final = (
     replace(_0_0_40, name="0.0.30", form=MessageForm.HEADERS_ONLY),
