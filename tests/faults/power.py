@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lading.log.disk import sync_each
 from lading.log.interface import NEVER_US
+from lading.model.errors import CorruptLog
 
 DIRECTORY = 0
 """The inode that stands for all directories: their changes last in order."""
@@ -84,7 +85,7 @@ class MemoryFile:
     def map(self, size: int) -> NDArray[np.uint8]:
         content = self.disk.contents[self.inode]
         if size > content.size:
-            raise ValueError("a map cannot be larger than the file")
+            raise CorruptLog(f"inode {self.inode} has fewer bytes than were written to it; it was truncated")
         view = content.array[:size]
         view.flags.writeable = False
         return view
