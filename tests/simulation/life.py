@@ -8,6 +8,7 @@ from random import Random
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
+from lading.log.group_commit import WriteOnly
 from lading.log.local_store import LocalLogStore
 from tests.broker.room import NOW
 from tests.faults.power import MemoryDisk
@@ -39,9 +40,13 @@ class SimulatedLife:
 
     def open(self) -> None:
         """Start a broker on what is there."""
-        self.commit = SteppedCommit(self.random.randrange)
+        self.commit = self.make_commit()
         store = LocalLogStore(self.data, self.commit, segment_bytes=SEGMENT_BYTES, disk=self.disk)
         self.broker = Broker(store, BrokerSettings(segment_bytes=SEGMENT_BYTES), now_us=self.now_us)
+
+    def make_commit(self) -> SteppedCommit | WriteOnly:
+        """Return what brings files to the disk, or says that they are there."""
+        return SteppedCommit(self.random.randrange)
 
     def settle(self) -> None:
         """Bring everything to the disk."""

@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from lading.kernels import engine
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
 from tests.simulation.positions_world import POSITIONS_FROM, PositionsWorld
 from tests.simulation.world import World
+from tests.simulation.written_world import WRITTEN_FROM, WrittenWorld
 
 W = TypeVar("W", bound=World | NsqWorld)
+
+KINDS: Final[Sequence[tuple[int, type[World | NsqWorld]]]] = (
+    (WRITTEN_FROM, WrittenWorld), (POSITIONS_FROM, PositionsWorld), (NSQ_FROM, NsqWorld), (0, World),
+)  # fmt: skip
+"""From which seed on a life is of which kind, the highest first."""
 
 FAST = Path("/dev/shm")
 
@@ -27,7 +33,7 @@ class SimulationFault(AssertionError):
 
 def run_seed(seed: int, data: Path | None = None) -> World | NsqWorld:
     """Simulate one seed. Raises SimulationFault with the command that does it again."""
-    kind: type[World | NsqWorld] = PositionsWorld if seed >= POSITIONS_FROM else NsqWorld if seed >= NSQ_FROM else World
+    kind = next(kind for first, kind in KINDS if seed >= first)
     with _directory() as directory:
         world: World | NsqWorld | None = None
         try:

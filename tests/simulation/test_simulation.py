@@ -16,10 +16,12 @@ from tests.simulation.nsq_model import ChannelModel, Finished
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
 from tests.simulation.seeds import SimulationFault, live, prepare, run_seed
 from tests.simulation.world import TRANSACTIONS_FROM, World
+from tests.simulation.written_world import WRITTEN_FROM, WrittenWorld
 
 SAMPLE = 30
 FULL = 100_000
 NSQ_SAMPLE, NSQ_FULL = 12, 20_000
+WRITTEN_SAMPLE, WRITTEN_FULL = 12, 10_000
 AT_A_TIME = 250
 FOUND = {
     7: "a snapshot that a full disk refused kept the callbacks of a sync from being called",
@@ -69,6 +71,18 @@ def test_channels_deliver_what_was_published_until_it_is_finished(full: bool) ->
     assert sum(world.deliveries for world in worlds) > 60 * NSQ_SAMPLE
     known = {one.finished for world in worlds for model in world.models for one in model.messages.values()}
     assert {Finished.FOR_GOOD, Finished.PERHAPS} <= known
+
+
+@pytest.mark.timeout(36_000)
+def test_what_was_written_outlasts_the_process(full: bool) -> None:
+    if full:
+        assert _run_all((WRITTEN_FROM,), WRITTEN_FULL) == WRITTEN_FULL
+        return
+    worlds = [live(WRITTEN_FROM + seed, WrittenWorld) for seed in range(WRITTEN_SAMPLE)]
+    assert sum(world.crashes for world in worlds) > 2 * WRITTEN_SAMPLE
+    assert sum(world.failures for world in worlds) > WRITTEN_SAMPLE
+    assert sum(world.written_at_once for world in worlds) > 4 * WRITTEN_SAMPLE
+    assert sum(one.base_offset is not None for world in worlds for one in world.history.sent) > 20 * WRITTEN_SAMPLE
 
 
 def _run_all(firsts: Sequence[int], count: int) -> int:
