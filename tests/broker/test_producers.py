@@ -80,7 +80,7 @@ def end(broker: Broker, caller: Caller, commit: bool = True) -> None:
 def test_control_records_are_those_of_the_vectors() -> None:
     for vector in json.loads(VECTORS.read_text())["control_synthesised"]:
         commit = vector["name"] == "commit_marker"
-        made = sequenced_batches.marker(writer_of(1001), 0, commit, 5, 1_700_000_000_123_000)
+        made = sequenced_batches.marker(writer_of(1001), 0, commit, 5, 0, 1_700_000_000_123_000)
         assert made.hex() == vector["batch_hex"]
 
 

@@ -486,10 +486,11 @@ def test_epochs_of_leaders(kafka: KafkaFrames, topic: str) -> None:
     told = kafka.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": topic, "partitions": [part]}])
     row = told.topics[0].partitions[0]
     assert (row.error_code, row.leader_epoch, row.end_offset) == (NONE, epoch, 1)
-    # an epoch before all that are known ended where the first of them begins, also when that is deleted by and by
+    # epoch 0 stands in positions behind control records of older versions: what they have read is there
     sent(kafka, topic, one_batch(b"y"))
     kafka.ask("DeleteRecords", 2, topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}])
-    for asked, known, end in ((epoch - 1, epoch - 1, 1), (-1, -1, -1), (epoch + 1, -1, -1)):
+    assert epoch == 1
+    for asked, known, end in ((0, 0, 2), (-1, -1, -1), (epoch + 1, -1, -1)):
         part = {"partition": 0, "current_leader_epoch": epoch, "leader_epoch": asked}
         told = kafka.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": topic, "partitions": [part]}])
         row = told.topics[0].partitions[0]
@@ -627,6 +628,12 @@ def test_a_control_record_is_no_message_of_its_time(kafka: KafkaFrames, topic: s
     data = batch(record(0, b"x"), 1, attributes=16, producer=(told.producer_id, told.producer_epoch, 0))
     assert sent(kafka, topic, data).error_code == NONE
     assert kafka.ask("EndTxn", 3, **named, committed=True).error_code == NONE
+    # but it is what was written last, and a batch of its log's epoch
+    assert end(kafka, topic, -3).offset == 1
+    batches = fetched(kafka, topic, 0).records
+    second = 12 + int.from_bytes(batches[8:12], "big")
+    epoch = kafka.ask("Metadata", 9, topics=[{"name": topic}]).topics[0].partitions[0].leader_epoch
+    assert [int.from_bytes(batches[at + 12 : at + 16], "big") for at in (0, second)] == [epoch, epoch]
     late_ms = time.time_ns() // 1_000_000 + 3_600_000
     sent(kafka, topic, one_batch(b"late", base_ms=late_ms))
     # offset 1 is the control record, written now

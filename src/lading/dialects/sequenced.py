@@ -42,5 +42,7 @@ class SequencedDialect(Protocol):
 class TransactionMarkerDialect(SequencedDialect, Protocol):
     """A dialect that ends a transaction by a record of its own in every partition."""
 
-    def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
-        """Return the control record, as it lies in a chunk."""
+    def marker(
+        self, writer: bytes, epoch: int, committed: bool, base_offset: int, log_epoch: int, now_us: int
+    ) -> bytes:
+        """Return the control record, as it lies in a chunk; ``epoch`` is the writer's."""

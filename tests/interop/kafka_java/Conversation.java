@@ -243,6 +243,31 @@ public final class Conversation {
       producer.commitTransaction();
     }
     all(topic, 0, "read_committed");
+    followed();
+  }
+
+  /** A group that stops behind the end of a transaction goes on there when it comes back. */
+  private void followed() throws Exception {
+    String topic = topic("followed", 1);
+    TopicPartition place = new TopicPartition(topic, 0);
+    try (KafkaProducer<byte[], byte[]> producer = producer("transactional.id", named("followed"))) {
+      producer.initTransactions();
+      for (int round = 0; round < 3; round++) {
+        producer.beginTransaction();
+        for (int i = 0; i < 3; i++) producer.send(new ProducerRecord<>(topic, bytes(round + "." + i)));
+        producer.commitTransaction();
+        long end = admin.listOffsets(Map.of(place, OffsetSpec.latest())).all().get().get(place).offset();
+        say("round %d: the latest time is at %d", round, admin.listOffsets(Map.of(place, OffsetSpec.maxTimestamp())).all().get().get(place).offset() / 4);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer("group.id", named("follower"), "isolation.level", "read_committed")) {
+          consumer.subscribe(List.of(topic));
+          List<ConsumerRecord<byte[], byte[]>> seen = new ArrayList<>();
+          long until = System.currentTimeMillis() + STEP_MS;
+          while (System.currentTimeMillis() < until && (consumer.assignment().isEmpty() || consumer.position(place) < end)) consumer.poll(POLL).forEach(seen::add);
+          consumer.commitSync();
+          for (ConsumerRecord<byte[], byte[]> record : seen) say("  %d %s", record.offset(), shown(record.value()));
+        }
+      }
+    }
   }
 
   private void fencing() throws Exception {

@@ -59,6 +59,16 @@ def first_in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | N
 
 
 def latest(partition: Partition) -> Timed | None:
-    """Return the first message that has the latest time of all, or None if there is no message."""
-    highest_us = max((segment.max_timestamp_us for segment in partition.log.segments()), default=0)
-    return first_since(partition, highest_us)
+    """Return the first message that has the latest time of all, or None if there is no message.
+
+    The control record that ends a transaction counts as one, as it does in Apache Kafka (ListOffsets, timestamp -3).
+    """
+    log = partition.log
+    highest_us = max((segment.max_timestamp_us for segment in log.segments()), default=0)
+    found = first_since(partition, highest_us)
+    if found is not None:
+        return found
+    span = log.read(log.offset_at(highest_us), 1)
+    if span is None or not log.control_ranges(span.base_offset, span.end_offset):
+        return None
+    return Timed(span.base_offset, highest_us)

@@ -113,11 +113,11 @@ class KafkaAppender:
         dialect = registry.dialect(DIALECT)
         if not isinstance(dialect, TransactionMarkerDialect):
             raise LocalError(f"{dialect.name} has no control records")
-        now_us = partition.log.append_time_us(now_us)
-        size_bytes = len(dialect.marker(writer, epoch, committed, 0, now_us))
+        log_epoch, now_us = partition.log.epoch, partition.log.append_time_us(now_us)
+        size_bytes = len(dialect.marker(writer, epoch, committed, 0, log_epoch, now_us))
 
         def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
-            record = dialect.marker(writer, epoch, committed, base_offset, now_us)
+            record = dialect.marker(writer, epoch, committed, base_offset, log_epoch, now_us)
             array[at : at + size_bytes] = np.frombuffer(record, np.uint8)
             return WriteResult(size_bytes, 1, now_us, now_us)
 

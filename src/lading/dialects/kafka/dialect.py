@@ -39,9 +39,11 @@ class Kafka:
         """See sequenced.SequencedDialect.iter_batches; a writer is a producer id."""
         return sequenced_batches.iter_batches(run, first)
 
-    def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
+    def marker(
+        self, writer: bytes, epoch: int, committed: bool, base_offset: int, log_epoch: int, now_us: int
+    ) -> bytes:
         """See sequenced.TransactionMarkerDialect.marker: a control batch."""
-        return sequenced_batches.marker(writer, epoch, committed, base_offset, now_us)
+        return sequenced_batches.marker(writer, epoch, committed, base_offset, log_epoch, now_us)
 
 
 DIALECT = Kafka()

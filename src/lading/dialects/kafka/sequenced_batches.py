@@ -55,13 +55,16 @@ def iter_batches(run: Run, first: int) -> Iterator[SequencedBatch]:
         )
 
 
-def marker(writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
-    """See TransactionMarkerDialect.marker: a control batch of one record, type 1 for commit and 0 for abort."""
+def marker(writer: bytes, epoch: int, committed: bool, base_offset: int, log_epoch: int, now_us: int) -> bytes:
+    """See TransactionMarkerDialect.marker: a control batch of one record, type 1 for commit and 0 for abort.
+
+    It has its log's epoch as all batches do: a consumer that stops behind it asks where that epoch ended.
+    """
     record = _MARKER.pack(_MARKER_LENGTH, 0, 0, 0, _KEY_LENGTH, 0, committed, _VALUE_LENGTH, 0, 0, 0)
     time_ms = now_us // 1000
     batch = bytearray(BATCH_HEADER_BYTES) + record
     BATCH_HEADER.pack_into(
-        batch, 0, base_offset, len(batch) - FRAME_BYTES, 0, MAGIC, 0, TRANSACTIONAL | CONTROL, 0,
+        batch, 0, base_offset, len(batch) - FRAME_BYTES, log_epoch, MAGIC, 0, TRANSACTIONAL | CONTROL, 0,
         time_ms, time_ms, int.from_bytes(writer, "big"), epoch, -1, 1,
     )  # fmt: skip
     batch[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(batch[CRC_AT + 4 :])).to_bytes(4, "big")

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 READ_COMMITTED: Final = 1
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
+_EPOCH_OF_OLD_MARKERS: Final = 0
+"""What control records told until their log's epoch was written into them; no log has had it, they begin with 1.
+
+Groups that stopped behind such a record stored it, and it may have been written in any epoch: what they have read is
+there up to the end. Told that it ended at the first offset, Java's consumers would read everything again.
+"""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -93,6 +99,8 @@ class _Handlers:
         after = [first for epoch, first in log.epochs if epoch > asked.leader_epoch]
         if asked.leader_epoch < 0 or asked.leader_epoch > log.epoch:
             return {**row, "error_code": 0}
+        if asked.leader_epoch == _EPOCH_OF_OLD_MARKERS:
+            return {**row, "error_code": 0, "leader_epoch": asked.leader_epoch, "end_offset": log.high_watermark}
         end = max(after[0], log.first_offset) if after else log.high_watermark
         # of an epoch before the first that is known nothing is left: it ended where that one begins
         return {**row, "error_code": 0, "leader_epoch": before[-1] if before else asked.leader_epoch, "end_offset": end}
