@@ -57,6 +57,17 @@ def test_nothing_goes_unless_set(tmp_path: Path) -> None:
     assert read(broker, partition).count == 40
 
 
+@pytest.mark.parametrize(("policy", "stays"), [("compact", True), ("compact,delete", False), (None, False)])
+def test_nothing_goes_where_the_last_message_of_a_key_is_to_stay(
+    tmp_path: Path, policy: str | None, stays: bool
+) -> None:
+    broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=20 * SECOND)
+    topic = topic_of(broker)
+    topic.settings = TopicSettings(cleanup_policy=policy, retention_bytes=1)
+    many(broker, topic.partition(0), range(40))
+    assert (enforce(broker, NOW + 100 * SECOND) == 0) is stays
+
+
 def test_age_takes_segments_whose_last_message_is_too_old(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=20 * SECOND)
     partition = topic_of(broker).partition(0)

@@ -544,7 +544,8 @@ def test_topics_are_made_as_asked(kafka: KafkaFrames, topic: str) -> None:
     assert code(assignments=assigned, num_partitions=-1, replication_factor=-1) == NONE
     assigned = [{"partition_index": 0, "broker_ids": [2]}]
     assert code(assignments=assigned, num_partitions=-1, replication_factor=-1) == BAD_ASSIGNMENT
-    assert (config("cleanup.policy", "compact"), config("cleanup.policy", "delete")) == (BAD_CONFIG, NONE)
+    policies = ("compact", "compact,delete", "delete", "compact,keep", "")
+    assert [config("cleanup.policy", text) for text in policies] == [NONE, NONE, NONE, BAD_CONFIG, BAD_CONFIG]
     assert (config("retention.ms", "soon"), config("no.such", "1"), config("retention.ms", "-1")) == (
         BAD_CONFIG,
         BAD_CONFIG,
@@ -579,14 +580,38 @@ def test_configs_are_told_changed_and_obeyed(kafka: KafkaFrames) -> None:
     assert sent(kafka, name, one_batch(bytes(3000))).error_code == NONE
     assert alter("max.message.bytes", None, operation=1) == NONE
     assert told()["max.message.bytes"] == ("1048588", False)
-    assert alter("cleanup.policy", "compact") == BAD_CONFIG
     assert alter("retention.ms", "x") == BAD_CONFIG
+    # a list: set, appended to and subtracted from
+    changes = ((0, "compact"), (2, "delete"), (3, "compact"), (3, "compact"), (2, "compact"), (1, None))
+    seen = []
+    for operation, text in changes:
+        assert alter("cleanup.policy", text, operation) == NONE
+        seen.append(told()["cleanup.policy"])
+    kept, both, default = ("compact", True), ("compact,delete", True), ("delete", False)
+    assert seen == [kept, both, default, default, both, default]
+    assert alter("cleanup.policy", "delete", operation=3) == alter("retention.ms", "1", operation=2) == BAD_CONFIG
+    # what a tool copies or ends although there is none of it
+    assert alter("remote.log.delete.on.disable", None, operation=1) == NONE
+    assert [alter("remote.storage.enable", text) for text in ("false", "true")] == [NONE, BAD_CONFIG]
+    assert [alter("compression.type", text) for text in ("lz4", "rar")] == [NONE, BAD_CONFIG]
+    assert told()["compression.type"] == ("producer", False)
     # Kafka Streams asks for these where it divides a stream anew
     wanted = {"segment__bytes": "52428800", "cleanup__policy": "delete", "retention__ms": "-1"}
     assert created(kafka, f"{name}-repartition", 1, **wanted).error_code == NONE
     assert [alter("segment.bytes", text) for text in ("1000000", "x")] == [NONE, BAD_CONFIG]
     assert [alter("preallocate", text) for text in ("true", "1")] == [NONE, BAD_CONFIG]
     assert "segment.bytes" not in told()
+
+
+def test_throttles_of_a_broker_may_end(kafka: KafkaFrames) -> None:
+    def alter(key: str, operation: int) -> int:
+        configs = [{"name": key, "config_operation": operation, "value": "1" if operation == 0 else None}]
+        resources = [{"resource_type": 4, "resource_name": "1", "configs": configs}]
+        code: int = kafka.ask("IncrementalAlterConfigs", 1, resources=resources).responses[0].error_code
+        return code
+
+    assert alter("leader.replication.throttled.rate", 1) == NONE
+    assert alter("leader.replication.throttled.rate", 0) == alter("num.partitions", 1) == BAD_REQUEST
 
 
 def test_topics_grow_and_go(kafka: KafkaFrames, topic: str) -> None:

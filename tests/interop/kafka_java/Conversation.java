@@ -60,6 +60,7 @@ public final class Conversation {
     for (String codec : List.of("gzip", "snappy", "lz4", "zstd")) conversation.headers(codec);
     conversation.errors();
     conversation.offsets();
+    conversation.compacted();
     conversation.transactions();
     conversation.fencing();
     conversation.transform();
@@ -224,6 +225,24 @@ public final class Conversation {
     }
     say("deleted before: %d", admin.deleteRecords(Map.of(place, RecordsToDelete.beforeOffset(4))).lowWatermarks().get(place).get().lowWatermark());
     for (ConsumerRecord<byte[], byte[]> record : all(topic, 0, "read_committed")) say("  %d %s", record.offset(), shown(record.value()));
+  }
+
+  /** A topic that is to keep the last record of each key; what is asked again at once is all there. */
+  private void compacted() throws Exception {
+    String topic = named("compacted");
+    admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1).configs(Map.of("cleanup.policy", "compact")))).all().get();
+    try (KafkaProducer<byte[], byte[]> producer = producer()) {
+      for (String value : Arrays.asList("1", "2", null)) producer.send(new ProducerRecord<>(topic, bytes("key"), value == null ? null : bytes(value))).get();
+    }
+    for (ConsumerRecord<byte[], byte[]> record : all(topic, 0, "read_committed")) say("  %s: %s", shown(record.key()), shown(record.value()));
+    ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+    for (AlterConfigOp.OpType how : List.of(AlterConfigOp.OpType.APPEND, AlterConfigOp.OpType.SUBTRACT)) {
+      String value = how == AlterConfigOp.OpType.APPEND ? "delete" : "compact";
+      admin.incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(new ConfigEntry("cleanup.policy", value), how)))).all().get();
+      String now = admin.describeConfigs(List.of(resource)).all().get().get(resource).get("cleanup.policy").value();
+      say("%s %s: %s", how, value, new TreeSet<>(List.of(now.split(","))));
+    }
+    refused("a policy of another name", () -> admin.incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(new ConfigEntry("cleanup.policy", "keep"), AlterConfigOp.OpType.SET)))).all().get());
   }
 
   private void transactions() throws Exception {

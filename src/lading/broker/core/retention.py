@@ -18,7 +18,7 @@ from .component import SOON_US, Component
 from .counters import Counters
 from .maintenance import Attempts
 from .rounds import Round
-from .settings import BrokerSettings
+from .settings import COMPACT, BrokerSettings
 from .topology import Partition, Topic
 
 
@@ -62,6 +62,9 @@ def rule_of(topic: Topic, settings: BrokerSettings) -> RetentionPolicy:
     """Return the topic's own rule, and the broker's for what it leaves open."""
     own = topic.settings
     mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
+    if own.cleanup_policy == COMPACT:
+        # it may be the last message of its key that age or size would delete
+        return RetentionPolicy(None, None, settings.retention_check_us)
     return RetentionPolicy(
         settings.retention_age_us if own.retention_age_us is None else own.retention_age_us,
         settings.retention_bytes if own.retention_bytes is None else own.retention_bytes,

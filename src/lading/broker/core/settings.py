@@ -60,6 +60,7 @@ class BrokerSettings:
 
 
 CARRIER_ON: Final = "on"
+COMPACT: Final = "compact"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -78,6 +79,9 @@ class TopicSettings:
     """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
     append_time: bool = False
     """Whether messages get the time of their append, not their producer's, where a protocol lets producers say."""
+    cleanup_policy: str | None = None
+    """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key is to stay. Nothing is ever
+    compacted here, so that all of them do; retention applies to the second only. None is ``delete``."""
     header_form: str | None = None
     """``extended`` or ``plain``: the only form in which clients of a protocol that has both may read; None lets each
     choose."""
@@ -116,6 +120,7 @@ class TopicSettings:
 _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
     "flag": (lambda value: type(value) is bool, "true or false"),
+    "policy": (lambda value: value in (COMPACT, "compact,delete"), "compact or compact,delete"),
     "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
     "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
     "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
@@ -129,6 +134,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "kafka_states": "showing",
     "message_bytes_max": "number",
     "append_time": "flag",
+    "cleanup_policy": "policy",
     "header_form": "form",
     "carrier": "switch",
     "dead_letter_topic": "name",

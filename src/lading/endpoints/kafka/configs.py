@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.core.settings import TopicSettings
+from ...broker.core.settings import COMPACT, TopicSettings
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
 from ...dialects.kafka.versions import (
     ALTER_CONFIGS,
@@ -27,6 +27,8 @@ _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 """Origin of a value: the topic, the broker's settings, or the default."""
 _STRING, _INT, _LONG, _LIST, _BOOLEAN = 2, 3, 5, 7, 1
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+DELETE: Final = "delete"
+"""The policy of topics whose messages go by age and size alone."""
 
 UNLIMITED: Final = 1 << 62
 """Value for a topic that keeps everything although the broker keeps less."""
@@ -44,9 +46,12 @@ class Config(NamedTuple):
 
 def _number(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
         if not low <= value <= high:
-            raise ValueError(f"a number from {low} to {high}")
+            raise ValueError(f"it takes a number from {low} to {high}")
         return value
 
     return parse
@@ -66,7 +71,22 @@ def _shown(scale: int) -> Callable[[int], str]:
     return lambda value: "-1" if value >= UNLIMITED else str(value // scale)
 
 
-_FLAGS: Final = {"true": True, "false": False}
+def _policy(text: str) -> str | None:
+    names = {name.strip() for name in text.split(",")}
+    if not names <= {DELETE, COMPACT}:
+        raise ValueError(f"it takes {DELETE}, {COMPACT} or both")
+    return None if names == {DELETE} else ",".join(sorted(names))
+
+
+def _one_of(*texts: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in texts:
+            raise ValueError(f"it takes {' or '.join(texts)}")
+        return text
+
+    return parse
+
+
 _TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
 
 CONFIGS: Final[Mapping[str, Config]] = {
@@ -77,9 +97,10 @@ CONFIGS: Final[Mapping[str, Config]] = {
         "append_time",
         "log.message.timestamp.type",
         _STRING,
-        lambda text: _TIME_TYPES[text],
+        lambda text: _TIME_TYPES[_one_of(*_TIME_TYPES)(text)],
         lambda value: "LogAppendTime" if value else "CreateTime",
     ),
+    "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", _LIST, _policy, str),
 }
 """The configs that mean something here and can be set."""
 
@@ -93,12 +114,6 @@ class Fixed(NamedTuple):
 
 
 FIXED: Final[Mapping[str, Fixed]] = {
-    "cleanup.policy": Fixed(
-        "delete",
-        _LIST,
-        "topics are not compacted, and what keeps its state in such topics (Kafka Streams with tables, MirrorMaker and "
-        "Connect but for its standalone mode) needs another broker for them",
-    ),
     "compression.type": Fixed("producer", _STRING, "batches are kept as their producers compressed them"),
     "min.insync.replicas": Fixed("1", _INT, "there is one broker"),
     "unclean.leader.election.enable": Fixed("false", _BOOLEAN, "there is one broker"),
@@ -106,17 +121,27 @@ FIXED: Final[Mapping[str, Fixed]] = {
 """Those that are always what they are; setting them to that is no error."""
 
 _WHOLE: Final = _number(0, (1 << 63) - 1)
+_LEVEL: Final = _number(-(1 << 31), (1 << 31) - 1)
+_NEVER_MS: Final = str((1 << 63) - 1)
 NOT_KEPT: Final[Mapping[str, Callable[[str], Any]]] = {
+    "compression.type": _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    **dict.fromkeys(("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), _LEVEL),
     **dict.fromkeys(("segment.bytes", "segment.ms", "segment.jitter.ms", "segment.index.bytes"), _WHOLE),
     **dict.fromkeys(("index.interval.bytes", "flush.messages", "flush.ms", "file.delete.delay.ms"), _WHOLE),
     **dict.fromkeys(("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"), _WHOLE),
     "min.cleanable.dirty.ratio": float,
-    "preallocate": lambda text: _FLAGS[text],
+    "preallocate": _one_of("true", "false"),
+    **dict.fromkeys(("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), str),
+    # what switches off, or leaves as it is, what there is none of here
+    **dict.fromkeys(("remote.storage.enable", "remote.log.copy.disable"), _one_of("false")),
+    "remote.log.delete.on.disable": _one_of("false"),
+    **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), _one_of("-2")),
+    **dict.fromkeys(("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"), _one_of(_NEVER_MS)),
 }
-"""Configs of how a broker lays out and compacts its files.
+"""Configs of how a broker lays out, packs, replicates and compacts its files.
 
 No reader or writer can tell the difference, and Kafka Streams cannot make a topic without some of them. Values of the
-right type are accepted, but neither kept nor returned.
+right type are accepted, but neither kept nor returned; and all of them may be reset, as MirrorMaker does.
 """
 
 
@@ -124,7 +149,7 @@ def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Members of ``TopicSettings`` from names and texts of configs; SettingError says what is wrong with which."""
     document: dict[str, Any] = {}
     for name, text in configs:
-        if name in FIXED:
+        if name in FIXED and name not in NOT_KEPT:
             fixed = FIXED[name]
             if text is not None and text != fixed.value:
                 raise SettingError(f"{name} is {fixed.value!r} here and cannot be {text!r}: {fixed.why}")
@@ -137,7 +162,7 @@ def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
                 document[config.setting] = None if text is None else config.parse(text)
             elif text is not None:
                 NOT_KEPT[name](text)
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             raise SettingError(f"{name} cannot be {text!r}: {error}") from None
     return document
 
@@ -211,34 +236,38 @@ class _Handlers:
             "log.retention.ms": (str(settings.retention.age_ms or -1), _LONG),
             "log.retention.bytes": (str(int(settings.retention.size_bytes or -1)), _LONG),
             "log.segment.bytes": (str(int(settings.log.segment_bytes)), _INT),
-            "log.cleanup.policy": ("delete", _LIST),
+            "log.cleanup.policy": (DELETE, _LIST),
             "default.replication.factor": ("1", _INT),
         }
         return [_row(name, value, _OF_BROKER, kind, read_only=True) for name, (value, kind) in values.items()]
 
     async def change(self, session: Session, request: Request) -> Fields:
         """Some configs of a resource; the others stay."""
-        return await self._all_altered(request, lambda asked: changes_of(map(_change, asked.configs)))
+        return await self._all_altered(
+            request, lambda asked, settings: changes_of(_change(config, settings) for config in asked.configs)
+        )
 
     async def replace(self, session: Session, request: Request) -> Fields:
         """Replace all configs of a resource: those that are not named go back to their defaults."""
         unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
         return await self._all_altered(
-            request, lambda asked: unset | changes_of((config.name, config.value) for config in asked.configs)
+            request, lambda asked, _: unset | changes_of((config.name, config.value) for config in asked.configs)
         )
 
-    async def _all_altered(self, request: Request, changes: Callable[[Any], dict[str, Any]]) -> Fields:
+    async def _all_altered(self, request: Request, changes: _Changes) -> Fields:
         body = request.body
         rows = [await self._altered(one, changes, validate_only=body.validate_only) for one in body.resources]
         return {"responses": rows}
 
-    async def _altered(self, asked: Any, changes: Callable[[Any], dict[str, Any]], *, validate_only: bool) -> Fields:
+    async def _altered(self, asked: Any, changes: _Changes, *, validate_only: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
+        if asked.resource_type == BROKER and _resets_throttles(asked.configs):
+            return {**row, "error_code": 0}
         if asked.resource_type != TOPIC:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         try:
             topic = self._context.broker.topology.resolve(asked.resource_name)
-            settings = topic.settings.merge(changes(asked))
+            settings = topic.settings.merge(changes(asked, topic.settings))
             if not validate_only:
                 change = self._context.broker.changes.alter_topic(topic, settings)
                 await self._context.services.changes.make_in_turn(topic, change)
@@ -249,16 +278,37 @@ class _Handlers:
         return {**row, "error_code": 0}
 
 
+_Changes = Callable[[Any, TopicSettings], dict[str, Any]]
 _ALL: Final = (BROKER, "")
 """Defaults for all brokers: nothing here, settings are in the file."""
-_NO_SUCH: Final = "configs of {!r} cannot be described or changed here; only those of topics can"
+_NO_SUCH: Final = (
+    "{!r} has no configs here; those of topics can be described and changed, those of the broker described"
+)
+_THROTTLES: Final = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Configs of a broker that `kafka-reassign-partitions` ends when it verifies or cancels."""
 
 
-def _change(config: Any) -> tuple[str, str | None]:
-    operation = config.config_operation
-    if operation not in (_SET, _DELETE):
-        raise SettingError(f"{config.name} is not a list of values, which could be appended to or subtracted from")
-    return config.name, config.value if operation == _SET else None
+def _change(config: Any, settings: TopicSettings) -> tuple[str, str | None]:
+    name, operation = config.name, config.config_operation
+    if operation in (_SET, _DELETE) or name in NOT_KEPT:
+        return name, None if operation == _DELETE else config.value
+    if name not in CONFIGS or CONFIGS[name].kind != _LIST:
+        raise SettingError(f"{name} is not a list of values, which could be appended to or subtracted from")
+    now = (settings.document().get(CONFIGS[name].setting) or DELETE).split(",")
+    named = (config.value or "").split(",")
+    left = [*now, *named] if operation == _APPEND else [one for one in now if one not in named]
+    return name, ",".join(left)
+
+
+def _resets_throttles(configs: Iterable[Any]) -> bool:
+    """Return whether all that is asked is to end throttles of replication, of which there are none."""
+    return all(one.name in _THROTTLES and getattr(one, "config_operation", _SET) == _DELETE for one in configs)
 
 
 def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]]:
@@ -270,6 +320,7 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
         "retention_bytes": retention.size_bytes,
         "message_bytes_max": int(context.settings.message_bytes_max),
         "append_time": False,
+        "cleanup_policy": DELETE,
     }
     rows = []
     for name, config in CONFIGS.items():
@@ -280,8 +331,7 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
         _, text, source = levels[0]
         rows.append(_row(name, text, source, config.kind, levels))
     for name, (value, kind, _) in FIXED.items():
-        wide_name = "log.cleanup.policy" if name == "cleanup.policy" else name
-        rows.append(_row(name, value, _DEFAULT, kind, [(wide_name, value, _DEFAULT)], read_only=True))
+        rows.append(_row(name, value, _DEFAULT, kind, [(name, value, _DEFAULT)], read_only=True))
     return rows
 
 
