@@ -37,6 +37,8 @@ FOUND = {
     18_819: "a chunk torn at the end of a segment was lost at one start and found at the next, after it was sent again",
     22_112: "the same chunk, of which a reader between the two starts had seen nothing",
     1_026_685: "a snapshot left out a control record that a full disk had refused beside it: a commit was taken back",
+    1_044_272: "the same chunk, where of the index only the last entry was whole: the next start believed that alone",
+    1_044_966: "a snapshot that a start had left aside counted blocks that it found lost: the next start trusted it",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

@@ -332,7 +332,8 @@ class _Recovery:
             start = IndexEntry(segment.base_offset, 0, 0)
             found = segment.scan_to_end(start, hints)
         self.scanned_bytes += found.end_position - start.position
-        found.told_end = index.end
+        # as the next start asks for it, which may find nothing else in a damaged index
+        found.told_end = index.end or segment.read_told_end()[0]
         index.cut(start.position)
         for i in range(len(found.index)):
             index.add(*found.index.entry(i))

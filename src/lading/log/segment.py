@@ -88,14 +88,18 @@ class Segment:
 
         ``file_size`` is the size of its file in bytes.
         """
-        data = read_all(self._disk, self.index_path) or b""
-        index, fault = index_format.unpack(data[-index_format.ENTRY_BYTES :], -1)
-        end = index.end
-        if fault or end is None or end.offset != end_offset or end.position > file_size:
-            self.index_fault = fault or "its end is missing" if data else "the file is missing"
+        end, fault = self.read_told_end()
+        if end is None or end.offset != end_offset or end.position > file_size:
+            self.index_fault = fault
             return False
         self.end, self.max_timestamp_us = LogPosition(end.offset, end.position), end.max_timestamp_us
         return True
+
+    def read_told_end(self) -> tuple[IndexEntry | None, str]:
+        """Return the end that the last entry of the index tells, whatever the others are, and what is wrong with it."""
+        data = read_all(self._disk, self.index_path) or b""
+        index, fault = index_format.unpack(data[-index_format.ENTRY_BYTES :], -1)
+        return None if fault else index.end, fault or "its end is missing" if data else "the file is missing"
 
     def find_end(self, end_offset: int) -> Scan:
         """Determine index and end of a closed segment by reading all of it; ``end_offset`` is from the next segment."""
