@@ -408,6 +408,21 @@ def test_the_lookup_forgets_what_other_nodes_said(
         assert lookup.get(f"/lookup?topic={topic}").status_code == 404
 
 
+def test_the_lookup_deletes_a_channel_of_another_node_alone(
+    broker: testing.BrokerProcess, lookup: httpx.Client, web: httpx.Client, topic: str
+) -> None:
+    """Its topic is here, without the channel: as a nsqlookupd answers for what is registered, and then is not."""
+    web.post(f"/topic/create?topic={topic}")
+    web.post(f"/channel/create?topic={topic}&channel=own")
+    with node(broker) as one:
+        one.sendall(b"  V1IDENTIFY\n" + sized(json.dumps(FACTS).encode()) + f"REGISTER {topic} 0 ch\n".encode())
+        answers(one, 2)
+        assert lookup.get(f"/channels?topic={topic}").json() == {"channels": ["ch", "own"]}
+        assert lookup.post(f"/channel/delete?topic={topic}&channel=ch").status_code == 200
+        assert lookup.get(f"/channels?topic={topic}").json() == {"channels": ["own"]}
+        assert lookup.post(f"/channel/delete?topic={topic}&channel=ch").status_code == 404
+
+
 def sized(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 

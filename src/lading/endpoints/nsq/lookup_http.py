@@ -165,8 +165,13 @@ class LookupHttp:
         self._node.open_channel(topic, channel_name(request))
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
-        if self._lookup.forget(topic_name(request), channel_name(request)) and not self._has(request):
-            return
-        channel = channel_of(self._node, request)
+        was_registered = self._lookup.forget(topic_name(request), channel_name(request))
+        try:
+            channel = channel_of(self._node, request)
+        except HttpFault:
+            # that of another node is deleted, also where the topic is here without it
+            if was_registered:
+                return
+            raise
         self._node.channels.delete(channel)
         self._node.record_deletion(channel.topic.flat_name, channel.name)
