@@ -266,6 +266,20 @@ def test_batches_of_the_vectors(half: str, name: str) -> None:
     assert [int.from_bytes(row["id"][8:], "big") for row in rows(run)] == traces
 
 
+def test_items_are_passed_alike_by_both_halves(full: bool) -> None:
+    generator = random.Random(11)
+    guarded = Guarded(4096)
+    seed = b"".join(struct.pack(">i", size) + bytes(size) for size in (1, 300, 2, 70, 3))
+    for _ in range(20_000 if full else 1_500):
+        data = bytearray(seed[: generator.choice((len(seed), generator.randrange(1, len(seed))))])
+        for _ in range(generator.choice((0, 1))):
+            data[generator.randrange(len(data))] = generator.choice((0, 1, 16, 17, 127, 128, 255))
+        source, end_max = guarded.holding(bytes(data)), generator.choice((1 << 30, 378))
+        halves = (engine.load(publishing.KERNEL_MODULE), send_fallback)
+        told = [half.pass_items(source, 0, source.size, end_max, 5) for half in halves]
+        assert tuple(told[0]) == tuple(told[1]), bytes(data)
+
+
 def test_a_run_of_publications_stops_where_the_line_changes(half: str) -> None:
     data = (
         b"".join(b"PUB a\n" + struct.pack(">I", n) + b"x" * n for n in (1, 2, 3)) + b"PUB b\n\0\0\0\1x" + b"PUB a\n\0\0"

@@ -413,7 +413,6 @@ LIES = [
     (b"PUB_EXT %s\n\0\0\0\7\xff\xff{}abc", b"E_BAD_BODY invalid body size 7 in ext json header content length"),
     (b"PUB_EXT %s\n\0\0\0\5\0\3{}x", b"E_BAD_BODY invalid body size 5 in ext json header content length"),
     (b"MPUB_EXT %s\n\0\0\0\x0d\0\0\0\1\0\0\0\5\0\x09{}x", b"E_BAD_BODY"),
-    (b"MPUB_EXT %s\n\0\0\0\x0d\0\0\0\1\0\0\0\x50\0\2{}x", b"E_BAD_MESSAGE"),
     (b"MPUB %s\n\0\0\0\x0e\0\0\0\2\0\0\0\1a\0\0\0\0\0", b"E_BAD_MESSAGE MPUB invalid message(1) body size 0"),
     (b"PUB_TRACE %s\n\0\0\0\3abc", b"E_BAD_BODY"),
 ]

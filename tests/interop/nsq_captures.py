@@ -17,8 +17,7 @@ OWN_WORDS: Final = "E_INVALID_JSON_HEADER fail to parse json header:"
 """Behind this the real server prints its parser's own words, and we ours."""
 
 DIFFERENCES: Final = {
-    "mpub_count_short": "a count above the items is told, where the real one reads on behind the body",
-    "mpub_ext_bad_json_first": "the rest of the body is not taken for commands (nsq.md 3.6, 3)",
+    "mpub_ext_bad_json_first": "the rest of the items is not taken for commands (nsq.md 3.6, 3)",
     "mpub_ext_bad_json_then_pub": "as above",
     "mpub_ext_partial_bad_middle": "as above",
     "pub_max_size_on_ext": "a message of exactly the largest size fits on ext topics too (3.6, 7)",

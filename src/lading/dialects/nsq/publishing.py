@@ -123,6 +123,18 @@ def store_batch(
     return Stored(end, taken, stop - to, answer[:answered].tobytes(), reason)
 
 
+def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tuple[int, int, int, int]:
+    """Return how many of the ``count`` items of an MPUB, which begin at ``source[at:end]``, are whole, and their end.
+
+    Then up to where bytes are needed to tell more of the next, and the reason that it is refused for; BAD_ITEM: it ends
+    behind ``end_max``.
+    """
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
+    # not as a named tuple: an MPUB that comes in pieces asks for each of them
+    passed: tuple[int, int, int, int] = kernels.pass_items(source, at, end, end_max, count)
+    return passed
+
+
 def _require_ids(partition: int, base_offset: int, count: int) -> None:
     if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
         raise LimitExceeded(

@@ -183,6 +183,27 @@ def store_batch(
     return count, to, _put(answer, 0, told), send_layout.FINE
 
 
+def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tuple[int, int, int, int]:
+    """Return how many of the ``count`` items of an MPUB, which begin at ``source[at:end]``, are whole.
+
+    Then where the first that is not begins, how far bytes are needed to tell more, and the reason that it is refused
+    for: its size, or (BAD_ITEM) that it ends behind ``end_max``.
+    """
+    for index in range(count):
+        size = int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
+        stop = at + 4 + size
+        if at + 4 > end:
+            return index, at, at + 4, send_layout.FINE
+        if size <= 0:
+            return index, at, at + 4, send_layout.NO_BODY
+        if size > MESSAGE_BYTES_MAX or stop > end_max:
+            return index, at, stop, send_layout.TOO_LARGE if size > MESSAGE_BYTES_MAX else send_layout.BAD_ITEM
+        if stop > end:
+            return index, at, stop, send_layout.FINE
+        at = stop
+    return count, at, at, send_layout.FINE
+
+
 def frames(
     region: Bytes,
     starts: Longs,

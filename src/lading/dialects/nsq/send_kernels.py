@@ -342,6 +342,27 @@ def store_batch(
     return count, to, answered, FINE
 
 
+@kernel(several(4)(BYTES, *[LONG] * 4))
+def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tuple[int, int, int, int]:
+    data = base(source)
+    for index in range(count):
+        # in bounds: a size is read only if it lies before ``end``
+        if at + 4 > end:
+            return index, at, at + 4, FINE
+        size = big32(data, at)
+        stop = at + 4 + size
+        if size <= 0 or size >= 1 << 31:
+            return index, at, at + 4, NO_BODY
+        if size > MESSAGE_BYTES_MAX:
+            return index, at, stop, TOO_LARGE
+        if stop > end_max:
+            return index, at, stop, BAD_ITEM
+        if stop > end:
+            return index, at, stop, FINE
+        at = stop
+    return count, at, at, FINE
+
+
 @kernel(LONG(OUT_BYTES, LONG, LONG))
 def rebase(body: Bytes, partition: int, base_offset: int) -> int:
     data = base(body)

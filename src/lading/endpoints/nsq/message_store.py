@@ -20,8 +20,9 @@ Store = Callable[[int, int, Bytes, int, int], WriteResult]
 """(partition, time in us, array, at, base offset) -> what was stored there; Fault where nothing may be."""
 
 _SIZE_BYTES: Final = 4
-_COUNT_BYTES: Final = 4
-_COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - _COUNT_BYTES) // 5
+COUNT_BYTES: Final = 4
+_TRACE_BYTES: Final = 8
+_COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - COUNT_BYTES) // 5
 
 
 class MessageStore(Protocol):
@@ -76,7 +77,7 @@ class BatchStore:
             raise publication_error(send_layout.PLAIN_TOPIC, size_bytes, limits.MESSAGE_BYTES_MAX, topic)
         self._command, self._topic, self._takes_ext = command, topic, takes_ext
         self._source, self._body, self.end = source, body, end
-        self._count = require_count(_size_at(source, body) if size_bytes >= _COUNT_BYTES else -1)
+        self._count = require_count(size_at(source, body) if size_bytes >= COUNT_BYTES else -1)
         self.room_bytes = publishing.batch_room(size_bytes, self._count)
         self.answers = b""
 
@@ -84,7 +85,7 @@ class BatchStore:
         """Write all of them; Fault if any is refused."""
         source, body = self._source, self._body
         stored = publishing.store_batch(
-            source, body + _COUNT_BYTES, self.end, self._count, self._command.form or 0, self._takes_ext,
+            source, body + COUNT_BYTES, self.end, self._count, self._command.form or 0, self._takes_ext,
             array, at, base_offset, partition, time_us * 1_000,
         )  # fmt: skip
         if stored.reason or not stored.messages_count:
@@ -100,22 +101,34 @@ def require_count(count: int) -> int:
     return count
 
 
-def _size_at(source: Bytes, at: int) -> int:
+def item_size_error(reason: int, index: int, size: int) -> NsqProtocolError:
+    """Return the error of item ``index`` of an MPUB that says it is so large."""
+    if reason == send_layout.NO_BODY:
+        return NsqProtocolError("E_BAD_MESSAGE", f"MPUB invalid message({index}) body size {size}")
+    return NsqProtocolError("E_BAD_MESSAGE", f"MPUB message too big {size} > {limits.MESSAGE_BYTES_MAX}")
+
+
+def size_at(source: Bytes, at: int) -> int:
+    """Return the signed number of four bytes."""
     return int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
 
 
 def _refused(stored: Stored, command: Command, topic: str, published: Bytes) -> NsqProtocolError:
     """Return the fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
     batch = command.batch
-    at = _item_at(published, stored.messages_count) if batch else 0
-    size, most = _size_at(published, at), limits.MESSAGE_BYTES_MAX
-    texts = {
-        send_layout.NO_BODY: f"MPUB invalid message({stored.messages_count}) body size {size}",
-        send_layout.TOO_LARGE: f"MPUB message too big {size} > {most}",
-        send_layout.BAD_ITEM: f"MPUB invalid message({stored.messages_count}): the items do not add up to the body",
-    }
-    if batch and stored.reason in texts:
-        return NsqProtocolError("E_BAD_MESSAGE", texts[stored.reason])
+    at = 0
+    if batch:
+        # by the kernel: there may be a million items before it
+        _, at, _, _ = publishing.pass_items(
+            published, COUNT_BYTES, published.size, published.size, stored.messages_count
+        )
+    size, most = size_at(published, at), limits.MESSAGE_BYTES_MAX
+    if batch and stored.reason == send_layout.BAD_ITEM:
+        is_traced = command.form == send_layout.TRACED and 0 < size <= _TRACE_BYTES
+        text = f" body size {size} for tracing" if is_traced else ": the items do not add up to the body"
+        return NsqProtocolError("E_BAD_MESSAGE", f"MPUB invalid message({stored.messages_count}){text}")
+    if batch and stored.reason in (send_layout.NO_BODY, send_layout.TOO_LARGE):
+        return item_size_error(stored.reason, stored.messages_count, size)
     traced = False
     if stored.reason == send_layout.BAD_TRACE:
         message = published[at + 4 : at + 4 + size].tobytes()
@@ -126,11 +139,3 @@ def _refused(stored: Stored, command: Command, topic: str, published: Bytes) -> 
     if stored.reason == send_layout.BAD_ITEM:
         return NsqProtocolError("E_BAD_BODY", f"invalid body size {size} with trace id enabled")
     return publication_error(stored.reason, size, most, topic, traced=traced)
-
-
-def _item_at(body: Bytes, index: int) -> int:
-    """Return where item ``index`` of a batch begins."""
-    at = _COUNT_BYTES
-    for _ in range(index):
-        at += 4 + max(_size_at(body, at), 0)
-    return at

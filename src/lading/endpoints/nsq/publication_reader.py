@@ -16,7 +16,7 @@ from ..base.inbox import Inbox
 from ..base.responses import ResponseQueue
 from ..base.route_cache import RouteCache
 from ..base.session import ConnectionHandle
-from .message_store import require_count
+from .batch_walk import BatchWalk
 from .publication import Publication
 from .publish import Publisher, PublishRoute
 from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
@@ -64,6 +64,8 @@ class PublicationReader:
         self._route: PublishRoute | None = None
         """What that line meant at ``_version`` of the topology."""
         self._version = -1
+        self._walk: BatchWalk | None = None
+        """Of the MPUB at the front, if it is not whole."""
 
     def use_routes(self, routes: RouteCache[bytes, PublishRoute]) -> None:
         """Take lines to mean what they mean to another user from now on."""
@@ -89,9 +91,11 @@ class PublicationReader:
             fault = fault_of(error, command.failure_code)
             if not fault.fatal:
                 # the connection goes on behind the body, so the answer waits until all of it is here
-                if inbox.have < line.end + _SIZE_BYTES + size:
+                body = line.end + _SIZE_BYTES
+                end = self._find_batch_end(body) if command.batch else body + size
+                if end is None or inbox.have < end:
                     return None
-                inbox.at = line.end + _SIZE_BYTES + size
+                inbox.at = end
             raise fault from None
         return self.take(route, known, line.end, now_us)
 
@@ -129,10 +133,11 @@ class PublicationReader:
         if not 0 < size <= route.size_max:
             _check_size(command, size)
         end = body + size
-        if end > inbox.have:
-            if command.batch and inbox.have - body >= _SIZE_BYTES:
-                require_count(_SIZE.unpack_from(inbox.data, body)[0])
-            return None
+        if end > inbox.have or self._walk is not None:
+            walked_end = self._find_batch_end(body) if command.batch else None
+            if walked_end is None:
+                return None
+            end = walked_end
         start = inbox.at
         inbox.at = end
         is_alone = not start and end == inbox.have and not self._waiting
@@ -144,7 +149,11 @@ class PublicationReader:
                 return self._gathering.publish(route, line, line_end, inbox, end, self, now_us)
             return self._publish_run(route, start, body, end, now_us)
         except LadingError as error:
-            raise fault_of(error, route.failure) from None
+            fault = fault_of(error, route.failure)
+            if not command.batch:
+                raise fault from None
+        inbox.at = start
+        return self._publish_walked(route, start, body, end, now_us, fault)
 
     def abort(self) -> None:
         """Cut the client off: no answer would be true."""
@@ -176,6 +185,36 @@ class PublicationReader:
         elif self.publisher.is_congested:
             self.wait_for_disk()
         return taken
+
+    def _publish_walked(
+        self, route: PublishRoute, start: int, body: int, end: int, now_us: int, fault: NsqProtocolError
+    ) -> Publication | None:
+        """Publish the MPUB at ``start``, refused with ``fault`` if it ended at ``end``, by the sizes of its items.
+
+        Only what is refused takes this way: if the declared length fits, the store has found that on its own.
+        """
+        inbox = self._inbox
+        walked_end = self._find_batch_end(body)
+        if walked_end is None:
+            return None
+        # the connection goes on behind the items, also if the refusal stands
+        inbox.at = walked_end
+        if walked_end == end:
+            raise fault
+        try:
+            return self._publish_run(route, start, body, walked_end, now_us)
+        except LadingError as error:
+            raise fault_of(error, route.failure) from None
+
+    def _find_batch_end(self, body: int) -> int | None:
+        """Return where the items of the MPUB at the front end, None until all are here."""
+        inbox = self._inbox
+        if self._walk is None:
+            self._walk = BatchWalk()
+        end = self._walk.find_end(inbox.array, body, inbox.have)
+        if end is not None:
+            self._walk = None
+        return end
 
 
 def _check_size(command: Command, size: int) -> None:
