@@ -169,6 +169,32 @@ def test_groups_and_transactions_have_rights_of_their_own(started: Started) -> N
     assert ann.ask("DescribeLogDirs", 3, topics=None).error_code == 31
 
 
+def test_authorized_operations_are_those_of_the_rights(started: Started) -> None:
+    read, write, create, delete, alter, describe, cluster_action, describe_configs, alter_configs = range(3, 12)
+    ann, bob, root = (as_user(started, name) for name in ("ann", "bob", "root"))
+    asked = [{"name": name} for name in ("orders", "new-0", "secret")]
+    asks = {
+        "allow_auto_topic_creation": False, "include_topic_authorized_operations": True,
+        "include_cluster_authorized_operations": True,
+    }  # fmt: skip
+    of_orders, of_new = {read, write, describe, describe_configs}, {create, describe, describe_configs}
+    every = {read, write, create, delete, alter, describe, describe_configs, alter_configs}
+    for user, expected in ((ann, [of_orders, None, None]), (bob, [None, of_new, None]), (root, [every] * 3)):
+        told = user.ask("Metadata", 9, topics=asked, **asks)
+        assert [row.authorized_operations for row in told.topics] == expected
+        rows = user.ask("DescribeTopicPartitions", 0, topics=asked, response_partition_limit=9, cursor=None).topics
+        bits = [row.topic_authorized_operations for row in sorted(rows, key=lambda row: str(row.name))]
+        by_name = [expected[1], expected[0], expected[2]]
+        assert bits == [-(1 << 31) if one is None else sum(1 << code for code in one) for one in by_name]
+    groups = ann.ask("DescribeGroups", 5, groups=["g"], include_authorized_operations=True).groups
+    assert [row.authorized_operations for row in groups] == [{read, describe, describe_configs}]
+    of_cluster = {create, cluster_action, describe_configs, alter_configs, describe, alter, 12}
+    for user, of_whole in ((ann, set()), (root, of_cluster)):
+        assert user.ask("Metadata", 9, topics=asked, **asks).authorized_operations == of_whole
+        told = user.ask("DescribeCluster", 1, include_cluster_authorized_operations=True, endpoint_type=1)
+        assert told.authorized_operations == of_whole
+
+
 def test_creating_needs_the_right_on_the_name(started: Started) -> None:
     bob = as_user(started, "bob")
     rows = bob.ask(

@@ -16,9 +16,13 @@ FLEXIBLE: Final = SERVED[METADATA].flexible
 _FIRST_WITH: Final = {
     "controller": 1, "cluster": 2, "throttle": 3, "offline": 5, "epoch": 7, "operations": 8, "topic id": 10,
 }  # fmt: skip
-_CLUSTER_OPERATIONS: Final = range(8, 11)
-_NOT_ASKED: Final = INT32.pack(-(1 << 31))
-"""Authorized operations are not reported."""
+OPERATIONS_FROM: Final = _FIRST_WITH["operations"]
+"""The first version in which a client may ask what it may do with each topic."""
+CLUSTER_OPERATIONS: Final = range(OPERATIONS_FROM, 11)
+"""Versions in which it may ask that of the cluster; later ones leave it to DescribeCluster."""
+NOT_ASKED: Final = -(1 << 31)
+"""Authorized operations that nobody asked for."""
+_NOT_ASKED: Final = INT32.pack(NOT_ASKED)
 
 
 class TopicMetadata(NamedTuple):
@@ -28,6 +32,8 @@ class TopicMetadata(NamedTuple):
     name: str | None
     topic_id: bytes
     epochs: Sequence[int] = ()
+    operations: int = NOT_ASKED
+    """Bit field of what the client may do with it."""
 
 
 class BrokerNode(NamedTuple):
@@ -39,9 +45,14 @@ class BrokerNode(NamedTuple):
 
 
 def metadata_answer(
-    version: int, correlation: int, cluster: str, broker: BrokerNode, topics: Sequence[TopicMetadata]
+    version: int,
+    correlation: int,
+    cluster: str,
+    broker: BrokerNode,
+    topics: Sequence[TopicMetadata],
+    operations: int = NOT_ASKED,
 ) -> bytes:
-    """Return the whole frame of an answer."""
+    """Return the whole frame of an answer; ``operations``: bit field of what the client may do with the cluster."""
     flexible = version >= FLEXIBLE
     tags = NO_TAGS if flexible else b""
     out = [INT32.pack(correlation), tags]
@@ -65,11 +76,11 @@ def metadata_answer(
         if version >= _FIRST_WITH["controller"]:
             out.append(b"\0")
         out += count(len(topic.epochs), flexible), _partitions(version, broker.id, topic.epochs)
-        if version >= _FIRST_WITH["operations"]:
-            out.append(_NOT_ASKED)
+        if version >= OPERATIONS_FROM:
+            out.append(_NOT_ASKED if topic.operations == NOT_ASKED else INT32.pack(topic.operations))
         out.append(tags)
-    if version in _CLUSTER_OPERATIONS:
-        out.append(_NOT_ASKED)
+    if version in CLUSTER_OPERATIONS:
+        out.append(_NOT_ASKED if operations == NOT_ASKED else INT32.pack(operations))
     out.append(tags)
     body = b"".join(out)
     return struct.pack(">i", len(body)) + body

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.core.position import PositionKey
+from ...broker.core.rights import Resource, ResourceKind
 from ...broker.kafka.group import (
     KAFKA,
     GroupState,
@@ -25,6 +26,7 @@ from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_
 from ...model.errors import Refusal
 from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.services import now_us
+from .authorized_operations import find_authorized_operations
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 from .pending_responses import complete_with, coordinator_code
 
@@ -42,6 +44,7 @@ _SKIPS_FROM: Final = 9
 _MANY_KEYS_FROM: Final = 4
 _MANY_LEAVE_FROM: Final = 3
 _MISSING_IS_ERROR_FROM: Final = 6
+_OPERATIONS_FROM: Final = 3
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -147,13 +150,19 @@ class Groups:
         }
 
     def describe(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._describe(request))
+        return take_turns(self._describe(session, request))
 
-    def _describe(self, request: Request) -> Turns[Fields]:
+    def _describe(self, session: Session, request: Request) -> Turns[Fields]:
         turn, found = TurnCounter(), []
+        operations = request.version >= _OPERATIONS_FROM and request.body.include_authorized_operations
         for name in request.body.groups:
             group = self._groups.find(name)
-            found.append(_described(name, group, request.version))
+            row = _described(name, group, request.version)
+            if operations and row["error_code"] == NONE:
+                resource = Resource(ResourceKind.GROUP, name)
+                told = find_authorized_operations(self._context.broker.access, session.principal, resource)
+                row["authorized_operations"] = told
+            found.append(row)
             if turn.is_over(1 + (len(group.members) if group else 0)):
                 yield
         return {"groups": found}
@@ -255,7 +264,7 @@ def _synced(synced: SyncGroupResult) -> Fields:
     }
 
 
-def _described(name: str, group: KafkaGroup | None, version: int) -> Fields:
+def _described(name: str, group: KafkaGroup | None, version: int) -> dict[str, Any]:
     if not name or group is None:
         missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
         return {

@@ -11,12 +11,20 @@ from uuid import UUID
 
 from ...broker.core.rights import Right, flat_topic_resource, topic_resource
 from ...dialects.kafka.errors import INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
-from ...dialects.kafka.metadata import BrokerNode, TopicMetadata, metadata_answer
+from ...dialects.kafka.metadata import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    OPERATIONS_FROM,
+    BrokerNode,
+    TopicMetadata,
+    metadata_answer,
+)
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
-from ...turns import TurnCounter, Turns, take_turns
+from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.topic_creation import find_or_create_topic
+from .authorized_operations import find_authorized_operations, find_cluster_operations, to_bit_field
 from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session
 
 if TYPE_CHECKING:
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
 _AUTO_CREATE_IS_ASKED: Final = 4
 """The first version in which a client says whether a topic may be made; before, it may."""
 _NOBODY: Final = UUID(int=0)
+_HIDDEN: Final = frozenset({TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID})
+"""Of topics with these errors no operations are told, as Apache Kafka does it; of one that does not exist they are."""
 PARTITIONS_MAX: Final = 2000
 """Partitions of one answer to DescribeTopicPartitions; a cursor says where the next one begins."""
 
@@ -45,11 +55,13 @@ class _Handlers:
 
     def metadata(self, session: Session, request: Request) -> Framed | Awaitable[Framed]:
         asked = request.body.topics
+        # looked up once: hardly any request asks, and those that do not pay nothing for it
+        operations = request.version >= OPERATIONS_FROM and request.body.include_topic_authorized_operations
         if asked is None or (request.version == 0 and not asked):
-            return take_turns(self._all(session, request))
-        return take_turns(self._named(session, request))
+            return take_turns(self._all(session, request, operations))
+        return take_turns(self._named(session, request, operations))
 
-    def _named(self, session: Session, request: Request) -> Turns[Framed | Awaitable[Framed]]:
+    def _named(self, session: Session, request: Request, operations: bool) -> Turns[Framed | Awaitable[Framed]]:
         body, turn = request.body, TurnCounter()
         rows: list[TopicMetadata] = []
         for one in body.topics:
@@ -60,18 +72,22 @@ class _Handlers:
             request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
         )
         if may_create and any(row.error == UNKNOWN_TOPIC for row in rows):
-            return self._created(session, request, rows)
+            return self._created(session, request, rows, operations)
+        if operations:
+            rows = yield from self._with_operations(session, rows)
         return self._framed(session, request, rows)
 
-    def _all(self, session: Session, request: Request) -> Turns[Framed]:
+    def _all(self, session: Session, request: Request, operations: bool) -> Turns[Framed]:
         turn, rows = TurnCounter(), []
         for topic in self._visible(session):
             rows.append(_row(topic))
             if turn.is_over(1 + len(topic.partitions)):
                 yield
+        if operations:
+            rows = yield from self._with_operations(session, rows)
         return self._framed(session, request, rows)
 
-    async def _created(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
+    async def _created(self, session: Session, request: Request, rows: list[TopicMetadata], operations: bool) -> Framed:
         """Return the answer once the missing topics are created."""
         for at, row in enumerate(rows):
             if row.error == UNKNOWN_TOPIC and row.name is not None:
@@ -85,27 +101,51 @@ class _Handlers:
                     rows[at] = _row(await find_or_create_topic(self._context.services, row.name, partitions_count))
                 except LadingError as error:
                     rows[at] = TopicMetadata(code_of(error), row.name, _NOBODY.bytes)
+        if operations:
+            rows = await finish_in_turns(self._with_operations(session, rows))
         return self._framed(session, request, rows)
+
+    def _with_operations(self, session: Session, rows: list[TopicMetadata]) -> Turns[list[TopicMetadata]]:
+        turn, told = TurnCounter(), []
+        for row in rows:
+            told.append(row._replace(operations=self._topic_operations(session, row)))
+            if turn.is_over():
+                yield
+        return told
+
+    def _topic_operations(self, session: Session, row: TopicMetadata) -> int:
+        if row.name is None or row.error in _HIDDEN:
+            return NOT_ASKED
+        broker = self._context.broker
+        resource = flat_topic_resource(broker.topology, row.name)
+        return to_bit_field(find_authorized_operations(broker.access, session.principal, resource))
 
     def _framed(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
         address = self._context.choose_address(session)
         broker = BrokerNode(NODE_ID, address.host, address.port)
+        operations = NOT_ASKED
+        if request.version in CLUSTER_OPERATIONS and request.body.include_cluster_authorized_operations:
+            operations = to_bit_field(find_cluster_operations(self._context.broker.access, session.principal))
         return Framed(
             0,
-            lambda correlation: metadata_answer(request.version, correlation, CLUSTER_ID, broker, rows),
+            lambda correlation: metadata_answer(request.version, correlation, CLUSTER_ID, broker, rows, operations),
             sum(1 + len(row.epochs) for row in rows),
         )
 
-    def partitions(self, session: Session, request: Request) -> Fields:
+    def partitions(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         """Topics by name, none asked for is all of them, a bounded number of partitions at a time from a cursor on."""
-        body = request.body
+        return take_turns(self._partitions(session, request))
+
+    def _partitions(self, session: Session, request: Request) -> Turns[Fields]:
+        body, turn = request.body, TurnCounter()
         every = not body.topics
         names = {topic.flat_name for topic in self._visible(session)} if every else {one.name for one in body.topics}
         start = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
         room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
         rows: list[Fields] = []
         for name in sorted(one for one in names if one >= start[0]):
-            row = _fields(self._asked(session, name, None))
+            found = self._asked(session, name, None)
+            row = {**_fields(found), "topic_authorized_operations": self._topic_operations(session, found)}
             places = row["partitions"][start[1] if name == start[0] else 0 :]
             if places and not room:
                 return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -116,6 +156,8 @@ class _Handlers:
             if len(told) < len(places):
                 cursor = {"topic_name": name, "partition_index": places[len(told)]["partition_index"]}
                 return {"topics": rows, "next_cursor": cursor}
+            if turn.is_over(1 + len(told)):
+                yield
         return {"topics": rows, "next_cursor": None}
 
     def cluster(self, session: Session, request: Request) -> Fields:
@@ -126,6 +168,9 @@ class _Handlers:
             "cluster_id": CLUSTER_ID,
             "controller_id": NODE_ID,
             "brokers": [{"broker_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}],
+            "authorized_operations": find_cluster_operations(self._context.broker.access, session.principal)
+            if request.body.include_cluster_authorized_operations
+            else None,
         }
 
     def _visible(self, session: Session) -> list[Topic]:

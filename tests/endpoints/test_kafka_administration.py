@@ -1,0 +1,75 @@
+"""What administrators' clients ask for beside topics and messages, answered as Apache Kafka 4.3.1 does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from lading.testing import BrokerProcess
+from tests.endpoints.kafka_frames import KafkaFrames
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(3, 12)
+IDEMPOTENT_WRITE = 12
+OF_TOPIC = {READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS}
+OF_GROUP = {READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS}
+OF_CLUSTER = {CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE}
+_names = count(1)
+
+
+@pytest.fixture
+def kafka(broker: BrokerProcess) -> Iterator[KafkaFrames]:
+    frames = KafkaFrames(broker.endpoints["kafka"])
+    yield frames
+    frames.close()
+
+
+@pytest.fixture
+def topic(kafka: KafkaFrames) -> str:
+    """A new topic of two partitions."""
+    name = f"administered-{next(_names)}"
+    asked = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    made = kafka.ask("CreateTopics", 7, topics=[asked], timeout_ms=1000, validate_only=False)
+    assert made.topics[0].error_code == 0
+    return name
+
+
+@pytest.mark.parametrize("version", range(8, 13))
+def test_metadata_tells_authorized_operations_to_who_asks(kafka: KafkaFrames, topic: str, version: int) -> None:
+    names = [topic, "absent", "bad name!"]
+    asked = [{"name": name, "topic_id": None} for name in names]
+    for of_topics in (False, True):
+        for of_cluster in (False, True):
+            told = kafka.ask(
+                "Metadata", version, topics=asked, allow_auto_topic_creation=False,
+                include_topic_authorized_operations=of_topics, include_cluster_authorized_operations=of_cluster,
+            )  # fmt: skip
+            assert [row.authorized_operations for row in told.topics] == [OF_TOPIC if of_topics else None] * 3
+            if version <= 10:
+                assert told.authorized_operations == (OF_CLUSTER if of_cluster else None)
+    every = kafka.ask("Metadata", version, topics=None, include_topic_authorized_operations=True).topics
+    assert {row.name: row.authorized_operations for row in every}[topic] == OF_TOPIC
+    name = f"made-{next(_names)}"
+    made = kafka.ask(
+        "Metadata", version, topics=[{"name": name, "topic_id": None}], allow_auto_topic_creation=True,
+        include_topic_authorized_operations=True,
+    )  # fmt: skip
+    assert [(row.error_code, row.authorized_operations) for row in made.topics] == [(0, OF_TOPIC)]
+
+
+def test_the_other_descriptions_tell_authorized_operations(kafka: KafkaFrames, topic: str) -> None:
+    asked = [{"name": name} for name in (topic, "absent")]
+    rows = kafka.ask("DescribeTopicPartitions", 0, topics=asked, response_partition_limit=9, cursor=None).topics
+    bits = sum(1 << one for one in OF_TOPIC)
+    assert [row.topic_authorized_operations for row in rows] == [bits, bits]
+    for version in (0, 1, 2):
+        for asks, wanted in ((False, None), (True, OF_CLUSTER)):
+            told = kafka.ask("DescribeCluster", version, include_cluster_authorized_operations=asks, endpoint_type=1)
+            assert told.authorized_operations == wanted
+    for version in range(3, 7):
+        for asks, wanted in ((False, None), (True, OF_GROUP)):
+            told = kafka.ask("DescribeGroups", version, groups=["absent", ""], include_authorized_operations=asks)
+            # of a group that is an error nothing is told
+            expected = [wanted if version < 6 else None, None]
+            assert [row.authorized_operations for row in told.groups] == expected
