@@ -73,3 +73,15 @@ def test_the_other_descriptions_tell_authorized_operations(kafka: KafkaFrames, t
             # of a group that is an error nothing is told
             expected = [wanted if version < 6 else None, None]
             assert [row.authorized_operations for row in told.groups] == expected
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_who_leaves_a_group_that_does_not_exist_is_no_member(kafka: KafkaFrames, version: int) -> None:
+    members = [{"member_id": "m", "group_instance_id": None}, {"member_id": "", "group_instance_id": "i"}]
+    for group, code in (("absent", 25), ("", 24)):
+        told = kafka.ask("LeaveGroup", version, group_id=group, member_id="m", members=members)
+        if version < 3:
+            assert told.error_code == code
+        else:
+            found = (told.error_code, [one.error_code for one in told.members])
+            assert found == ((0, [25, 25]) if group else (24, []))

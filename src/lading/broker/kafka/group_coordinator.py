@@ -128,7 +128,7 @@ class KafkaGroupCoordinator(Component):
         for member_id, instance in members:
             try:
                 if group is None:
-                    raise no_group(name)
+                    raise no_group(name, Reason.GROUP_MEMBER_NOT_FOUND)
                 self._leave(group, member_id, instance, now_us)
                 results.append(None)
             except Refusal as refusal:

@@ -135,6 +135,8 @@ class Groups:
 
     def leave(self, session: Session, request: Request) -> Fields:
         body = request.body
+        if not body.group_id:
+            return {"error_code": INVALID_GROUP_ID, "members": []}
         many = request.version >= _MANY_LEAVE_FROM
         members = [(one.member_id, one.group_instance_id) for one in body.members] if many else [(body.member_id, None)]
         errors = self._groups.leave(body.group_id, members, now_us=now_us())
