@@ -14,6 +14,8 @@ _RULE: Final = {"resource_type": 2, "resource_name": "t", "resource_pattern_type
                 "host": "*", "operation": 3, "permission_type": 3}  # fmt: skip
 _PLACES: Final = [{"topic": TOPIC, "partitions": [0, 1]}]
 _CONFIGS: Final = [{"name": "retention.ms", "value": "5000000"}, {"name": "min.cleanable.dirty.ratio", "value": "0.5"}]
+_MARKER: Final = {"producer_id": 4, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
+                  "transaction_version": 0, "topics": [{"name": TOPIC, "partition_indexes": [0, 1]}]}  # fmt: skip
 
 ASKED: Final[tuple[tuple[str, int, dict[str, Any]], ...]] = (
     ("DescribeTopicPartitions", 0, {"topics": [{"name": TOPIC}], "response_partition_limit": 10, "cursor": None}),
@@ -34,6 +36,8 @@ ASKED: Final[tuple[tuple[str, int, dict[str, Any]], ...]] = (
     ("ListTransactions", 1, {"state_filters": ["Ongoing"], "producer_id_filters": [4], "duration_filter": 5}),
     ("DescribeTransactions", 0, {"transactional_ids": ["a"]}),
     ("DescribeProducers", 0, {"topics": [{"name": TOPIC, "partition_indexes": [0, 1]}]}),
+    ("WriteTxnMarkers", 1, {"markers": [_MARKER]}),
+    ("WriteTxnMarkers", 2, {"markers": [_MARKER]}),
 )
 
 

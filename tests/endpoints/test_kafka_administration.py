@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
 from lading.testing import BrokerProcess
-from tests.endpoints.kafka_frames import KafkaFrames
+from tests.endpoints.kafka_frames import KafkaFrames, one_batch
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(3, 12)
 IDEMPOTENT_WRITE = 12
@@ -85,3 +86,60 @@ def test_who_leaves_a_group_that_does_not_exist_is_no_member(kafka: KafkaFrames,
         else:
             found = (told.error_code, [one.error_code for one in told.members])
             assert found == ((0, [25, 25]) if group else (24, []))
+
+
+def ended(kafka: KafkaFrames, topic: str, numbers: list[int], *who: int, commit: bool = False, version: int = 1) -> Any:
+    """The codes by partition of a WriteTxnMarkers with one marker."""
+    marker = {
+        "producer_id": who[0], "producer_epoch": who[1], "transaction_result": commit, "coordinator_epoch": 0,
+        "transaction_version": 0, "topics": [{"name": topic, "partition_indexes": numbers}],
+    }  # fmt: skip
+    [told] = kafka.ask("WriteTxnMarkers", version, markers=[marker]).markers
+    assert (told.producer_id, [one.name for one in told.topics]) == (who[0], [topic])
+    return {one.partition_index: one.error_code for one in told.topics[0].partitions}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_administrator_aborts_a_transaction(kafka: KafkaFrames, topic: str, version: int) -> None:
+    name = f"{topic}-writer"
+
+    def added() -> list[int]:
+        answer = kafka.ask(
+            "AddPartitionsToTxn", 3, v3_and_below_transactional_id=name, v3_and_below_producer_id=who[0],
+            v3_and_below_producer_epoch=who[1], v3_and_below_topics=[{"name": topic, "partitions": [0, 1]}],
+        )  # fmt: skip
+        rows = answer.results_by_topic_v3_and_below[0].results_by_partition
+        return [row.partition_error_code for row in rows]
+
+    def sent(number: int) -> int:
+        data = one_batch(b"x", attributes=0x10, producer=(*who, 0))
+        rows = [{"name": topic, "partition_data": [{"index": number, "records": data}]}]
+        answer = kafka.ask("Produce", 7, transactional_id=name, acks=-1, timeout_ms=5000, topic_data=rows)
+        code: int = answer.responses[0].partition_responses[0].error_code
+        return code
+
+    def stable_end(number: int) -> int:
+        part = {"partition_index": number, "timestamp": -1, "current_leader_epoch": -1}
+        asked = [{"name": topic, "partitions": [part]}]
+        answer = kafka.ask("ListOffsets", 7, replica_id=-1, isolation_level=1, topics=asked)
+        end: int = answer.topics[0].partitions[0].offset
+        return end
+
+    init = kafka.ask("InitProducerId", 3, transactional_id=name, transaction_timeout_ms=60_000)
+    who = (init.producer_id, init.producer_epoch)
+    assert (added(), sent(0), sent(1), stable_end(0)) == ([0, 0], 0, 0, 0)
+    assert ended(kafka, topic, [0], *who, commit=True, version=version) == {0: 48}
+    assert ended(kafka, topic, [0, 1, 7], *who, version=version) == {0: 0, 1: 0, 7: 3}
+    # the control records are there with the answer
+    assert (stable_end(0), stable_end(1)) == (2, 2)
+    committed = {"transactional_id": name, "producer_id": who[0], "producer_epoch": who[1], "committed": True}
+    assert kafka.ask("EndTxn", 3, **committed).error_code == 90
+    [state] = kafka.ask("DescribeTransactions", 0, transactional_ids=[name]).transaction_states
+    assert (state.transaction_state, state.topics) == ("CompleteAbort", [])
+    # nothing is open any more, or ever was
+    for producer in (who, (who[0], who[1] + 1), (987_654, 0)):
+        assert ended(kafka, topic, [1], *producer, version=version) == {1: 0}
+    assert ended(kafka, "absent", [0], 1, 0, version=version) == {0: 3}
+    assert ended(kafka, topic, [0], -1, 0, version=version) == {0: -1}
+    assert ended(kafka, topic, [0], 1, -1, version=version) == {0: -1}
+    assert stable_end(0) == 2

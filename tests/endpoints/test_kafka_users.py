@@ -167,6 +167,13 @@ def test_groups_and_transactions_have_rights_of_their_own(started: Started) -> N
     committed = ann.ask("OffsetCommit", 2, group_id="other", topics=places)
     assert committed.topics[0].partitions[0].error_code == 30
     assert ann.ask("DescribeLogDirs", 3, topics=None).error_code == 31
+    marker = {
+        "producer_id": 5, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
+        "topics": [{"name": "orders", "partition_indexes": [0]}],
+    }  # fmt: skip
+    for user, code in ((ann, 31), (as_user(started, "root"), 0)):
+        [row] = user.ask("WriteTxnMarkers", 1, markers=[marker]).markers
+        assert (row.producer_id, row.topics[0].partitions[0].error_code) == (5, code)
 
 
 def test_authorized_operations_are_those_of_the_rights(started: Started) -> None:

@@ -100,6 +100,7 @@ STEPS = (
     Step("transactions", "describe --transactional-id G-writer", [r"G-writer.*CompleteCommit\s+60000"]),
     Step("transactions", "list", [r"G-writer.*CompleteCommit"]),
     Step("transactions", "describe-producers --topic T --partition 0", [r"ProducerId.*CurrentTransactionStartOffset"]),
+    Step("transactions", "abort --topic T --partition 0 --producer-id 99 --producer-epoch 0 --coordinator-epoch 0", []),
     Step("transactions", "find-hanging --broker-id 1", [r"^Topic\s+Partition\s+ProducerId.*\n?$"]),
     Step("verify-writing", "--topic T-verified --max-messages 10", [r'"sent":10,"acked":10']),
     Step(

@@ -197,7 +197,7 @@ class Broker:
             component.load(topics)
         self._store.directory.forget_found()
         if self.notes:
-            self.producers.skip_known_ids(partitions_of(topics))
+            self.producers.ids.skip_known(partitions_of(topics))
 
     def _watch(self, partition: Partition) -> None:
         partition.log.on_synced = partial(self._synced, partition)

@@ -22,6 +22,8 @@ from ..core.position import PositionKey, StoredPosition
 from ..core.positions import Positions
 from ..core.topology import Partition, Topic
 from .append import ActiveProducer, BatchSequence, KafkaAppender, producer_of, writer_of
+from .orphaned_batches import OrphanedBatches
+from .producer_ids import ProducerIds
 from .transactional_producer import (
     COMMITS,
     DECIDED,
@@ -35,9 +37,6 @@ from .transactional_producer import (
     transaction_in_progress_error,
 )
 
-IDS_AT_ONCE: Final = 1000
-ID_MAX: Final = 1 << 62
-"""Higher ones are a client's invention."""
 EPOCH_MAX: Final = (1 << 15) - 2
 """One more is left to shut out a producer whose time is over."""
 
@@ -56,9 +55,9 @@ class TransactionCoordinator(Component):
         self._ids: dict[int, TransactionalProducer] = {}
         self._busy: set[TransactionalProducer] = set()
         """Those with a transaction that is open, or decided and not ended everywhere."""
-        self._orphans: set[tuple[Partition, bytes]] = set()
-        """Batches that no open transaction knows: aborted by the next ``tick``."""
-        self._next_id = self._end_id = 0
+        self._orphans = OrphanedBatches(produced)
+        """Ended by the next ``tick``."""
+        self.ids = ProducerIds(table, produced)
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Pick up after a start; control records that are missing are written by the first ``tick``."""
@@ -80,19 +79,7 @@ class TransactionCoordinator(Component):
                 if owner is not None and owner in self._busy:
                     owner.partitions.add(place)
                 else:
-                    self._orphans.add((place, writer))
-
-    def skip_known_ids(self, partitions: Iterable[Partition]) -> None:
-        """Skip the producer ids that the partitions know: if the catalog was lost, it would assign them again.
-
-        The batches of the second owner would then be taken for repetitions of what the first one sent.
-        """
-        written = [
-            one.identity.producer_id for place in partitions for one in self._produced.list_active_producers(place)
-        ]
-        highest = max((one for one in written if one < ID_MAX), default=None)
-        if highest is not None:
-            self._table.skip_ids(highest + IDS_AT_ONCE)
+                    self._orphans.add(place, writer)
 
     def init_producer_id(
         self, name: str | None, timeout_us: int, known: ProducerIdAndEpoch | None, *, now_us: int
@@ -102,7 +89,7 @@ class TransactionCoordinator(Component):
         ``known`` is the identity that the caller has had; PRODUCER_FENCED where the name has gone on since.
         """
         if name is None:
-            return PendingResult.of(ProducerIdAndEpoch(self._take_id(), 0))
+            return PendingResult.of(ProducerIdAndEpoch(self.ids.take(), 0))
         if not 0 < timeout_us <= self._timeout_us_max:
             raise Refusal(
                 Reason.INVALID_TRANSACTION_TIMEOUT,
@@ -111,7 +98,7 @@ class TransactionCoordinator(Component):
             )
         producer = self._names.get(name)
         if producer is None:
-            row = ProducerRow(name, self._take_id(), 0, ProducerState.EMPTY, timeout_us, 0, now_us)
+            row = ProducerRow(name, self.ids.take(), 0, ProducerState.EMPTY, timeout_us, 0, now_us)
             self._table.put(row)
             self._names[name] = self._ids[row.id] = producer = TransactionalProducer(row)
             return PendingResult.of(producer.identity)
@@ -225,6 +212,33 @@ class TransactionCoordinator(Component):
                 )
         return self._produced.append(partition, batch, room_bytes, write, source)
 
+    def end_in_partition(
+        self, partition: Partition, identity: ProducerIdAndEpoch, committed: bool, *, now_us: int
+    ) -> Append | None:
+        """End what a producer has open in a partition, as an administrator wants; see ``append_when_durable``.
+
+        An open transaction is aborted as a whole and its producer fenced: a commit after an abort of a part would
+        lose that part. Raises TRANSACTION_NOT_OPEN if the decision is another one: only producers commit.
+        """
+        producer_id, writer, writers = identity.producer_id, writer_of(identity.producer_id), partition.writers
+        owner, known = self._ids.get(producer_id), None if writers is None else writers.get(writer)
+        # of several partitions that are named one after another, the first has fenced the producer in all of them
+        is_repeated = not committed and owner is not None and owner.has_fenced(identity.epoch)
+        if known is not None and identity.epoch < known.epoch and not is_repeated:
+            raise fenced_error(f"{producer_id}", identity, ProducerIdAndEpoch(producer_id, known.epoch))
+        if writers is not None and writer in writers.open_by_writer:
+            if owner is not None and owner.state is ProducerState.ONGOING and not committed:
+                self._require_idle(owner)
+                self._decide(owner, False, now_us, fence=True)
+            if committed != self._is_committed(producer_id):
+                raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"the transaction of producer {producer_id} ends otherwise")
+            refused = self._mark(owner, now_us) if owner is not None and owner in self._busy else []
+            if writer in writers.open_by_writer:
+                if refused:
+                    raise refused[0]
+                self._orphans.mark(partition, writer, committed, now_us)
+        return self._produced.append_when_durable(partition)
+
     def list_aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
         """See ``KafkaAppender.list_aborted``."""
         return self._produced.list_aborted(partition, first, end)
@@ -236,18 +250,7 @@ class TransactionCoordinator(Component):
 
     def tick(self, now_us: int) -> None:
         """Abort what is open for too long and shut its producer out; write the control records that are missing."""
-        refused: list[Refusal] = []
-        for partition, writer in list(self._orphans):
-            known = partition.writers and partition.writers.get(writer)
-            owner = self._ids.get(producer_of(writer))
-            committed = owner is not None and owner.state in COMMITS
-            try:
-                self._produced.write_transaction_marker(
-                    partition, writer, known.epoch if known else 0, committed, now_us
-                )
-                self._orphans.discard((partition, writer))
-            except Refusal as refusal:
-                refused.append(refusal)
+        refused = self._orphans.mark_all(self._is_committed, now_us)
         for producer in list(self._busy):
             if producer.state in ENDED:
                 refused += self._mark(producer, now_us)
@@ -261,7 +264,7 @@ class TransactionCoordinator(Component):
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """End nothing in it any more, and store no positions."""
-        self._orphans = {one for one in self._orphans if one[0] is not partition}
+        self._orphans.on_partition_deleted(partition)
         for producer in self._busy:
             producer.partitions.discard(partition)
             producer.pending_offsets = {
@@ -293,12 +296,9 @@ class TransactionCoordinator(Component):
         """See ``KafkaAppender.writing``."""
         return self._produced.list_active_producers(partition)
 
-    def _take_id(self) -> int:
-        if self._next_id == self._end_id:
-            self._next_id = self._table.take_ids(IDS_AT_ONCE)
-            self._end_id = self._next_id + IDS_AT_ONCE
-        self._next_id += 1
-        return self._next_id - 1
+    def _is_committed(self, producer_id: int) -> bool:
+        owner = self._ids.get(producer_id)
+        return owner is not None and owner.state in COMMITS
 
     def _require(self, caller: Caller) -> TransactionalProducer:
         producer = self._names.get(caller.name)
@@ -332,7 +332,7 @@ class TransactionCoordinator(Component):
         before = producer.identity
         producer_id, epoch = before.producer_id, before.epoch + 1
         if before.epoch >= EPOCH_MAX:
-            producer_id, epoch = self._take_id(), 0
+            producer_id, epoch = self.ids.take(), 0
         row = producer.transition(
             ProducerState.EMPTY, id=producer_id, epoch=epoch, timeout_us=timeout_us, updated_us=now_us
         )

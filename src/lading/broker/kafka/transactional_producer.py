@@ -43,6 +43,7 @@ ENDED: Final = {
     ProducerState.ABORTING: ProducerState.ABORTED,
 }
 COMMITS: Final = frozenset({ProducerState.COMMITTING, ProducerState.COMMITTED})
+ABORTS: Final = frozenset({ProducerState.ABORTING, ProducerState.ABORTED})
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -88,6 +89,10 @@ class TransactionalProducer:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"{describe(self)} cannot go from {self.state} to {state}")
         return replace(self.row, state=state, **changes)
+
+    def has_fenced(self, epoch: int) -> bool:
+        """Return whether its last transaction was one of this epoch, aborted by others, who shut the producer out."""
+        return self.state in ABORTS and self.row.epoch == epoch + 1
 
     @property
     def begun_us(self) -> int:

@@ -154,6 +154,14 @@ def _no_quotas(body: Any, code: int) -> Fields:
     return {"entries": entries}
 
 
+def _no_markers(body: Any, code: int) -> Fields:
+    rows = [
+        {"producer_id": one.producer_id, "topics": [_written(each, code) for each in one.topics]}
+        for one in body.markers
+    ]
+    return {"markers": rows}
+
+
 def _no_id(body: Any, code: int) -> Fields:
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
 
@@ -218,6 +226,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     ],
     v.ADD_OFFSETS_TO_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id), _MEMBER],
     v.END_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id)],
+    v.WRITE_TXN_MARKERS: [RequestNeed(Right.ALTER, _CLUSTER, refuse=_no_markers)],
     v.TXN_OFFSET_COMMIT: [
         RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id, _all_topics),
         RequestNeed(Right.READ, _GROUP, _group_id, _all_topics),

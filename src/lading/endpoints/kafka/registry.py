@@ -20,6 +20,7 @@ from . import (
     sasl,
     scram_users,
     topics,
+    transaction_markers,
     transactions,
 )
 from .authorizer import Authorizer
@@ -33,6 +34,7 @@ HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] =
     groups.handlers,
     offset_commits.handlers,
     transactions.handlers,
+    transaction_markers.handlers,
     producers.handlers,
     replicas.handlers,
     quotas.handlers,
