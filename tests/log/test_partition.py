@@ -13,7 +13,7 @@ from lading.log.formats import GATE
 from lading.log.found_files import LogFiles
 from lading.log.group_commit import SyncNow
 from lading.log.interface import PartitionLog, SegmentInfo
-from lading.log.partition import DiskPartitionLog
+from lading.log.partition import DiskPartitionLog, open_partition
 from lading.log.reader import DirectoryReader
 from lading.log.retention import AgeClock, find_expired_end
 from lading.model.errors import LocalError, Reason, Refusal
@@ -321,6 +321,31 @@ def test_a_reservation_that_is_not_committed_leaves_no_trace(tmp_path: Path) -> 
     log.flush()
     COMMIT.submit(log)
     assert log.next_offset == 2 and set(read_all(log)) == {0, 1}
+
+
+@pytest.mark.parametrize(("settled", "stays"), [(2, False), (6, True)])
+def test_a_snapshot_of_messages_that_a_power_cut_took_goes_with_the_first_opening(
+    tmp_path: Path, settled: int, stays: bool
+) -> None:
+    """Also where that opening is ended before anybody has read the log: the next one finds the damage settled."""
+    path = tmp_path / "p"
+    log = opened(path, segment_bytes=200)
+    log.snapshot("before", b"none")
+    for _ in range(3):
+        append(log, 2)
+    log.snapshot("behind", b"six")
+    assert [segment.base_offset for segment in log.segments()] == [0, 2, 4]
+    del log
+    (path / watermark.FILE_NAME).write_bytes(watermark.pack(TOPIC, 0, settled, settled, 0, [(1, 0)]))
+    lost = path / f"{2:020}.log"
+    lost.write_bytes(bytes(lost.stat().st_size))
+    first = open_partition(RealDisk(), path, TOPIC, segment_bytes=200, now_us=NOW)
+    assert [(one.first, one.end) for one in first.recovery.damage] == [(2, 4)] * (settled < 4)
+    del first
+    again = opened(path, segment_bytes=200)
+    assert again.next_offset == 6
+    assert (again.load_snapshot("behind") is not None) is stays
+    assert again.load_snapshot("before") == (0, b"none")
 
 
 def test_snapshots_last_and_are_not_believed_after_a_cut(tmp_path: Path) -> None:

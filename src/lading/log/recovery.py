@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ..model.errors import CorruptLog
-from . import watermark
+from . import snapshots, watermark
 from .active import ActiveSegment
 from .disk import Disk, read_all, replace, sync_directory
 from .formats import GATE
@@ -40,8 +40,8 @@ class Repairs:
     drop: list[Path] = field(default_factory=list)
     """Segment files without an intact chunk after the end."""
     forget: list[Path] = field(default_factory=list)
-    """Indexes of segments that are written anew from their end on. They may tell more than what was found, also the end
-    of a segment that was closed, and a later power cut may bring back what they told."""
+    """Indexes of segments that are written anew from their end on, which may tell more than what was found, and a later
+    power cut may bring back what they told; snapshots that cover messages which are lost."""
     sync: list[Path] = field(default_factory=list)
     """Files whose tail is intact, but was perhaps never synced."""
 
@@ -231,6 +231,10 @@ class _Recovery:
         gaps = [Damage(self.first, begins, self.directory, 0, 0)] if begins > self.first else []
         self._ends(segments, tail.base_offset if tail else next_offset)
         epochs, new_epoch = self._epochs(next_offset, clean)
+        settled_end = self.mark.last_stable_offset if self.mark else 0
+        # the next start would find the damage settled, and trust them
+        wrong = snapshots.list_wrong(self.disk, self.directory, self.files.names, self.damage, settled_end)
+        self.repairs.forget += wrong
         self._delete_unused()
         cuts = []
         if self.repairs.cut is not None:
@@ -239,7 +243,7 @@ class _Recovery:
         return RecoveredLog(
             first_offset=self.first,
             next_offset=next_offset,
-            stable_before=min(self.mark.last_stable_offset if self.mark else next_offset, next_offset),
+            stable_before=min(settled_end if self.mark else next_offset, next_offset),
             clock_us=max(
                 self.mark.clock_us if self.mark else 0, min(tail.max_timestamp_us if tail else 0, self.now_us)
             ),
@@ -256,7 +260,7 @@ class _Recovery:
                 cuts,
                 [*gaps, *self.damage],
                 list(dict.fromkeys(self.notes)),
-                settled_end=self.mark.last_stable_offset if self.mark else 0,
+                settled_end=settled_end,
             ),
             states=self.mark.states if self.mark else None,
             names=self.files.names,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ import google_crc32c
 from ..model.errors import LocalError
 from .disk import Disk, read_all, replace, sync_directory
 from .formats import GATE, SNAPSHOT
-from .interface import Snapshot
+from .interface import Damage, Snapshot
 from .watermark import is_still_valid
 
 SUFFIX: Final = ".snapshot"
@@ -50,6 +50,24 @@ def load(
     if end_offset > next_offset or not is_still_valid(epochs, epoch, end_offset):
         return None
     return Snapshot(end_offset, data[_HEAD.size :])
+
+
+def list_wrong(
+    disk: Disk, directory: Path, names: Collection[str], damage: Iterable[Damage], settled_end: int
+) -> list[Path]:
+    """Return the files of blobs that cover messages which a power cut has taken before anybody was told of them.
+
+    Damage that reaches behind ``settled_end`` is such a loss; what is damaged before it had been acknowledged.
+    """
+    lost = min((one.first for one in damage if one.end > settled_end), default=None)
+    if lost is None:
+        return []
+    paths = [directory / name for name in sorted(names) if name.endswith(SUFFIX)]
+    return [path for path in paths if _end_offset(read_all(disk, path) or b"") > lost]
+
+
+def _end_offset(data: bytes) -> int:
+    return _HEAD.unpack_from(data)[5] if len(data) >= _HEAD.size else 0
 
 
 def remove(disk: Disk, directory: Path, name: str) -> None:

@@ -60,9 +60,9 @@ class WriterStateManager(Component):
         """
         log = partition.log
         writers = self._made(partition)
-        snapshot = log.load_snapshot(SNAPSHOT)
-        is_wrong = snapshot is not None and _counts_lost_blocks(log, snapshot)
-        if is_wrong or log.recovery.states_lost:
+        snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
+        if snapshot is not None and _counts_lost_blocks(log, snapshot):
+            # still there where the log's own repairs, which delete it, have to wait
             snapshot = None
         at = log.first_offset
         if snapshot is not None:
@@ -84,10 +84,6 @@ class WriterStateManager(Component):
         # a disk that is full or fails stops no start: readers wait before what is not on disk
         with suppress(Refusal):
             log.sync_states()
-        if is_wrong:
-            # the next start finds the damage settled, and would trust it
-            with suppress(Refusal):
-                self._forget_snapshot(partition)
 
     def on_synced(self, partition: Partition) -> None:
         """Keep a snapshot when a segment was closed, best when nothing is under way."""
