@@ -63,7 +63,8 @@ class LibrdkafkaSession:
         self._facts: dict[str, str | int | float | bool] = {"bootstrap.servers": address, "log_level": 2}
         self._wait = {"fetch.wait.max.ms": WAIT_MS}
         self._admin = AdminClient(self._facts)
-        self._producer = Producer({**self._facts, "acks": "all", "linger.ms": 0})
+        # one request at a time: what a topic that was just made refuses is sent again, and would come behind the next
+        self._producer = Producer({**self._facts, "acks": "all", "linger.ms": 0, "max.in.flight": 1})
         own = {"group.id": "positions of its own", "enable.auto.commit": False}
         self._consumer = Consumer({**self._facts, **self._wait, **own})
 
