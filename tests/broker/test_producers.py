@@ -77,6 +77,17 @@ def end(broker: Broker, caller: Caller, commit: bool = True) -> None:
     assert answer.value is None
 
 
+def open_transaction(tmp_path: Path, payload: bytes) -> tuple[FailingDisk, Broker, Partition, Caller]:
+    """A broker on a disk that can fail, with a message of a transaction that is open."""
+    disk = FailingDisk()
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    caller = named(broker)
+    begin(broker, caller, partition)
+    send(broker, caller, partition, payload, sequence=0)
+    return disk, broker, partition, caller
+
+
 def test_control_records_are_those_of_the_vectors() -> None:
     for vector in json.loads(VECTORS.read_text())["control_synthesised"]:
         commit = vector["name"] == "commit_marker"
@@ -380,12 +391,7 @@ def test_a_full_disk_stops_no_start_that_has_to_find_aborted_ranges_again(tmp_pa
 @pytest.mark.parametrize("then", ["goes on", "is killed"])
 def test_an_end_that_states_log_cannot_take_is_written_once(tmp_path: Path, commit: bool, then: str) -> None:
     """Its control record is in the log: a snapshot without it would have the transaction open again after a crash."""
-    disk = FailingDisk()
-    broker = opened(tmp_path, disk=disk)
-    partition = topic_of(broker).partition(0)
-    caller = named(broker)
-    begin(broker, caller, partition)
-    send(broker, caller, partition, b"first", sequence=0)
+    disk, broker, partition, caller = open_transaction(tmp_path, b"first")
     disk.suffix, disk.failing, disk.errno = "states.log.tmp", {"write"}, errno.ENOSPC
     end(broker, caller, commit)
     # readers wait before what is not on disk: the control record, and what it takes back

@@ -14,9 +14,8 @@ from lading.broker.kafka.transactional_producer import ProducerIdAndEpoch, Produ
 from lading.model.errors import Reason
 from tests.broker.kafka_batches import as_kafka, committed, produce
 from tests.broker.room import NOW, opened, topic_of
-from tests.broker.test_append import FailingDisk
 from tests.broker.test_native_append import crashed
-from tests.broker.test_producers import begin, end, named, refused, send
+from tests.broker.test_producers import begin, end, named, open_transaction, refused, send
 
 
 @pytest.fixture
@@ -60,12 +59,7 @@ def test_an_open_transaction_is_aborted_as_a_whole(tmp_path: Path, broker: Broke
 
 
 def test_a_commit_that_is_decided_is_not_aborted(tmp_path: Path) -> None:
-    disk = FailingDisk()
-    broker = opened(tmp_path, disk=disk)
-    partition = topic_of(broker).partition(0)
-    caller = named(broker)
-    begin(broker, caller, partition)
-    send(broker, caller, partition, b"x", sequence=0)
+    disk, broker, partition, caller = open_transaction(tmp_path, b"x")
     disk.failing, disk.errno = {"write"}, errno.ENOSPC
     end(broker, caller)
     for epoch in (caller.epoch, caller.epoch + 1):
@@ -83,12 +77,7 @@ def test_a_commit_that_is_decided_is_not_aborted(tmp_path: Path) -> None:
 
 
 def test_an_abort_that_is_decided_is_finished(tmp_path: Path) -> None:
-    disk = FailingDisk()
-    broker = opened(tmp_path, disk=disk)
-    partition = topic_of(broker).partition(0)
-    caller = named(broker)
-    begin(broker, caller, partition)
-    send(broker, caller, partition, b"x", sequence=0)
+    disk, broker, partition, caller = open_transaction(tmp_path, b"x")
     disk.failing, disk.errno = {"write"}, errno.ENOSPC
     assert refused(lambda: end_in(broker, partition, caller.producer_id, caller.epoch)) is Reason.DISK_FULL
     disk.failing = set()
