@@ -251,9 +251,11 @@ def test_intact_messages_of_a_damaged_chunk_are_found(half: str) -> None:
     damaged[ends[10][0] + 37] ^= 0xFF
     damaged[ends[50][0]] ^= 1
     damaged[ends[99][0] + 8] = 7
+    # a torn sector: zeros from behind the state on
+    damaged[ends[20][0] + 9 : ends[20][1]] = bytes(ends[20][1] - ends[20][0] - 9)
     chunk = np.array([[0, len(damaged), 0, 100, 99, 0, 0, 0]], np.int64)
     saved = IGGY.salvage(Run(2, octets(damaged), chunk))
-    assert sorted(set(range(100)) - set(saved.chunks[:, 2].tolist())) == [3, 10, 50, 99]
+    assert sorted(set(range(100)) - set(saved.chunks[:, 2].tolist())) == [3, 10, 20, 50, 99]
     whole = {row["offset"]: row for row in rows(messages.parse_polled_run(log, 0))}
     assert rows(saved) == [whole[offset] for offset in saved.chunks[:, 2].tolist()]
 

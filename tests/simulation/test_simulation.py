@@ -39,6 +39,7 @@ FOUND = {
     1_026_685: "a snapshot left out a control record that a full disk had refused beside it: a commit was taken back",
     1_044_272: "the same chunk, where of the index only the last entry was whole: the next start believed that alone",
     1_044_966: "a snapshot that a start had left aside counted blocks that it found lost: the next start trusted it",
+    32_316: "a torn Iggy message, of which offset and state were left before zeros, was served as an empty one",
     405: "of a Kafka batch that was whole in a damaged chunk readers got one message, and its repetition was appended",
 }
 

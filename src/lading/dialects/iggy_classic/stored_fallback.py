@@ -93,6 +93,9 @@ def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int)
 
 
 def _is_sound(data: memoryview, message: StoredMessage) -> bool:
+    if message.end == message.payload_at:
+        # no message has an empty payload: a power cut that has left zeros behind the offset would make one, CRC and all
+        return False
     headers = list_headers(data, message.headers_at, message.headers_end, UNTYPED)
     return message.state in KNOWN_STATES and message.timestamp_us <= POSITION_MAX and None not in headers
 
