@@ -17,6 +17,7 @@ from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 RULES = [
     rule("ann", Right.READ, "orders"),
     rule("ann", Right.WRITE, "in-*"),
+    rule("ann", Right.ALL, "own-*"),
     rule("ann", Right.READ, "g", kind=ResourceKind.GROUP),
     rule("bob", Right.ALL, "*", kind=ResourceKind.USER),
 ]
@@ -122,6 +123,31 @@ def test_nsq_over_http_asks_for_rights_on_the_topic(started: Started) -> None:
     assert ann.post("/topic/delete?topic=in-nsq").status_code == 403
     assert client(running, "nsqlookupd_http", bearer=tokens["ann"]).get("/lookup?topic=secret").status_code == 403
     assert client(running, "nsqlookupd_http", bearer=tokens["ann"]).get("/lookup?topic=orders").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [
+        ("nsqlookupd_http", "/topics"),
+        ("nsqlookupd_http", "/topics?metaInfo=true"),
+        ("nsqlookupd_http", "/nodes"),
+        ("nsqlookupd_http", "/listlookup"),
+        ("nsqd_http", "/config/log_level"),
+        ("nsqd_http", "/stats"),
+    ],
+)
+def test_a_topic_in_a_query_does_not_decide_the_right_on_all(started: Started, endpoint: str, path: str) -> None:
+    running, tokens = started
+    ann = client(running, endpoint, bearer=tokens["ann"])
+    assert ann.get(path).status_code == 403
+    mark = "&" if "?" in path else "?"
+    for query in ("topic=own-1", "topic=secret&topic=own-1", "topic=own-1&topic=secret", "topic=own-1&topic="):
+        answer = ann.get(f"{path}{mark}{query}")
+        if path == "/stats" and query.endswith("=own-1"):
+            # figures of that topic alone, of which there are none
+            assert answer.status_code == 200 and "secret" not in answer.text
+        else:
+            assert answer.status_code == 403, query
 
 
 def test_users_are_managed_by_those_who_may(started: Started) -> None:

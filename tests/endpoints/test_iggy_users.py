@@ -15,6 +15,10 @@ import pytest
 
 from lading import testing
 from lading.broker.core.rights import ResourceKind, Right
+from lading.dialects.iggy_classic.later_commands import CreateUser, DeleteUser, UpdatePermissions, UpdateUser
+from lading.dialects.iggy_classic.permissions import Permissions
+from lading.dialects.iggy_classic.releases import RELEASES
+from lading.dialects.iggy_current.operations import WRITES, encode_body
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.endpoints.current_frames import READ, REGISTER, request, sent
@@ -24,6 +28,7 @@ from tests.endpoints.frames import Frames
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.quic_client import QuicClient
 from tests.endpoints.quic_frames import QuicFrames
+from tests.endpoints.test_http_users import client as http_users_client
 from tests.endpoints.test_iggy_current import Talk
 from tests.endpoints.test_iggy_releases import named, short
 from tests.endpoints.websocket_frames import WebSocketFrames
@@ -304,6 +309,91 @@ def test_a_user_is_made_changed_and_deleted(
     assert root.get("/users/carl").status_code == 404
     assert root.delete("/users/root").json()["id"] == 48
     assert root.put("/users/root/permissions", json={"permissions": None}).json()["id"] == 49
+
+
+EVERYTHING = Permissions(frozenset(FLAGS), {})
+
+
+def users_and_rights(root: httpx.Client) -> tuple[object, object]:
+    """All that a refused request must leave as it is."""
+    return root.get("/users").json(), root.get("/rules").json()
+
+
+@pytest.mark.parametrize("target", ["ann", "bob", "root", 2, 99, "nobody"])
+def test_no_user_gives_himself_or_others_rights(
+    users: tuple[BrokerProcess, dict[str, str]], connect: Callable[[], Frames], target: str | int
+) -> None:
+    """A login was enough to give oneself all permissions, and to delete users with them."""
+    running, tokens = users
+    root, ann = http_users_client(running, bearer=tokens["root"]), log_in(running, "ann")
+    before = users_and_rights(root)
+    whole = {"global": dict.fromkeys(FLAGS, True), "streams": None}
+    # over HTTP they are counted from 0
+    called = target - 1 if isinstance(target, int) else target
+    for answer in (
+        ann.put(f"/users/{called}/permissions", json={"permissions": whole}),
+        ann.put(f"/users/{called}", json={"username": "carl", "status": "inactive"}),
+        ann.put(f"/users/{called}", json={"status": "active"}),
+        ann.delete(f"/users/{called}"),
+        ann.post("/users", json={"username": "carl", "password": "carls", "permissions": whole}),
+    ):
+        assert (answer.status_code, answer.json()["id"]) == (403, 41), answer.request.url
+    later = (
+        UpdatePermissions(target, EVERYTHING), UpdateUser(target, "carl", 2), UpdateUser(target, None, 1),
+        DeleteUser(target), CreateUser("carl", "carls", 1, EVERYTHING),
+    )  # fmt: skip
+    for release in RELEASES:
+        if CreateUser not in release.commands.row_by_request:
+            continue
+        frames = connect()
+        assert release.version is not None
+        version = ".".join(map(str, (*release.version, 0)[:3])).encode()
+        told = struct.pack("<I", len(version)) + version + struct.pack("<I", 0)
+        assert frames.ask(LOGIN, short("ann") + short(PASSWORDS["ann"]) + told)[0] == 0
+        for command in later:
+            frame_of_command = release.commands.encode_request(command)
+            assert frames.ask(struct.unpack_from("<I", frame_of_command, 4)[0], frame_of_command[8:])[0] == 41
+    talk = Talk(running.endpoints["iggy_tcp"])
+    login = struct.pack("<I", 11 << 10) + short("sdk") + short("1") + short("ann") + short(PASSWORDS["ann"])
+    assert talk.ask(REGISTER, login + bytes(4))[0] == 0
+    values: dict[str, Any] = {
+        "user": called, "username": "carl", "password": "carls", "status": 1, "permissions": EVERYTHING, "options": {},
+    }  # fmt: skip
+    rows = {row.name: (operation, row) for operation, row in WRITES.items()}
+    for name in ("update_permissions", "update_user", "delete_user", "create_user"):
+        operation, row = rows[name]
+        talk.socket.sendall(request(operation, encode_body(row, **values)))
+        reply = talk.read()
+        # in the header, or in the result of a change of metadata
+        assert 41 in (struct.unpack_from("<I", reply, 216)[0], *struct.unpack_from("<3I", reply + bytes(12), 256)), name
+    talk.socket.close()
+    assert users_and_rights(root) == before
+
+
+def test_a_rule_about_one_user_wins_over_one_about_all(users: tuple[BrokerProcess, dict[str, str]]) -> None:
+    running, tokens = users
+    root = http_users_client(running, bearer=tokens["root"])
+    rows = [
+        {"user": "bob", "kind": "user", "pattern": "any", "name": "*", "operation": "all"},
+        {"user": "bob", "kind": "user", "pattern": "literal", "name": "ann", "operation": "all", "denies": True},
+    ]
+    assert root.post("/rules", json={"add": rows}).status_code == 204
+    bob = log_in(running, "bob")
+    before = users_and_rights(root)
+    try:
+        assert [row["username"] for row in bob.get("/users").json()] == ["root", "bob"]
+        for answer in (
+            bob.get("/users/ann"),
+            bob.delete("/users/ann"),
+            bob.put("/users/ann/permissions", json={"permissions": None}),
+            bob.put("/users/ann/password", json={"current_password": PASSWORDS["ann"], "new_password": "other"}),
+        ):
+            assert (answer.status_code, answer.json()["id"]) == (403, 41), answer.request.method
+        # an administrator is changed by none but another
+        assert bob.delete("/users/root").json()["id"] == 41
+        assert users_and_rights(root) == before
+    finally:
+        assert root.post("/rules", json={"delete": rows}).status_code == 204
 
 
 def test_who_creates_the_first_user_is_the_administrator(tmp_path: Path) -> None:

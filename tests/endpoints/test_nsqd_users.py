@@ -99,6 +99,45 @@ def test_what_is_forbidden_looks_like_what_does_not_exist(started: Started, topi
         one.close()
 
 
+def test_to_read_creates_no_topic_and_to_create_changes_none(started: Started) -> None:
+    """To subscribe took the right to read alone and created the topic; to create one added partitions to another's."""
+    root = http_client(started[0], basic="root")
+    assert root.post("/topics/default/orders2", json={"settings": {}}).status_code == 201
+    rows = [
+        {"user": "bob", "kind": "topic", "pattern": "prefix", "name": "orders", "operation": right}
+        for right in ("read", "create")
+    ]
+    assert root.post("/rules", json={"add": rows[:1]}).status_code == 204
+
+    def ask(line: bytes) -> bytes:
+        one = NsqClient(started[0].endpoints["nsqd_tcp"])
+        assert auth(one, started[1]["bob"])[0] == 0
+        one.send(line)
+        answer: bytes = one.frame()[1]
+        one.close()
+        return answer
+
+    bob = http_client(started[0], "nsqlookupd_http", bearer=started[1]["bob"])
+    nsqd = http_client(started[0], "nsqd_http", bearer=started[1]["bob"])
+    assert ask(b"SUB orders c2\n") == b"OK"
+    assert ask(b"SUB orders9 c\n") == b'E_UNAUTHORIZED AUTH failed for SUB on "orders9"'
+    answer = bob.post("/channel/create?topic=orders9&channel=c")
+    assert answer.status_code in (403, 500) and "E_UNAUTHORIZED" in answer.text
+    assert root.get("/topics/default/orders9").status_code == 404
+    assert root.post("/rules", json={"add": rows[1:]}).status_code == 204
+    refused = b'E_UNAUTHORIZED AUTH failed for CREATE_TOPIC on "orders2"'
+    assert ask(b"INTERNAL_CREATE_TOPIC orders2 0\n") == b"OK"
+    assert ask(b"INTERNAL_CREATE_TOPIC orders2 3\n") == refused
+    for face in (bob, nsqd):
+        answer = face.post("/topic/create?topic=orders2&extend=true")
+        assert answer.status_code in (403, 500) and "E_UNAUTHORIZED" in answer.text
+        assert face.post("/topic/create?topic=orders2").status_code == 200
+    document = root.get("/topics/default/orders2").json()
+    assert (len(document["partitions"]), document["settings"]) == (1, {})
+    assert ask(b"SUB orders8 c\n") == b"OK"
+    assert bob.post("/channel/create?topic=orders7&channel=c").status_code == 200
+
+
 def test_rights_and_users_that_go_while_connected(started: Started) -> None:
     root = http_client(started[0], basic="root")
     assert root.post("/users/eve", json={"password": "eve's"}).status_code == 201

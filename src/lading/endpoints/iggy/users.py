@@ -47,9 +47,17 @@ class IggyUsers:
     # -- who there is
 
     def list_users(self, client: Client | None) -> list[r.UserInfo]:
-        """Return all users."""
+        """Return all users that the caller may know of."""
         users = self._access.table.users.values()
-        return [_info(user) for user in users] if users else [self._only(client)]
+        if not users:
+            return [self._only(client)]
+        principal = None if client is None else client.principal
+        return [
+            _info(user)
+            for user in users
+            if _is_own(principal, user)
+            or self._access.allows(principal, Right.DESCRIBE, Resource(ResourceKind.USER, user.name))
+        ]
 
     def get(self, ident: Identifier, client: Client | None, first_id: int) -> r.UserDetails:
         """Return one user, who may be the caller whatever its rights; Refusal if there is none."""
@@ -59,7 +67,7 @@ class IggyUsers:
                 raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist: no users are set up")
             return r.UserDetails(only, ALL)
         self._require_logged_in(client)
-        user = self._find(ident, client, Right.DESCRIBE)
+        user = self._find(ident, client, Right.DESCRIBE, is_own_free=True)
         return self._details(user, first_id)
 
     def _only(self, client: Client | None) -> r.UserInfo:
@@ -73,12 +81,19 @@ class IggyUsers:
         rules = self._access.table.rules.get(user.name, ())
         return r.UserDetails(_info(user), to_permissions(rules, self._topology, first_id))
 
-    def _find(self, ident: Identifier, client: Client | None, right: Right) -> User:
-        """Return a user; what is not the caller itself needs ``right`` on users."""
+    def _find(self, ident: Identifier, client: Client | None, right: Right, *, is_own_free: bool = False) -> User:
+        """Return a user if the caller has ``right`` on all users and on this one.
+
+        ``is_own_free``: the caller's own user needs no right. What would change rights is never so. Raises Refusal, the
+        same for a user who does not exist as for one whom the caller may not see.
+        """
         principal = None if client is None else client.principal
-        found = next((one for one in self._access.table.users.values() if ident in (one.id, one.name)), None)
-        if principal is None or found is None or principal.user_id != found.id:
+        found = next((user for user in self._access.table.users.values() if ident in (user.id, user.name)), None)
+        if not (is_own_free and found is not None and _is_own(principal, found)):
             self._access.require(principal, right, _USERS)
+            name = found.name if found is not None else ident if isinstance(ident, str) else ""
+            # a rule about one user may deny what another rule allows for all
+            self._access.require(principal, right, Resource(ResourceKind.USER, name), _USERS.name)
             if found is not None and found.is_administrator and right is Right.ADMINISTRATE:
                 self._require_administrator(principal, found)
         if found is None:
@@ -124,6 +139,7 @@ class IggyUsers:
             await self._create_root(command.name, client)
         principal = None if client is None else client.principal
         self._access.require(principal, Right.ADMINISTRATE, _USERS)
+        self._access.require(principal, Right.ADMINISTRATE, Resource(ResourceKind.USER, command.name), _USERS.name)
         user = await self._change(
             self._access.add_user(command.name, command.password, now_us=now_us(), is_active=command.status == ACTIVE)
         )
@@ -161,14 +177,13 @@ class IggyUsers:
 
     async def _update(self, command: later.UpdateUser, client: Client | None) -> None:
         user = self._find(command.user, client, Right.ADMINISTRATE)
-        self._access.require(None if client is None else client.principal, Right.ADMINISTRATE, _USERS)
         if command.name is not None:
             _require_size(command.name, NAME_BYTES_MIN, NAME_BYTES_MAX, Reason.INVALID_USER_NAME, "user name")
         is_active = None if command.status is None else command.status == ACTIVE
         await self._change(self._access.change_user(user.name, new_name=command.name, is_active=is_active))
 
     async def _change_password(self, command: later.ChangePassword, client: Client | None) -> None:
-        user = self._find(command.user, client, Right.ADMINISTRATE)
+        user = self._find(command.user, client, Right.ADMINISTRATE, is_own_free=True)
         _require_password(command.new)
         # the old one too, whoever asks, as Iggy has it
         host = "" if client is None else client.address.rpartition(":")[0]
@@ -208,6 +223,10 @@ def users_of(services: Services) -> IggyUsers:
     """Return what answers for users; the same for all listeners."""
     users: IggyUsers = services.shared.setdefault(IggyUsers, IggyUsers(services))
     return users
+
+
+def _is_own(principal: Principal | None, user: User) -> bool:
+    return principal is not None and principal.user_id == user.id
 
 
 def _info(user: User) -> r.UserInfo:

@@ -150,7 +150,9 @@ def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
     name = line.command.name
     if connection.identity.heartbeat_ms < 0:
         raise NsqProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")
-    connection.login.require_right(name, Right.READ, line.parameters[0].decode(errors="replace"))
+    topic_name = line.parameters[0].decode(errors="replace")
+    connection.login.require_right(name, Right.READ, topic_name)
+    connection.login.require_creation(name, topic_name)
     asked = parse_subscribe(connection.node, line)
     form = asked.topic.settings.header_form
     extends = connection.identity.extend_support
@@ -226,6 +228,8 @@ def _internal_create_topic(connection: CommandContext, line: Line, body: bytes) 
     partition = commands.partition_of(line.parameters[1])
     if partition < 0:
         raise NsqProtocolError("E_BAD_PARTITION", "partition should not less than 0")
+    if connection.node.is_smaller(name, partition + 1):
+        connection.login.require_right("CREATE_TOPIC", Right.ALTER, name)
     extended = len(line.parameters) > 2 and commands.bool_of(line.parameters[2])
     try:
         connection.node.require_partitions(name, partition + 1, EXTENDED if extended else PLAIN)

@@ -19,6 +19,7 @@ from ...turns import finish_in_turns
 from ..base.append_wait import wait_acknowledged
 from ..base.services import now_us
 from ..http_shared.http import read_body
+from ..http_shared.http_guard import principal_of
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION
 from .http_responses import HttpFault, make_handler, make_route
@@ -231,7 +232,7 @@ class NsqdHttp:
         name = topic_name(request)
         told = request.query_params.get("extend", "").lower()
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
-        await self._node.declare(name, None, form)
+        await self._node.declare(name, None, form, principal_of(request))
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, request))

@@ -35,6 +35,7 @@ STATUS: Final = {
     "BODY_TOO_BIG": 413,
     "MSG_EMPTY": 406,
     "E_TOPIC_NOT_EXIST": 404,
+    "E_UNAUTHORIZED": 403,
     "TOPIC_NOT_FOUND": 404,
     "CHANNEL_NOT_FOUND": 404,
     "NOT_FOUND": 404,
@@ -61,6 +62,7 @@ OF_REASON: Final = {
     Reason.INVALID_CHANNEL_NAME: "INVALID_ARG_CHANNEL",
     Reason.INVALID_TOPIC_NAME: "INVALID_TOPIC",
     Reason.TOO_MANY_PARTITIONS: "INVALID_ARG_TOPIC_PARTITION_NUM",
+    Reason.UNAUTHORIZED: "E_UNAUTHORIZED",
     Reason.DISK_FULL: "DISK_FULL",
     Reason.READ_ONLY: "READ_ONLY",
     # the fork's words, which are no code
@@ -102,12 +104,18 @@ _RIGHTS: Final[Mapping[str, Right | None]] = {
 }
 """Right that a user needs for a path; ADMINISTRATE for any other."""
 
+OF_NODE: Final = frozenset({"/topics", "/nodes", "/listlookup", "/config/{option}"})
+"""Paths that show or change the whole node whatever the query names, so that their right is asked on the cluster."""
+
 
 def make_route(node: Node, method: str, path: str, handler: Handler) -> HttpRoute:
-    """Return a route with the right that it needs: on the topic of the query, or on the cluster if that has none."""
+    """Return a route with the right that it needs: on the topic of the query, or on the cluster if that has none.
+
+    Paths in ``OF_NODE`` take no topic, so naming one does not decide their right.
+    """
 
     def find_resource(request: Request, parameters: Parameters) -> Resource:
-        name = request.query_params.get("topic", "")
+        name = "" if path in OF_NODE else request.query_params.get("topic", "")
         return node.resource_of(name) if name else CLUSTER
 
     right = _RIGHTS.get(path, Right.ADMINISTRATE)

@@ -16,7 +16,7 @@ from ...broker.core.principal import Principal
 from ...broker.core.rights import Right
 from ...dialects.nsq import commands
 from ...dialects.nsq.errors import NsqProtocolError
-from ...model.errors import LadingError
+from ...model.errors import LadingError, Refusal
 from ..base.responses import ResponseQueue
 from ..base.services import Services
 from ..base.session import ConnectionHandle
@@ -106,6 +106,13 @@ class NsqdLogin:
         """Raise NsqProtocolError unless the client may do this with a topic, which may exist or not."""
         if not self._access.allows(self.principal, right, self._node.resource_of(topic)):
             raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"')
+
+    def require_creation(self, command: str, topic: str) -> None:
+        """Raise NsqProtocolError if a command would create a topic that the client may not create."""
+        try:
+            self._node.require_creation(self.principal, topic)
+        except Refusal:
+            raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"') from None
 
     def start_tls(self, responses: ResponseQueue) -> None:
         """Change to TLS behind the answer that was given last. Raises NsqProtocolError if others are to come."""

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
 from ...turns import TurnCounter, Turns, finish_in_turns
+from ..http_shared.http_guard import principal_of
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION, takes_ext
 from .http_responses import HttpFault, make_handler, make_route
@@ -124,7 +125,7 @@ class LookupHttp:
         # who speaks of partitions speaks the fork's language, in which a topic is plain unless it is said
         counted = bool(request.query_params.get("partition_num"))
         form = EXTENDED if extend == "true" else PLAIN if counted or extend is not None else None
-        await self._node.declare(name, partitions if counted else None, form)
+        await self._node.declare(name, partitions if counted else None, form, principal_of(request))
 
     async def _update(self, request: Request, path: Parameters) -> None:
         topic = topic_of(self._node, request)
@@ -161,6 +162,7 @@ class LookupHttp:
         try:
             topic = self._node.find(name)
         except LadingError:
+            self._node.require_creation(principal_of(request), name)
             topic = await self._node.create(name)
         self._node.open_channel(topic, channel_name(request))
 

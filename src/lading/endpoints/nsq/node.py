@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...broker.channels import Channel, ChannelStart
-from ...broker.core.rights import Resource, flat_topic_resource
+from ...broker.core.rights import Resource, Right, flat_topic_resource
 from ...broker.core.settings import TopicSettings
 from ...dialects.nsq import limits
 from ...dialects.nsq.errors import NsqProtocolError
@@ -24,6 +24,7 @@ from .fork import EXTENDED, YOUZAN, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.core.change import Change
+    from ...broker.core.principal import Principal
     from ...broker.core.topology import Topic
     from ...dialects.nsq.commands import ClientState
     from ...dialects.nsq.identify import Identity
@@ -126,6 +127,25 @@ class Node:
         """Return what rights on a topic are asked for by, existing or not."""
         return flat_topic_resource(self.broker.topology, name)
 
+    def require_creation(self, principal: Principal | None, name: str) -> None:
+        """Raise Refusal if a topic is missing that a user, who may read it, may not create by reading it."""
+        access, resource = self.broker.access, self.resource_of(name)
+        # publishing creates topics too
+        if not access.allows(principal, Right.WRITE, resource) and not self.exists(name):
+            access.require(principal, Right.CREATE, resource)
+
+    def is_smaller(self, name: str, partitions: int) -> bool:
+        """Return whether there is a topic of this name with fewer partitions than so many."""
+        return self.exists(name) and len(self.find(name).partitions) < partitions
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a topic of this name."""
+        try:
+            self.find(name)
+        except Refusal:
+            return False
+        return True
+
     def topics(self) -> Iterator[Topic]:
         """Return the topics whose names NSQ can express, by name."""
         found = (one for one in self.broker.topology.topics() if limits.is_name(one.flat_name))
@@ -202,7 +222,7 @@ class Node:
 
         await self.services.changes.make_in_turn(topic, grow())
 
-    async def declare(self, name: str, partitions: int | None, form: str | None) -> Topic:
+    async def declare(self, name: str, partitions: int | None, form: str | None, principal: Principal | None) -> Topic:
         """Return the topic of exactly this metadata, created if it does not exist; None asks for nothing.
 
         A topic that leaves the form to its readers, as one that PUB made, agrees with both forms and becomes extended
@@ -218,6 +238,7 @@ class Node:
                 f"{'with' if takes_ext(topic) else 'without'} extend support; ask for the same, or update it",
             )
         if form == EXTENDED and fixed is None:
+            self.broker.access.require(principal, Right.ALTER_CONFIGS, self.resource_of(name))
             await self.upgrade(topic)
         return topic
 
