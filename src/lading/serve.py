@@ -167,6 +167,7 @@ async def serve(
         endpoints: list[Endpoint] = [factory(services, name) for name, factory in factories.items()]
         for endpoint, listener in zip(endpoints, listeners.values(), strict=True):
             await endpoint.start(listener)
+        services.authenticator.start()
         closing.enter_context(make_duty_timer(services).running())
         closing.enter_context(watch_loop(loop, settings.broker.stall_timeout_ms))
         closing.enter_context(trimming(services))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +19,8 @@ from lading.broker.core import credentials
 from lading.broker.core.change import complete
 from lading.endpoints.base.authenticator import Authenticator
 from lading.endpoints.base.change_runner import ChangeRunner
-from lading.endpoints.base.login_throttle import WAIT_US_MAX, LoginThrottle
+from lading.endpoints.base.login_throttle import WAIT_US_MAX, LoginThrottle, network_of
+from lading.endpoints.base.password_checks import CHECKS_PER_ADDRESS_MAX, PasswordChecks
 from lading.endpoints.base.route_cache import UserRouteCaches
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import NOW, opened, topic_of
@@ -158,6 +162,99 @@ def test_logins_that_wait_end_with_the_broker(broker: Broker) -> None:
         assert any(isinstance(each, Refusal) and each.reason is Reason.STOPPING for each in found)
 
     run(broker, work)
+
+
+def attack(throttle: LoginThrottle, name: str, hosts: list[str], count: int) -> None:
+    """Fail as often as the throttle allows, and take every turn that it gives."""
+    for number in range(count):
+        host = hosts[number % len(hosts)]
+        with contextlib.suppress(Refusal):
+            throttle.wait_us(name, host, NOW)
+            throttle.fail(name, host, NOW)
+
+
+@pytest.mark.parametrize("hosts", [1, 300])
+def test_turns_of_attackers_are_not_those_of_others(hosts: int) -> None:
+    throttle = LoginThrottle()
+    attack(throttle, "root", [f"198.51.{number // 250}.{number % 250}" for number in range(hosts)], 10_000)
+    assert throttle.wait_us("root", "192.0.2.1", NOW) <= 500_000
+    assert throttle.wait_us("ann", "192.0.2.1", NOW) == 0
+
+
+def test_a_machine_with_many_ipv6_addresses_is_one() -> None:
+    throttle = LoginThrottle()
+    for number in range(20):
+        throttle.fail("root", f"2001:db8::{number:x}", NOW)
+    assert throttle.wait_us("root", "2001:db8::ffff", NOW) > 0
+    assert throttle.wait_us("root", "2001:db8:0:1::1", NOW) == 0
+    assert network_of("::ffff:192.0.2.1") == "192.0.2.1" and network_of("fe80::1%eth0") == "fe80::"
+
+
+def test_a_user_who_was_here_before_waits_for_no_stranger(broker: Broker) -> None:
+    """As 300 connections do: they take all turns of the name and of the address."""
+
+    async def work(authenticator: Authenticator) -> None:
+        await authenticator.log_in("root", PASSWORD, "192.0.2.1")
+        for name in ("root", "nobody"):
+            for _ in range(100):
+                authenticator.note_failure(name, "192.0.2.1")
+        strangers = [asyncio.ensure_future(authenticator.log_in("root", "wrong", "192.0.2.1")) for _ in range(300)]
+        await asyncio.sleep(0)
+        # not one turn of the loop
+        with pytest.raises(StopIteration) as done:
+            authenticator.log_in("root", PASSWORD, "192.0.2.1").send(None)
+        assert done.value.value.name == "root"
+        assert (await authenticator.log_in("root", PASSWORD, "192.0.2.2")).name == "root"
+        # a right password at an address that it was never shown from tells no more than a wrong one
+        assert not authenticator._known_passwords.matches(
+            "root", PASSWORD, broker.access.credentials("root"), "192.0.2.3"
+        )
+        assert sum(each.done() for each in strangers) < 10
+        authenticator.close()
+        await asyncio.gather(*strangers, return_exceptions=True)
+
+    run(broker, work)
+
+
+def test_checks_have_turns_by_address() -> None:
+    async def work() -> None:
+        checks, order, gate = PasswordChecks(), list[str](), threading.Event()
+
+        def check(name: str) -> bool:
+            gate.wait(10)
+            order.append(name)
+            return True
+
+        attackers = [
+            asyncio.ensure_future(checks.run("attacker", partial(check, f"attacker {number}"))) for number in range(100)
+        ]
+        await asyncio.sleep(0)
+        honest = asyncio.ensure_future(checks.run("honest", partial(check, "honest")))
+        # a client that has gone costs nothing
+        attackers[1].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        assert await honest
+        assert order.index("honest") <= 2
+        results = await asyncio.gather(*attackers, return_exceptions=True)
+        refused = [result for result in results if isinstance(result, Refusal)]
+        # one runs, and so many wait
+        assert len(refused) == 100 - 1 - CHECKS_PER_ADDRESS_MAX
+        assert "attacker 1" not in order
+        # all places are taken, by eight addresses: a ninth one gets one of them
+        gate.clear()
+        many = [
+            asyncio.ensure_future(checks.run(f"a{number % 8}", partial(check, "attacker"))) for number in range(300)
+        ]
+        await asyncio.sleep(0)
+        ninth = asyncio.ensure_future(checks.run("honest", partial(check, "honest")))
+        await asyncio.sleep(0)
+        gate.set()
+        assert await ninth
+        checks.close()
+        await asyncio.gather(*many, return_exceptions=True)
+
+    asyncio.run(work())
 
 
 def test_failures_are_forgotten() -> None:

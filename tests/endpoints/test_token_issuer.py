@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from lading.broker.core.rights import Right
-from lading.endpoints.base.token_issuer import KEYS_AGE_S, RETRY_S, TokenIssuer
+from lading.document_fetch import fetch_document
+from lading.endpoints.base import token_issuer
+from lading.endpoints.base.token_issuer import KEYS_AGE_S, RETRY_S, TokenIssuer, UnknownKeysError, parse_keys
 from lading.model.errors import LocalError, Reason, Refusal
 from lading.settings import OAuthSettings
 from lading.testing import BrokerProcess
@@ -50,10 +53,7 @@ def signed(kid: str | None = "first", *, key: Any = None, algorithm: str = "ES25
 
 
 def make_issuer(path: Path, **settings: Any) -> TokenIssuer:
-    async def run(work: Any) -> bytes:
-        return bytes(work())
-
-    return TokenIssuer(OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_file=path, **settings), run)
+    return TokenIssuer(OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_file=path, **settings))
 
 
 @pytest.fixture
@@ -159,19 +159,86 @@ def test_keys_come_over_http_and_follow_no_redirect() -> None:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    async def run(work: Any) -> bytes:
-        return bytes(await asyncio.to_thread(work))
-
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         url = f"http://127.0.0.1:{server.server_port}"
         issuers = [
-            TokenIssuer(OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_url=url + path), run)
+            TokenIssuer(OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_url=url + path))
             for path in ("/keys", "/elsewhere")
         ]
         assert verify(issuers[0], signed())[0] == "ann"
         assert refused(issuers[1], signed()) is Reason.INVALID_TOKEN
         server.shutdown()
+
+
+async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer with a header line that grows by a byte at a time, faster than any time-out between two bytes."""
+    with contextlib.suppress(ConnectionError):
+        writer.write(b"HTTP/1.1 200 OK\r\nx: ")
+        while not writer.is_closing():
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+    writer.close()
+
+
+def test_a_key_server_that_drips_delays_no_login_whose_key_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_issuer, "READ_TIMEOUT_S", 0.2)
+
+    async def work() -> None:
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        issuer = TokenIssuer(OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_url=url))
+        now_us = NOW_S * 1_000_000
+        # a first login, and all that come meanwhile, end with the one read
+        refused = await asyncio.gather(*(issuer.verify(signed(), now_us) for _ in range(3)), return_exceptions=True)
+        assert [type(error) for error in refused] == [UnknownKeysError] * 3
+        assert "could not be read" in str(refused[0])
+        issuer._keys = parse_keys(jwks("first"))
+        # the next read has begun for a key that is not known; a login with one that is has no turn of the loop to wait
+        later_us = now_us + int((RETRY_S + 1) * 1e6)
+        stranger = asyncio.ensure_future(issuer.verify(signed("second"), later_us))
+        await asyncio.sleep(0)
+        with pytest.raises(StopIteration) as done:
+            issuer.verify(signed(), later_us).send(None)
+        assert done.value.value.name == "ann"
+        assert not stranger.done()
+        with pytest.raises(Refusal, match="does not publish"):
+            await stranger
+        issuer.close()
+        server.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n" + bytes(2 << 20), "longer than"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 400_000, "a head of more"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 400_000, "a head of more"),
+        (b"HTTP/1.1 302 Found\r\nlocation: /\r\n\r\n", "HTTP status 302"),
+        (b"220 smtp\r\n", "no HTTP response"),
+        (b"", "no HTTP response"),
+    ],
+    ids=["long body", "tiny chunks", "long head", "redirect", "other protocol", "nothing"],
+)
+def test_a_document_is_bounded(response: bytes, problem: str) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(response)
+            await writer.drain()
+        writer.close()
+
+    async def work() -> None:
+        server = await asyncio.start_server(respond, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        with pytest.raises((OSError, ValueError), match=problem):
+            await fetch_document(url, 1 << 20)
+        server.close()
+
+    asyncio.run(work())
 
 
 def test_settings_that_cannot_be_used(tmp_path: Path) -> None:

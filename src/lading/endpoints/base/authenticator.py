@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...clock import date_us, now_us
 from ...model.errors import Reason, Refusal
 from .known_passwords import KnownPasswords
-from .login_throttle import LoginThrottle
-from .token_issuer import TokenIssuer
+from .login_throttle import LoginThrottle, network_of
+from .password_checks import PasswordChecks
+from .token_issuer import TokenIssuer, UnknownKeysError
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 LOG: Final = logging.getLogger(__name__)
 
-WAITING_MAX: Final = 256
-"""Logins that wait; more are refused unchecked. A slow hash takes a fifth of a second of one thread."""
+REFUSAL_PAUSE_US: Final = 1_000_000
+"""A login that is refused unchecked is answered after this long: refusals must not be a fast way to guess."""
 TOKEN_LOGIN: Final = ":token"
 """As the name of logins that show a token; no user has a colon in its name."""
 LOG_EVERY_US: Final = 60_000_000
@@ -41,16 +42,22 @@ class Authenticator:
     A session runs ``log_in`` by ``ConnectionHandle.run``, and reads no further until it is done.
     """
 
-    def __init__(self, broker: Broker, changes: ChangeRunner, oauth: OAuthSettings | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        changes: ChangeRunner,
+        oauth: OAuthSettings | None = None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
         """Raises LocalError if the keys of the issuer of the settings cannot be read."""
         self._broker = broker
-        self._issuer = None if oauth is None or oauth.issuer is None else TokenIssuer(oauth, self._run)
+        self._clock = clock
+        self._issuer = None if oauth is None or oauth.issuer is None else TokenIssuer(oauth)
         self._changes = changes
         self._throttle = LoginThrottle()
         self._known_passwords = KnownPasswords()
-        self._thread: ThreadPoolExecutor | None = None
+        self._checks = PasswordChecks()
         self._is_closed = False
-        self._waiting_count = 0
         self._turns: set[asyncio.Future[None]] = set()
         """Of logins that wait because others were wrong before."""
         self._logged_us = -LOG_EVERY_US
@@ -66,17 +73,23 @@ class Authenticator:
         access = self._broker.access
         if not access.is_enabled:
             return self._admit_open()
+        credentials = access.credentials(name)
+        if self._known_passwords.matches(name, password, credentials, host):
+            # a user who logged in from this address before never waits for the wrong passwords of others
+            return self.note_success(name, host)
         await self._wait(name, host)
         credentials = access.credentials(name)
         if not self._known_passwords.matches(name, password, credentials):
             from ...broker.core.credentials import check_password
 
-            if not await self._run(check_password, credentials, password):
+            if self._is_closed:
+                raise _stopping_error()
+            if not await self._checks.run(network_of(host), partial(check_password, credentials, password)):
                 raise self.note_failure(name, host)
-            self._known_passwords.remember(name, password, credentials)
         # the user may be another one by now, or gone
         if access.credentials(name) is not credentials:
             raise self.note_failure(name, host)
+        self._known_passwords.remember(name, password, credentials, host)
         return self.note_success(name, host)
 
     async def log_in_with_token(self, token: str, host: str) -> Principal:
@@ -89,13 +102,21 @@ class Authenticator:
                 # no token of this broker has a dot, and every signed JWT has two (RFC 7515 section 3.1)
                 name, ends_us = await self._issuer.verify(token, date_us())
                 return self._broker.access.vouch(name, ends_us)
-            return self._broker.access.accept_token(token, now_us())
+            return self._broker.access.accept_token(token, self._clock())
+        except UnknownKeysError:
+            # not a wrong token: it is no reason to let the next one wait
+            raise
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_TOKEN:
                 # a token cannot be guessed: only wrong ones wait, and no other login from their address
                 await self._wait(TOKEN_LOGIN, host)
                 self.note_failure(TOKEN_LOGIN, host)
             raise
+
+    def start(self) -> None:
+        """Read the keys of the issuer from now on, so that logins need not wait for them."""
+        if self._issuer is not None:
+            self._issuer.start()
 
     @property
     def has_issuer(self) -> bool:
@@ -113,7 +134,7 @@ class Authenticator:
         """Count a wrong password, log it once a minute, and return what to answer."""
         from ...broker.core.access import credentials_refusal
 
-        self._throttle.fail(name, host, now_us())
+        self._throttle.fail(name, host, self._clock())
         self._log_failure(name, host)
         return credentials_refusal()
 
@@ -138,8 +159,9 @@ class Authenticator:
         for turn in self._turns:
             if not turn.done():
                 turn.set_result(None)
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._checks.close()
+        if self._issuer is not None:
+            self._issuer.close()
 
     def _admit_open(self) -> Principal:
         principal = self._broker.access.admit(is_open=False)
@@ -147,46 +169,36 @@ class Authenticator:
         return principal
 
     async def _wait(self, name: str, host: str) -> None:
+        """Wait for the turn of a login, at most ten seconds. Raises Refusal, after a pause, if that is too short.
+
+        Waiting costs a timer, and each connection has one login under way: their number needs no bound of its own.
+        """
         if self._is_closed:
             raise _stopping_error()
-        if self._waiting_count >= WAITING_MAX:
-            raise Refusal(Reason.INVALID_CREDENTIALS, "too many logins wait; try again in a few seconds")
         try:
-            wait_us = self._throttle.wait_us(name, host, now_us())
+            wait_us = self._throttle.wait_us(name, host, self._clock())
         except Refusal:
             self._log_failure(name, host)
+            await self._pause(REFUSAL_PAUSE_US)
             raise
         if wait_us:
-            self._waiting_count += 1
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._turns.add(turn)
-            try:
-                # a broker that stops wakes it: else it would hold up the end of its connection
-                await asyncio.wait([turn], timeout=wait_us / 1e6)
-            finally:
-                self._turns.discard(turn)
-                turn.cancel()
-                self._waiting_count -= 1
-            if self._is_closed:
-                raise _stopping_error()
+            await self._pause(wait_us)
 
-    async def _run(self, work: Callable[..., R], *arguments: object) -> R:
-        if self._waiting_count >= WAITING_MAX:
-            raise Refusal(Reason.INVALID_CREDENTIALS, "too many logins wait; try again in a few seconds")
+    async def _pause(self, pause_us: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.add(turn)
+        try:
+            # a broker that stops wakes it: else it would hold up the end of its connection
+            await asyncio.wait([turn], timeout=pause_us / 1e6)
+        finally:
+            self._turns.discard(turn)
+            turn.cancel()
         if self._is_closed:
             raise _stopping_error()
-        if self._thread is None:
-            # its own: no number of logins takes the workers from those who read and write
-            self._thread = ThreadPoolExecutor(1, "lading-login")
-        self._waiting_count += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
-        finally:
-            self._waiting_count -= 1
 
     def _log_failure(self, name: str, host: str) -> None:
         self._unlogged_count += 1
-        now = now_us()
+        now = self._clock()
         if now - self._logged_us < LOG_EVERY_US:
             return
         LOG.warning(

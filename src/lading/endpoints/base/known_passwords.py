@@ -4,34 +4,59 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Final
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .login_throttle import network_of
 
 if TYPE_CHECKING:
     from ...broker.core.credentials import Credentials
 
 KNOWN_MAX: Final = 4096
 """Users whose password is remembered."""
+ADDRESSES_MAX: Final = 64
+"""Addresses that are remembered for each user, the last ones."""
+
+
+class _KnownPassword(NamedTuple):
+    credentials: Credentials
+    digest: bytes
+    networks: OrderedDict[str, None]
+    """Addresses from which the right password came, the last one at the end."""
 
 
 class KnownPasswords:
-    """The last right password of each user, in memory and only as a keyed hash."""
+    """The last right password of each user, in memory and only as a keyed hash, and the addresses it came from."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
-        self._known: dict[str, tuple[Credentials, bytes]] = {}
+        self._known: dict[str, _KnownPassword] = {}
+        self._unknown_digest = self._digest(secrets.token_hex())
 
-    def matches(self, name: str, password: str, credentials: Credentials) -> bool:
-        """Return whether this password was right for these very credentials of the user."""
+    def matches(self, name: str, password: str, credentials: Credentials, host: str | None = None) -> bool:
+        """Return whether this password was right for these very credentials of the user, and came from ``host``.
+
+        Takes as long for a name that is not remembered. With None any address will do.
+        """
         known = self._known.get(name)
-        return (
-            known is not None and known[0] is credentials and hmac.compare_digest(known[1], self._fingerprint(password))
-        )
+        expected = self._unknown_digest if known is None else known.digest
+        is_same = hmac.compare_digest(expected, self._digest(password))
+        if known is None or known.credentials is not credentials:
+            return False
+        return is_same and (host is None or network_of(host) in known.networks)
 
-    def remember(self, name: str, password: str, credentials: Credentials) -> None:
-        """Remember that this password is right for these credentials."""
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[name] = (credentials, self._fingerprint(password))
+    def remember(self, name: str, password: str, credentials: Credentials, host: str) -> None:
+        """Remember that this password is right for these credentials, and was shown from ``host``."""
+        digest, known = self._digest(password), self._known.get(name)
+        if known is None or known.credentials is not credentials or known.digest != digest:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[name] = _KnownPassword(credentials, digest, OrderedDict())
+        networks, network = known.networks, network_of(host)
+        networks[network] = None
+        networks.move_to_end(network)
+        if len(networks) > ADDRESSES_MAX:
+            networks.popitem(last=False)
 
-    def _fingerprint(self, password: str) -> bytes:
+    def _digest(self, password: str) -> bytes:
         return hmac.digest(self._secret, password.encode(errors="surrogatepass"), "sha256")

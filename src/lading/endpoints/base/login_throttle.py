@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Final, NamedTuple
 
 from ...model.errors import Reason, Refusal
@@ -25,13 +26,15 @@ class SlowDown(NamedTuple):
     free_count: int
     pause_us: int
     pause_us_max: int
+    wait_us_max: int | None = None
+    """A login never waits longer than this for the pauses of others; None refuses it after ``WAIT_US_MAX``."""
 
 
 BY_PAIR: Final = SlowDown(5, 100_000, 5_000_000)
 BY_ADDRESS: Final = SlowDown(50, 20_000, 200_000)
 """Many clients may share one address, and one of them should not shut out the others."""
-BY_NAME: Final = SlowDown(200, 10_000, 100_000)
-"""A user is not shut out by strangers at other addresses."""
+BY_NAME: Final = SlowDown(200, 10_000, 100_000, wait_us_max=500_000)
+"""A user is not shut out by strangers at other addresses, however many they are."""
 
 
 @dataclass(slots=True)
@@ -53,16 +56,16 @@ class LoginThrottle:
     def wait_us(self, name: str, host: str, now_us: int) -> int:
         """Return how long to wait before checking a login, whose turn is taken by that. Raises Refusal if too long."""
         rows = [(rule, found) for rule, key in _keys(name, host) if (found := self._find(key, now_us)) is not None]
-        start_us = max((found.free_us for _, found in rows), default=now_us)
-        if start_us - now_us > WAIT_US_MAX:
+        waits_us = [_bounded_wait_us(rule, found.free_us - now_us) for rule, found in rows]
+        wait_us = max(waits_us, default=0)
+        if wait_us > WAIT_US_MAX:
             self.failures_count += 1
             raise Refusal(Reason.INVALID_CREDENTIALS, "too many wrong logins; wait a minute and try again")
-        start_us = max(start_us, now_us)
-        for rule, found in rows:
-            pause_us = _pause_us(rule, found.count)
-            if pause_us:
-                found.free_us = start_us + pause_us
-        return start_us - now_us
+        for (rule, found), own_wait_us in zip(rows, waits_us, strict=True):
+            # each rule counts its own pauses: those of a pair must not add up for its name, which others use too
+            if pause_us := _pause_us(rule, found.count):
+                found.free_us = now_us + own_wait_us + pause_us
+        return wait_us
 
     def fail(self, name: str, host: str, now_us: int) -> None:
         """Count a wrong login."""
@@ -80,7 +83,7 @@ class LoginThrottle:
 
     def succeed(self, name: str, host: str) -> None:
         """Forget the failures of a name at an address: its user knows the password."""
-        self._failures.pop(("pair", name, host), None)
+        self._failures.pop(("pair", name, network_of(host)), None)
 
     def _find(self, key: _Key, now_us: int) -> _Failures | None:
         found = self._failures.get(key)
@@ -90,8 +93,25 @@ class LoginThrottle:
         return found
 
 
+def network_of(host: str) -> str:
+    """Return what counts as one address: an IPv4 address, or the /64 of an IPv6 address, which one machine has."""
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+
+
 def _keys(name: str, host: str) -> list[tuple[SlowDown, _Key]]:
+    host = network_of(host)
     return [(BY_PAIR, ("pair", name, host)), (BY_ADDRESS, ("address", "", host)), (BY_NAME, ("name", name, ""))]
+
+
+def _bounded_wait_us(rule: SlowDown, wait_us: int) -> int:
+    wait_us = max(wait_us, 0)
+    return wait_us if rule.wait_us_max is None else min(wait_us, rule.wait_us_max)
 
 
 def _pause_us(rule: SlowDown, count: int) -> int:

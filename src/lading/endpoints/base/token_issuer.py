@@ -1,17 +1,21 @@
 """Tokens of another issuer (JWT, RFC 7519) as logins: checked by the keys that it publishes as a JWKS (RFC 7517).
 
-Keys are read again every ``KEYS_AGE_S``, so that one that the issuer has removed counts no longer, and at once for a
-token of a key that is not known, at most every ``RETRY_S``: strangers make the broker ask the issuer no more often.
+Keys are read in the background every ``REFRESH_S``, so that one that the issuer has removed counts no longer. A token
+of an unknown key has them read at once, at most every ``RETRY_S``: strangers make the broker ask the issuer no more
+often. One read is under way at a time and ends after ``READ_TIMEOUT_S``, however slowly the issuer sends. A login
+waits for it only if its key is not known.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ...clock import date_us
 from ...model.errors import LocalError, Reason, Refusal
 
 if TYPE_CHECKING:
@@ -22,15 +26,16 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 KEYS_AGE_S: Final = 300.0
+"""Older keys count only if the broker has tried to read them again meanwhile."""
+REFRESH_S: Final = 240.0
 RETRY_S: Final = 10.0
-URL_TIMEOUT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 5.0
+"""For the whole read: name, connection, TLS, response."""
 KEYS_BYTES_MAX: Final = 1 << 20
 TOKEN_BYTES_MAX: Final = 16 << 10
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures with a public key. With one made with a secret (HS256), or none, all who have the JWKS could make tokens.
 """
-
-RunInThread = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
 class IssuedLogin(NamedTuple):
@@ -40,23 +45,42 @@ class IssuedLogin(NamedTuple):
     ends_us: int
 
 
+class UnknownKeysError(Refusal):
+    """The issuer's keys could not be read so far: no token can be checked, whether it is right or not."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.INVALID_TOKEN,
+            "this token cannot be checked: the keys of its issuer could not be read; log in again in a few seconds",
+        )
+
+
 class TokenIssuer:
     """Checks tokens of the one issuer of the settings. Threads: event loop only."""
 
-    def __init__(self, settings: OAuthSettings, run: RunInThread) -> None:
-        """``run`` does in a thread what waits for a disk or a network.
-
-        Raises LocalError if the file with the keys cannot be read.
-        """
+    def __init__(self, settings: OAuthSettings) -> None:
+        """Raises LocalError if the file with the keys cannot be read."""
         self._settings = settings
-        self._run = run
         self._keys: Mapping[str | None, jwt.PyJWK] = {}
         self._read_s = self._tried_s = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         if settings.jwks_file is not None:
             try:
-                self._keys = parse_keys(self._load())
+                self._keys = parse_keys(_read_file(settings.jwks_file))
             except (OSError, ValueError) as error:
                 raise LocalError(f"oauth.jwks_file {settings.jwks_file}: cannot be used: {error}") from None
+
+    def start(self) -> None:
+        """Read the keys now and from time to time, so that logins need not wait for them."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    def close(self) -> None:
+        """Read no more keys; logins that wait for them are refused."""
+        for task in (self._refreshing, self._reading):
+            if task is not None and not task.get_loop().is_closed():
+                task.cancel()
 
     async def verify(self, token: str, now_us: int) -> IssuedLogin:
         """Return what a token says. Raises Refusal, INVALID_TOKEN or TOKEN_EXPIRED, if it says nothing here."""
@@ -84,10 +108,21 @@ class TokenIssuer:
             raise Refusal(Reason.TOKEN_EXPIRED, "this token has expired")
         return IssuedLogin(name, int((ends_s + settings.clock_skew_s) * 1e6))
 
+    async def _refresh(self) -> None:
+        while True:
+            await self._read_again(date_us() / 1e6)
+            await asyncio.sleep(REFRESH_S)
+
     async def _find_key(self, kid: str | None, now_s: float) -> jwt.PyJWK:
-        if now_s - self._read_s > KEYS_AGE_S or (self._choose(kid) is None and now_s - self._tried_s > RETRY_S):
+        key = self._choose(kid)
+        # in a broker that serves, the keys are never so old: they are read in the background
+        is_old = now_s - max(self._read_s, self._tried_s) > KEYS_AGE_S
+        if key is None or is_old:
             await self._read_again(now_s)
-        if (key := self._choose(kid)) is None:
+            key = self._choose(kid)
+        if key is None and not self._keys:
+            raise UnknownKeysError
+        if key is None:
             raise invalid_token_error("is signed with a key that its issuer does not publish")
         return key
 
@@ -97,35 +132,34 @@ class TokenIssuer:
         return self._keys.get(kid)
 
     async def _read_again(self, now_s: float) -> None:
-        if now_s - self._tried_s <= RETRY_S:
-            return
-        self._tried_s = now_s
+        """Read the keys, unless they were just read; if a read is under way, wait for that one."""
+        reading = self._reading
+        if reading is None or reading.done():
+            if now_s - self._tried_s <= RETRY_S:
+                return
+            self._tried_s = now_s
+            reading = self._reading = asyncio.get_running_loop().create_task(self._read(now_s))
+        # a login that ends meanwhile does not end the read, for which others wait
+        await asyncio.wait([reading])
+
+    async def _read(self, now_s: float) -> None:
+        settings = self._settings
         try:
-            self._keys = parse_keys(await self._run(self._load))
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                if settings.jwks_file is not None:
+                    data = await asyncio.to_thread(_read_file, settings.jwks_file)
+                else:
+                    from ...document_fetch import fetch_document
+
+                    assert settings.jwks_url is not None
+                    data = await fetch_document(settings.jwks_url, KEYS_BYTES_MAX)
+                self._keys = await asyncio.to_thread(parse_keys, data)
             self._read_s = now_s
         except (OSError, ValueError) as error:
             # keys that are known stay valid: an issuer that is away for a while locks no user out
-            where = self._settings.jwks_file or self._settings.jwks_url
-            LOG.warning("the keys of oauth.issuer cannot be read from %s: %s", where, error)
-
-    def _load(self) -> bytes:
-        if self._settings.jwks_file is not None:
-            with Path(self._settings.jwks_file).open("rb") as file:
-                return _bounded(file.read(KEYS_BYTES_MAX + 1))
-        assert self._settings.jwks_url is not None
-        import http.client
-        import urllib.request
-
-        # no redirects: where the keys are is said in the settings alone
-        opener = urllib.request.OpenerDirector()
-        for handler in (urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPErrorProcessor,
-                        urllib.request.HTTPDefaultErrorHandler):  # fmt: skip
-            opener.add_handler(handler())
-        try:
-            with opener.open(self._settings.jwks_url, timeout=URL_TIMEOUT_S) as answer:
-                return _bounded(answer.read(KEYS_BYTES_MAX + 1))
-        except http.client.HTTPException as error:
-            raise OSError(f"no HTTP answer: {error or type(error).__name__}") from None
+            where = settings.jwks_file or settings.jwks_url
+            why = f"not whole after {READ_TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else error
+            LOG.warning("the keys of oauth.issuer cannot be read from %s: %s", where, why)
 
 
 def parse_keys(data: bytes) -> Mapping[str | None, jwt.PyJWK]:
@@ -155,7 +189,9 @@ def invalid_token_error(why: str) -> Refusal:
     return Refusal(Reason.INVALID_TOKEN, f"this token {why}")
 
 
-def _bounded(data: bytes) -> bytes:
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(KEYS_BYTES_MAX + 1)
     if len(data) > KEYS_BYTES_MAX:
         raise ValueError(f"longer than {KEYS_BYTES_MAX} bytes")
     return data
