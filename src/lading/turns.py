@@ -65,6 +65,16 @@ def take_turn(work: Turns[object], clock: Callable[[], float] = time.perf_counte
         next(work)
 
 
+def finish(work: Turns[R]) -> R:
+    """Return the result of work that is done at once: in a thread of its own, or if it is short."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+
 def take_turns(work: Turns[R | Awaitable[R]], clock: Callable[[], float] = time.perf_counter) -> R | Awaitable[R]:
     """Return the result of work that is done in its first turn, else what to await for it."""
     try:

@@ -17,12 +17,15 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.core import credentials
 from lading.broker.core.change import complete
-from lading.endpoints.base.authenticator import Authenticator
+from lading.endpoints.base import fair_runner
+from lading.endpoints.base.authenticator import CHECKS, Authenticator
 from lading.endpoints.base.change_runner import ChangeRunner
+from lading.endpoints.base.fair_runner import FairRunner, call_once
 from lading.endpoints.base.login_throttle import WAIT_US_MAX, LoginThrottle, network_of
-from lading.endpoints.base.password_checks import CHECKS_PER_ADDRESS_MAX, PasswordChecks
 from lading.endpoints.base.route_cache import UserRouteCaches
+from lading.endpoints.base.services import FILTERS
 from lading.model.errors import Reason, Refusal
+from lading.turns import Turns
 from tests.broker.room import NOW, opened, topic_of
 
 R = TypeVar("R")
@@ -218,7 +221,7 @@ def test_a_user_who_was_here_before_waits_for_no_stranger(broker: Broker) -> Non
 
 def test_checks_have_turns_by_address() -> None:
     async def work() -> None:
-        checks, order, gate = PasswordChecks(), list[str](), threading.Event()
+        checks, order, gate = FairRunner("checks", CHECKS), list[str](), threading.Event()
 
         def check(name: str) -> bool:
             gate.wait(10)
@@ -226,10 +229,11 @@ def test_checks_have_turns_by_address() -> None:
             return True
 
         attackers = [
-            asyncio.ensure_future(checks.run("attacker", partial(check, f"attacker {number}"))) for number in range(100)
+            asyncio.ensure_future(checks.run("attacker", call_once(partial(check, f"attacker {number}"))))
+            for number in range(100)
         ]
         await asyncio.sleep(0)
-        honest = asyncio.ensure_future(checks.run("honest", partial(check, "honest")))
+        honest = asyncio.ensure_future(checks.run("honest", call_once(partial(check, "honest"))))
         # a client that has gone costs nothing
         attackers[1].cancel()
         await asyncio.sleep(0)
@@ -239,20 +243,45 @@ def test_checks_have_turns_by_address() -> None:
         results = await asyncio.gather(*attackers, return_exceptions=True)
         refused = [result for result in results if isinstance(result, Refusal)]
         # one runs, and so many wait
-        assert len(refused) == 100 - 1 - CHECKS_PER_ADDRESS_MAX
+        assert len(refused) == 100 - 1 - CHECKS.client_waiting_max
         assert "attacker 1" not in order
         # all places are taken, by eight addresses: a ninth one gets one of them
         gate.clear()
         many = [
-            asyncio.ensure_future(checks.run(f"a{number % 8}", partial(check, "attacker"))) for number in range(300)
+            asyncio.ensure_future(checks.run(f"a{number % 8}", call_once(partial(check, "attacker"))))
+            for number in range(300)
         ]
         await asyncio.sleep(0)
-        ninth = asyncio.ensure_future(checks.run("honest", partial(check, "honest")))
+        ninth = asyncio.ensure_future(checks.run("honest", call_once(partial(check, "honest"))))
         await asyncio.sleep(0)
         gate.set()
         assert await ninth
         checks.close()
         await asyncio.gather(*many, return_exceptions=True)
+
+    asyncio.run(work())
+
+
+def test_long_work_of_one_client_has_turns_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_runner, "TURN_S", 0.0)
+
+    async def work() -> None:
+        runner, steps = FairRunner("filters", FILTERS), list[str]()
+
+        def count(client: str, number: int) -> Turns[str]:
+            for _ in range(number):
+                steps.append(client)
+                yield
+            return client
+
+        many = [asyncio.ensure_future(runner.run("many", count("many", 50))) for _ in range(6)]
+        few = [asyncio.ensure_future(runner.run("few", count("few", 3))) for _ in range(2)]
+        assert await asyncio.gather(*few) == ["few", "few"]
+        # one step each in turn, although six of the other client came first
+        assert len(steps) <= 2 * (3 + 3) + 4
+        assert await asyncio.gather(*many) == ["many"] * 6
+        assert steps.count("many") == 300
+        runner.close()
 
     asyncio.run(work())
 

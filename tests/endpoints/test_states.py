@@ -284,7 +284,7 @@ def test_long_work_is_cut_into_requests_and_passes(
         while not answers or not answers[-1]["done"]:
             # every second message: as many ranges as matches
             wanted = StatesDocument(state="poisoned", where=odd, first=first)
-            answers.append((await requests.set(lambda: partition, wanted)).document())
+            answers.append((await requests.set(lambda: partition, wanted, "root")).document())
             first = answers[-1]["first"]
         return answers
 
@@ -313,7 +313,7 @@ def test_states_that_somebody_else_sets_meanwhile_are_looked_at_again(
 
     monkeypatch.setattr(Services, "run_in_worker", lambda self, *arguments: meanwhile(*arguments))
     wanted = StatesDocument(state="poisoned", where="state = 'available'")
-    progress = asyncio.run(StateRequests(services).set(lambda: partition, wanted))
+    progress = asyncio.run(StateRequests(services).set(lambda: partition, wanted, "root"))
     assert list_states(partition, 0, 3_000) == [
         (0, 100, State.POISONED), (100, 200, State.UNAVAILABLE), (200, 3_000, State.POISONED),
     ]  # fmt: skip
@@ -325,4 +325,4 @@ def test_a_partition_that_is_deleted_meanwhile(here: tuple[Services, Partition])
     found = iter([partition, partition, None])
     wanted = StatesDocument(state="poisoned", where="offset >= 0")
     with pytest.raises(Refusal, match="was deleted"):
-        asyncio.run(StateRequests(services).set(lambda: next(found), wanted))  # type: ignore[arg-type, return-value]
+        asyncio.run(StateRequests(services).set(lambda: next(found), wanted, "root"))  # type: ignore[arg-type, return-value]

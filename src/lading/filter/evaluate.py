@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..columns.assemble import to_decoded
 from ..columns.contract import INTEGER_DECIMAL
 from ..model.run import Decoded
+from .like import match_like
 from .tree import (
     And,
     AnyHeader,
@@ -115,7 +116,7 @@ def _predicate(source: Source, node: Predicate) -> Values:
         case In(operand, items, domain):
             return _in(source, operand, [item.value for item in items], domain)
         case Like(operand, pattern):
-            return pc.match_like(values(source, operand, Domain.TEXT), pattern)
+            return match_like(values(source, operand, Domain.TEXT), pattern)
         case IsNull(operand):
             return is_null(source, operand)
         case Present(header):

@@ -22,6 +22,7 @@ from ..columns.field_names import near_miss_problem
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
 from .filter import Filter
+from .like import PATTERN_CHARACTERS_MAX
 from .tree import (
     And,
     AnyHeader,
@@ -128,6 +129,11 @@ class _Reader:
         operand, pattern = self._one(node.this), self._operand(node.expression)
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             self._refuse("LIKE takes a pattern in quotes, such as LIKE 'N14%'", node)
+        if len(pattern.value) > PATTERN_CHARACTERS_MAX:
+            self._refuse(
+                f"a LIKE pattern of {len(pattern.value):,} characters; at most {PATTERN_CHARACTERS_MAX:,} are read",
+                node.expression,
+            )
         if nature(operand) not in ("open", "null", Domain.TEXT):
             self._refuse("LIKE reads texts; convert with CAST(name AS string)", node)
         if _escapes_wrongly(pattern.value):

@@ -1,12 +1,12 @@
 """Filtered batches: what a reader asks for by condition and columns, decided where the messages lie (design.md Filter).
 
-``read`` takes what is needed from the log; ``select`` does the work and may run in any thread.
+``read`` takes what is needed from the log; ``select_in_turns`` does the work and may run in any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +22,16 @@ from ...model.batch import FIELDS, SCHEMA
 from ...model.lazy_dataclass import lazy_dataclass
 from ...model.protocol import VisibilityRule
 from ...model.ranges import write_marks
-from ...model.run import Decoded
+from ...model.run import Decoded, Located
 from ...model.scan_request import MAX_OFFSET, ScanRequest
 from ...model.state import State
+from ...turns import Turns, finish
 from .read import ReadResult
 from .topology import Partition
 
 States = Literal["available", "all"]
+SLICE_ROWS: Final = 8192
+"""Rows that a filter looks at before it yields."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -80,9 +83,16 @@ def parse_query(
 def select(
     reading: ReadResult, query: Query, partition: Partition, *, end: int = MAX_OFFSET, max_rows: int | None = None
 ) -> Selected:
+    """Return what ``select_in_turns`` does, in one turn."""
+    return finish(select_in_turns(reading, query, partition, end=end, max_rows=max_rows))
+
+
+def select_in_turns(
+    reading: ReadResult, query: Query, partition: Partition, *, end: int = MAX_OFFSET, max_rows: int | None = None
+) -> Turns[Selected]:
     """Return the messages of ``reading`` below ``end`` that match, at most ``max_rows`` (from 1).
 
-    MalformedMessage where bytes are not what their dialect says.
+    Raises MalformedMessage if bytes are not what their dialect says.
     """
     place: dict[str, str | int] = {
         "stream": partition.topic.stream.name,
@@ -92,7 +102,7 @@ def select(
     left = MAX_OFFSET if max_rows is None else max(max_rows, 1)
     batches: list[pa.RecordBatch] = []
     for part in _decoded(reading, query, end):
-        mask = _mask(part, query)
+        mask = yield from _mask_in_turns(part, query)
         rows = np.flatnonzero(mask)
         if not len(rows):
             continue
@@ -121,13 +131,28 @@ def _with_states(part: Decoded, hidden: Sequence[tuple[int, int, int]]) -> Decod
     return Decoded(part.count, {**part.columns, "state": pa.array(states, pa.int8())}, part.located)
 
 
-def _mask(part: Decoded, query: Query) -> NDArray[np.bool_]:
+def _mask_in_turns(part: Decoded, query: Query) -> Turns[NDArray[np.bool_]]:
     mask = np.ones(part.count, np.bool_)
     if query.states == "available":
         mask &= part.columns["state"].to_numpy() == State.AVAILABLE
     if query.filter is not None:
-        mask &= query.filter.selects(part).to_numpy(zero_copy_only=False)
+        for first in range(0, part.count, SLICE_ROWS):
+            rows = slice(first, first + SLICE_ROWS)
+            mask[rows] &= query.filter.selects(_slice(part, rows)).to_numpy(zero_copy_only=False)
+            yield
+    yield
     return mask
+
+
+def _slice(part: Decoded, rows: slice) -> Decoded:
+    if part.count <= SLICE_ROWS:
+        return part
+    columns = {name: column.slice(rows.start, SLICE_ROWS) for name, column in part.columns.items()}
+    located = {
+        key: Located(values.data, values.start[rows], values.length[rows], values.kind[rows])
+        for key, values in part.located.items()
+    }
+    return Decoded(min(SLICE_ROWS, part.count - rows.start), columns, located)
 
 
 def _project(part: Decoded, query: Query, place: dict[str, str | int]) -> pa.RecordBatch:

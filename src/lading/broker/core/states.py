@@ -20,9 +20,10 @@ from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
 from ...model.ranges import merge_ranges, ranges_of_rising, split_by_mark
 from ...model.state import State
+from ...turns import Turns
 from .counters import Counters
 from .dead_letters import DeadLetters
-from .query import Query, select
+from .query import Query, select_in_turns
 from .read import ReadResult, read
 from .topology import Partition
 
@@ -191,9 +192,9 @@ class Search:
         )
         return reading if reading.end_offset > self.at else None
 
-    def find(self, reading: ReadResult, partition: Partition) -> SearchResult:
-        """Return the matching messages. Raises MalformedMessage if bytes are not what their dialect says."""
-        selected = select(reading, self._query, partition, end=self._end)
+    def find(self, reading: ReadResult, partition: Partition) -> Turns[SearchResult]:
+        """Return the matching messages, in turns. Raises MalformedMessage if bytes are not what their dialect says."""
+        selected = yield from select_in_turns(reading, self._query, partition, end=self._end)
         offsets = [batch.column("offset").to_numpy() for batch in selected.batches]
         together = np.concatenate(offsets) if offsets else np.empty(0, np.int64)
         seen = min(reading.count, self._end - self.at)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -12,22 +13,26 @@ from starlette.responses import Response
 
 from ...broker.core.chunks import read_chunks
 from ...broker.core.offsets_for_times import offset_at
-from ...broker.core.query import Query, Selected, select
+from ...broker.core.query import Query, Selected, select_in_turns
 from ...broker.core.query import parse_query as parse_filter
 from ...broker.core.read import read
 from ...broker.core.rights import Right
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
+from ...turns import Turns, finish
 from ..base.append_wait import wait_acknowledged
+from ..base.fair_runner import call_once
 from ..base.services import Services, now_us
 from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, json_response, parse_query
 from ..http_shared.http import InPieces, read_body
-from ..http_shared.http_guard import principal_of, resource_in_path
+from ..http_shared.http_guard import client_of, principal_of, resource_in_path
 from ..http_shared.partitions import partition_of
 from ..http_shared.routing import HttpRoute, Parameters
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
+
+R = TypeVar("R")
 
 NAME: Final = "admin"
 
@@ -113,7 +118,8 @@ class AdminData:
 
     async def _batches(self, request: Request, path: Parameters) -> Response:
         wanted = parse_query(BatchesQuery, request.query_params)
-        query = parse_filter(wanted.where, wanted.columns, wanted.states, wanted.headers_only)
+        parse = partial(parse_filter, wanted.where, wanted.columns, wanted.states, wanted.headers_only)
+        query = parse() if wanted.where is None else await self._filter(request, call_once(parse))
         partition = partition_of(self._broker, path)
         messages_max = FILTERED_MESSAGES_MAX if wanted.max_rows is None or query.filter else wanted.max_rows
         reading = read(
@@ -126,15 +132,21 @@ class AdminData:
         )
         headers = _facts(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
 
-        def work(_: None) -> tuple[Selected, pa.Buffer]:
-            selected = select(reading, query, partition, end=wanted.end, max_rows=wanted.max_rows)
+        def work() -> Turns[tuple[Selected, pa.Buffer]]:
+            selected = yield from select_in_turns(reading, query, partition, end=wanted.end, max_rows=wanted.max_rows)
             return selected, _stream(query, selected)
 
-        # filters compile and columns are typed here: never in the event loop
-        selected, stream = await self._services.run_in_worker(1, 0, work, None)
+        if query.filter is None:
+            selected, stream = await self._services.run_in_worker(1, 0, finish, work())
+        else:
+            selected, stream = await self._filter(request, work())
         self._messages_out[(NAME,)] += sum(batch.num_rows for batch in selected.batches)
         headers["lading-end-offset"] = str(selected.end_offset)
         return Response(memoryview(stream), headers=headers, media_type=BATCHES_TYPE)
+
+    async def _filter(self, request: Request, work: Turns[R]) -> R:
+        """Compile or evaluate a filter: it may take long, so that it is not done in the event loop or a worker."""
+        return await self._services.filters.run(client_of(request), work)
 
     async def _offset(self, request: Request, path: Parameters) -> Response:
         query = parse_query(TimeQuery, request.query_params)

@@ -16,6 +16,7 @@ from ...turns import map_in_turns
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, json_response, parse_body, parse_query
 from ..http_shared.http import read_body
+from ..http_shared.http_guard import client_of
 from ..http_shared.partitions import partition_of
 from ..http_shared.routing import HttpRoute, Parameters
 from ..http_shared.states import (
@@ -64,7 +65,7 @@ class AdminStates:
     async def _set(self, request: Request, path: Parameters) -> Response:
         partition_of(self._broker, path)
         wanted = parse_states(await read_body(request, BODY_BYTES_MAX, self._services.receive))
-        progress = await self._requests.set(lambda: partition_of(self._broker, path), wanted)
+        progress = await self._requests.set(lambda: partition_of(self._broker, path), wanted, client_of(request))
         return json_response(progress.document())
 
     async def _counts(self, request: Request, path: Parameters) -> Response:
@@ -75,7 +76,8 @@ class AdminStates:
         topic = self._broker.topology.topic(path["stream"], path["topic"])
         wanted = await parse_body(TopicStatesDocument, request, self._services.receive)
         state = state_of(wanted.state)
-        query = await self._requests.query(wanted.where)
+        client = client_of(request)
+        query = await self._requests.query(wanted.where, client)
         done = StateChangeProgress()
         left: dict[str, list[int]] = {}
         until_s = time.monotonic() + WORK_S
@@ -85,7 +87,7 @@ class AdminStates:
             if first < end and (time.monotonic() < until_s or not done.seen):
                 part = await self._requests.by_filter(
                     lambda number=number: self._broker.topology.topic(path["stream"], path["topic"]).partition(number),  # type: ignore[misc]
-                    query, first, end, state, wanted.reason, wanted.dry_run, until_s,
+                    query, first, end, state, wanted.reason, wanted.dry_run, until_s, client,
                 )  # fmt: skip
                 done.seen += part.seen
                 done.matched += part.matched

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...clock import date_us, now_us
 from ...model.errors import Reason, Refusal
+from .fair_runner import FairLimits, FairRunner, call_once
 from .known_passwords import KnownPasswords
 from .login_throttle import LoginThrottle, network_of
-from .password_checks import PasswordChecks
 from .token_issuer import TokenIssuer, UnknownKeysError
 
 if TYPE_CHECKING:
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 LOG: Final = logging.getLogger(__name__)
 
+CHECKS: Final = FairLimits(
+    threads=1,
+    waiting_max=256,
+    client_waiting_max=32,
+    reason=Reason.INVALID_CREDENTIALS,
+    sentence="too many logins wait; try again in a few seconds",
+)
+"""Of passwords, by address: a slow hash takes a fifth of a second of one thread."""
 REFUSAL_PAUSE_US: Final = 1_000_000
 """A login that is refused unchecked is answered after this long: refusals must not be a fast way to guess."""
 TOKEN_LOGIN: Final = ":token"
@@ -56,7 +64,7 @@ class Authenticator:
         self._changes = changes
         self._throttle = LoginThrottle()
         self._known_passwords = KnownPasswords()
-        self._checks = PasswordChecks()
+        self._checks = FairRunner("lading-login", CHECKS)
         self._is_closed = False
         self._turns: set[asyncio.Future[None]] = set()
         """Of logins that wait because others were wrong before."""
@@ -84,7 +92,8 @@ class Authenticator:
 
             if self._is_closed:
                 raise _stopping_error()
-            if not await self._checks.run(network_of(host), partial(check_password, credentials, password)):
+            check = call_once(partial(check_password, credentials, password))
+            if not await self._checks.run(network_of(host), check):
                 raise self.note_failure(name, host)
         # the user may be another one by now, or gone
         if access.credentials(name) is not credentials:

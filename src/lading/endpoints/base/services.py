@@ -14,13 +14,14 @@ from ...clock import now_us as now_us
 from ...endpoint_settings import endpoint_key
 from ...health import Health
 from ...metrics import Metrics
-from ...model.errors import LocalError
+from ...model.errors import LocalError, Reason
 from ...open_files import open_files_limit, share_open_files
 from ...settings import Address, Settings
 from .admission import ConnectionBudget
 from .authenticator import Authenticator
 from .busy_poll import BusyPoll
 from .change_runner import ChangeRunner
+from .fair_runner import FairLimits, FairRunner
 from .process import Process
 from .receive_budget import ReceiveBudget
 
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 
+FILTERS: Final = FairLimits(
+    threads=1,
+    waiting_max=256,
+    client_waiting_max=64,
+    reason=Reason.STOPPING,
+    sentence="too many filters wait; retry later",
+)
+"""Of requests with a filter, by user, or by address of those without one."""
 LISTEN_BACKLOG: Final = 1024
 
 
@@ -50,6 +59,8 @@ class Services:
     connection_budget: ConnectionBudget = field(init=False)
     changes: ChangeRunner = field(init=False)
     """Makes ``broker.changes``."""
+    filters: FairRunner = field(init=False)
+    """For filters of clients, which may take long: none of them takes the workers from others."""
     authenticator: Authenticator = field(init=False)
     """Checks logins, and changes users and rules."""
     stopping: bool = False
@@ -63,6 +74,8 @@ class Services:
 
     def __post_init__(self) -> None:
         self.changes = ChangeRunner(self.workers)
+        self.filters = FairRunner("lading-filter", FILTERS)
+        self.add_stop_callback(self.filters.close)
         self.authenticator = Authenticator(self.broker, self.changes, self.settings.oauth)
         self.add_stop_callback(self.authenticator.close)
         self.busy_poll = BusyPoll(self.settings.busy_poll_us)

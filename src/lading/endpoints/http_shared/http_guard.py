@@ -22,6 +22,7 @@ from ...broker.core.rights import CLUSTER, Resource, ResourceKind, topic_resourc
 from ...endpoint_sections import TokenSettings
 from ...endpoint_settings import endpoint_key
 from ...model.errors import Reason, Refusal
+from ..base.login_throttle import network_of
 from .quota_rest import PRINCIPAL
 from .routing import Access, Guard, HttpRoute, Parameters
 
@@ -121,6 +122,14 @@ def principal_of(request: Request) -> Principal | None:
     """Return the sender of a request that its guard let pass; None for strangers, who may ask for health."""
     principal: Principal | None = request.scope.get(PRINCIPAL)
     return principal
+
+
+def client_of(request: Request) -> str:
+    """Return who has a share of the broker's work: the user that sent a request, or else the address."""
+    principal = principal_of(request)
+    if principal is not None and principal.name:
+        return principal.name
+    return network_of(request.client.host) if request.client else ""
 
 
 def resource_in_path(request: Request, path: Parameters) -> Resource:

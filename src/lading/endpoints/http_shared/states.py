@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, ValidationError
@@ -15,6 +16,7 @@ from ...broker.core.states import Search, SearchResult, changes, portions, selec
 from ...model.errors import Reason, Refusal
 from ...model.ranges import ranges_of
 from ...model.state import STATE_BY_WORD, State
+from ..base.fair_runner import call_once
 from ..base.services import Services, now_us
 from .documents import Count, RequestModel, sentence
 from .partitions import parse_partition
@@ -81,16 +83,19 @@ class StateRequests:
         self._broker = services.broker
         self._bytes_max = services.settings.endpoints.admin.answer_bytes_max
 
-    async def set(self, find: Callable[[], Partition], wanted: StatesDocument) -> StateChangeProgress:
-        """Do it for the partition that ``find`` finds; Refusal for what cannot be, before anything is set."""
+    async def set(self, find: Callable[[], Partition], wanted: StatesDocument, client: str) -> StateChangeProgress:
+        """Set states in the partition that ``find`` finds; filters of one ``client`` take turns with those of others.
+
+        Raises Refusal, before anything is set.
+        """
         partition, state = find(), state_of(wanted.state)
         if wanted.where is not None and wanted.offsets is None:
             log = partition.log
             first = max(wanted.first or 0, log.first_offset)
             end = min(log.last_stable_offset if wanted.end is None else wanted.end, log.last_stable_offset)
-            query = await self.query(wanted.where)
+            query = await self.query(wanted.where, client)
             return await self.by_filter(
-                find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S
+                find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S, client
             )
         return await self.set_ranges(find, _ranges(wanted), state, wanted.reason, wanted.dry_run)
 
@@ -135,9 +140,9 @@ class StateRequests:
             raise refusal
         return count
 
-    async def query(self, where: str) -> Query:
+    async def query(self, where: str, client: str) -> Query:
         """Return a filter, ready. Raises FilterError if it is invalid."""
-        return await self._services.run_in_worker(1, 0, selecting, where)
+        return await self._services.filters.run(client, call_once(partial(selecting, where)))
 
     async def by_filter(
         self,
@@ -149,6 +154,7 @@ class StateRequests:
         reason: str | None,
         dry_run: bool,
         until_s: float,
+        client: str,
     ) -> StateChangeProgress:
         """Set the state of what ``query`` selects of ``first`` to ``end``, until it is done or the time is over."""
         partition = find()
@@ -165,9 +171,7 @@ class StateRequests:
             if reading is None:
                 progress.first = end
                 return progress
-            found: SearchResult = await self._services.run_in_worker(
-                1, 0, lambda one: search.find(one, partition), reading
-            )
+            found: SearchResult = await self._services.filters.run(client, search.find(reading, partition))
             _require_same(find, partition)
             go_on_at = found.end_offset
             kept = [(max(one, partition.log.first_offset), other) for one, other in found.ranges]

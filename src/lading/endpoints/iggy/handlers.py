@@ -141,7 +141,7 @@ class IggyHandlers:
         """Begin a command that waits for the disk or takes turns, and return its body to be; None for any other."""
         if isinstance(command, SETTING_STATES):
             require_command(self.services.broker, client.principal, command)
-            return self._states.set(command)
+            return self._states.set(command, client)
         if isinstance(command, GetSnapshot):
             # the archive is the body
             return self.service.make_snapshot(command, client)

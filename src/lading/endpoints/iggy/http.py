@@ -31,6 +31,7 @@ from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
+from ..http_shared.http_guard import client_of
 from ..http_shared.quota_rest import PRINCIPAL
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
@@ -276,7 +277,10 @@ class IggyHttp:
     async def _set_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         self._partition(path, caller, Right.ADMINISTRATE)
         wanted = parse_states(await self._body(request))
-        progress = await self._states_requests.set(lambda: self._partition(path, caller, Right.ADMINISTRATE), wanted)
+        sender = caller.client.user or client_of(request)
+        progress = await self._states_requests.set(
+            lambda: self._partition(path, caller, Right.ADMINISTRATE), wanted, sender
+        )
         if wanted.where is None:
             return Response(status_code=204)
         return Response(json.dumps(progress.document(), separators=(",", ":")), media_type="application/json")

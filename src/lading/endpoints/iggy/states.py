@@ -11,6 +11,7 @@ from ..http_shared.states import StateRequests, StatesDocument
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
+    from .clients import Client
 
 SETTING_STATES: Final = (SetStates, SetStatesWhere)
 
@@ -22,7 +23,7 @@ class StateSetter:
         self._broker = services.broker
         self._requests = StateRequests(services)
 
-    async def set(self, command: SetStates | SetStatesWhere) -> bytes:
+    async def set(self, command: SetStates | SetStatesWhere, client: Client) -> bytes:
         """Return the body of the answer when it is on disk; raise Refusal or FilterError."""
 
         def find() -> Partition:
@@ -36,6 +37,6 @@ class StateSetter:
                 state=command.state.word, where=command.where, first=command.first, end=command.end,
                 reason=reason, dry_run=command.dry_run,
             )  # fmt: skip
-            progress = await self._requests.set(find, document)
+            progress = await self._requests.set(find, document, client.user or client.address.rpartition(":")[0])
         done = StatesProgress(progress.seen, progress.matched, progress.changed, progress.first, progress.end)
         return encode_response(command, done)
