@@ -17,6 +17,7 @@ import pytest
 from lading import Consumer, Producer, State, set_state, testing, u16
 from lading.broker.core.states import RANGES_AT_ONCE, list_states
 from lading.broker.core.topology import Partition
+from lading.endpoints.base.fair_runner import FairRunner
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared import states
 from lading.endpoints.http_shared.states import StateRequests, StatesDocument
@@ -300,18 +301,18 @@ def test_states_that_somebody_else_sets_meanwhile_are_looked_at_again(
 ) -> None:
     services, partition = here
     broker = services.broker
-    worked = services.run_in_worker
+    run = FairRunner.run
     turns = 0
 
     async def meanwhile(*arguments: Any) -> Any:
         nonlocal turns
         turns += 1
-        found = await worked(*arguments)
+        found = await run(*arguments)
         if turns == 1:
             broker.states.set(partition, [(100, 200)], State.UNAVAILABLE, now_us=NOW)
         return found
 
-    monkeypatch.setattr(Services, "run_in_worker", lambda self, *arguments: meanwhile(*arguments))
+    monkeypatch.setattr(FairRunner, "run", meanwhile)
     wanted = StatesDocument(state="poisoned", where="state = 'available'")
     progress = asyncio.run(StateRequests(services).set(lambda: partition, wanted, "root"))
     assert list_states(partition, 0, 3_000) == [

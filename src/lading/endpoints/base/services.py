@@ -24,6 +24,7 @@ from .change_runner import ChangeRunner
 from .fair_runner import FairLimits, FairRunner
 from .process import Process
 from .receive_budget import ReceiveBudget
+from .turn_queue import TurnQueue
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -59,6 +60,8 @@ class Services:
     connection_budget: ConnectionBudget = field(init=False)
     changes: ChangeRunner = field(init=False)
     """Makes ``broker.changes``."""
+    turns: TurnQueue = field(init=False)
+    """For connections that have more to do than one turn of the loop takes."""
     filters: FairRunner = field(init=False)
     """For filters of clients, which may take long: none of them takes the workers from others."""
     authenticator: Authenticator = field(init=False)
@@ -74,6 +77,7 @@ class Services:
 
     def __post_init__(self) -> None:
         self.changes = ChangeRunner(self.workers)
+        self.turns = TurnQueue()
         self.filters = FairRunner("lading-filter", FILTERS)
         self.add_stop_callback(self.filters.close)
         self.authenticator = Authenticator(self.broker, self.changes, self.settings.oauth)

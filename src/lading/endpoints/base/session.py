@@ -59,7 +59,7 @@ class ReceiveResult(Enum):
     WAIT = "wait"
     """A whole request waits for order or a bound: no room is needed behind it."""
     TURN = "turn"
-    """Others have their turn; the session goes on in the next pass of the event loop."""
+    """Others have their turn; the session goes on after them."""
     REST = "rest"
     """All that is whole was taken, and more comes in small pieces: read again after ``rest_s``."""
 

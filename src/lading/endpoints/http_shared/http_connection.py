@@ -38,6 +38,14 @@ QUERY_FIELDS_MAX: Final = 256
 """A path and a query are taken apart in the event loop: many parts of few bytes would hold it up."""
 SMALL_HEAD_BYTES: Final = 16 << 10
 """A larger head takes its memory from the budget for requests that are not whole."""
+EVENTS_PER_TURN: Final = 512
+"""Steps of the parser (heads, header lines, chunks) of one connection before others have their turn."""
+STEP_BYTES_MIN: Final = 1 << 10
+STEP_BYTES_MAX: Final = 64 << 10
+"""So much of a chunked body is parsed at a time, little while chunks are small."""
+PARTS_SMALL: Final = 16
+REQUEST_S: Final = 0.0005
+"""A request that waited after another one takes about so long, in the pass after the turn of its connection."""
 PIPELINED_MAX: Final = 64
 """Requests in one packet behind the end of a chunked body, which cannot be found without reading on."""
 RESERVED_PLACES: Final = 32
@@ -119,7 +127,13 @@ class HttpConnection(HttpToolsProtocol):
         self._is_parting = False
         self._linger_bytes = LINGER_BYTES_MAX
         self._unread = b""
-        """What came behind a whole request that is not answered yet."""
+        """What is not parsed from ``_unread_at`` on: it came after a whole request, or others have their turn."""
+        self._unread_at = 0
+        self._is_resting = False
+        """Others have their turn."""
+        self._step_bytes = STEP_BYTES_MIN
+        self._body_parts: list[bytes] = []
+        """Of the body, found in one step of the parser."""
         self._is_in_message = self._is_in_head = False
         self._events = 0
         """Steps that the parser has made: bytes that make none are part of something that does not end."""
@@ -155,7 +169,7 @@ class HttpConnection(HttpToolsProtocol):
             self._place.leave(self)
             self._context.watch.remove(self)
             self._tell_count()
-        self._unread = b""
+        self._unread, self._body_parts = b"", []
         self._give_back()
         # a cycle otherwise, which is only found when garbage is looked for everywhere
         self._account.close()
@@ -167,6 +181,8 @@ class HttpConnection(HttpToolsProtocol):
         """Return what the connection waits for."""
         if self.transport.is_closing() or self.flow.write_paused:
             return Stage.BLOCKED
+        if self._is_resting:
+            return Stage.BUSY
         if self._is_in_head:
             return Stage.HEAD
         if self._is_in_message:
@@ -209,25 +225,36 @@ class HttpConnection(HttpToolsProtocol):
             if self._linger_bytes < 0:
                 self.transport.abort()
             return
-        self._parse(self._unread + data if self._unread else data)
+        if self._unread:
+            self._unread, self._unread_at = self._unread[self._unread_at :] + data, 0
+        else:
+            self._unread, self._unread_at = data, 0
+        if self._is_resting:
+            self.flow.pause_reading()
+        else:
+            self._parse()
 
-    def _parse(self, data: bytes) -> None:
-        self._unread = b""
-        view, at, size = memoryview(data), 0, len(data)
-        while at < size and not self.transport.is_closing():
+    def _parse(self) -> None:
+        """Parse what is unread, until a request is not answered yet, or others have their turn."""
+        data, events_max = self._unread, self._events + EVENTS_PER_TURN
+        view, size = memoryview(data), len(data)
+        while (at := self._unread_at) < size and not self.transport.is_closing():
             if not self._is_in_message and self.cycle is not None and not self.cycle.response_complete:
-                self._unread = data[at:]
                 self.flow.pause_reading()
                 return
-            end = self._step_end(data, at)
+            if self._events >= events_max:
+                self._rest(0.0)
+                return
+            end = self._unread_at = self._step_end(data, at)
             events = self._events
             try:
                 self.parser.feed_data(view[at:end])
+                self._pass_body()
             except httptools.HttpParserUpgrade:
                 # the answer is HTTP/1.1, and what follows would be something else
                 self._is_in_message = False
                 self.cycle.keep_alive = False
-                return
+                break
             except httptools.HttpParserError as error:
                 cause = error if isinstance(error, RequestTooLarge) else error.__context__
                 if isinstance(cause, RequestTooLarge):
@@ -237,18 +264,42 @@ class HttpConnection(HttpToolsProtocol):
                     why = other or "the request is not HTTP"
                     log.info("closing the connection: %s", why, extra=origin_of(self._context.name, self.transport))
                     self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.", "invalid_request")
-                return
+                break
             self._loose_bytes = self._loose_bytes + end - at if self._events == events else 0
             if self._loose_bytes > SMALL_HEAD_BYTES and not self._may_grow():
-                return
-            at = end
+                break
+        self._unread, self._unread_at = b"", 0
+
+    def _rest(self, later_s: float) -> None:
+        """Go on when others had their turn, with work of ``later_s`` that begins in the next pass of the loop."""
+        self._is_resting = True
+        self.flow.pause_reading()
+        self._context.services.turns.add(self._go_on, later_s)
+
+    def _go_on(self) -> None:
+        self._is_resting = False
+        if not (self.transport.is_closing() or self._is_parting):
+            self.flow.resume_reading()
+            self._parse()
 
     def _step_end(self, data: bytes, at: int) -> int:
         """Return how far to parse: up to the end of a head or of a body, if it is known."""
         if self._is_in_message and not self._is_in_head:
-            return min(len(data), at + self._body_left_bytes) if self._body_left_bytes else len(data)
+            if self._body_left_bytes:
+                return min(len(data), at + self._body_left_bytes)
+            # chunks may have a byte each
+            return min(len(data), at + self._step_bytes)
         found = data.find(_HEAD_END, at)
         return len(data) if found < 0 else found + len(_HEAD_END)
+
+    def _pass_body(self) -> None:
+        """Give the request what was found of its body, at once: to add each byte to all before would be quadratic."""
+        parts = self._body_parts
+        if parts:
+            is_small = len(parts) > PARTS_SMALL
+            self._step_bytes = STEP_BYTES_MIN if is_small else min(2 * self._step_bytes, STEP_BYTES_MAX)
+            self._body_parts = []
+            super().on_body(b"".join(parts))
 
     def _may_grow(self) -> bool:
         """Return whether a part of a request that goes on and on is within its limit, and memory for it is left."""
@@ -331,10 +382,11 @@ class HttpConnection(HttpToolsProtocol):
         """Take a part of the body."""
         self._events += 1
         self._body_left_bytes = max(0, self._body_left_bytes - len(body))
-        super().on_body(body)
+        self._body_parts.append(body)
 
     def on_message_complete(self) -> None:
         """Note that the request is whole."""
+        self._pass_body()
         self._events += 1
         self._is_in_message = False
         self._give_back()
@@ -354,8 +406,8 @@ class HttpConnection(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
-        elif self._unread:
-            self._parse(self._unread)
+        elif self._unread and not self._is_resting:
+            self._rest(REQUEST_S)
 
     def _refuse(self, status: HTTPStatus, sentence: str, reason: str | None = None) -> None:
         """Answer what no route will see, and part."""

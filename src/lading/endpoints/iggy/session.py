@@ -50,6 +50,8 @@ FRAME_BYTES_MAX: Final = REQUEST_PAYLOADS_BYTES_MAX + REQUEST_HEADER_VALUES_BYTE
 """The longest request: 10 MiB of payloads, 100 KiB of header values, and as many of the longest keys as there can be
 values of one byte (37,621,760). Requests of millions of messages below 4 bytes can meet it before Iggy's own limits."""
 
+REQUESTS_PER_TURN: Final = 64
+"""Requests of one connection, also those that cost nothing, before others have their turn."""
 COMMANDS_PER_TURN: Final = 8
 """So many commands that are no messages are answered before others have their turn."""
 
@@ -127,6 +129,7 @@ class IggySession(ProtocolSession):
 
     def receive(self, now_us: int) -> ReceiveResult:
         inbox, unanswered = self.inbox, self.responses.waiting
+        requests_left = REQUESTS_PER_TURN
         while inbox.have - inbox.at >= _HEAD_BYTES:
             (length,) = _U32.unpack_from(inbox.view, inbox.at)
             if not 4 <= length <= FRAME_BYTES_MAX:
@@ -145,6 +148,9 @@ class IggySession(ProtocolSession):
             (code,) = _U32.unpack_from(inbox.view, start - _HEAD_BYTES)
             if unanswered and (code != SEND or len(unanswered) >= UNANSWERED_MAX):
                 return ReceiveResult.WAIT
+            if not requests_left:
+                return ReceiveResult.TURN
+            requests_left -= 1
             if end <= inbox.at:
                 raise no_progress_error()
             self.requests_count += 1

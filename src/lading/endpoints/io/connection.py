@@ -236,10 +236,10 @@ class SessionConnection(Guarded):
             self.tick_at(due_us)
 
     def _yield_turn(self) -> None:
-        """Let others have their turn: go on in the next pass of the event loop."""
+        """Let others have their turn: go on after all connections that wait for theirs."""
         self._result = ReceiveResult.WAIT
         self.session.is_resting = True
-        asyncio.get_running_loop().call_soon(self._go_on)
+        self._services.turns.add(self._go_on)
 
     def _go_on(self) -> None:
         self.session.is_resting = False

@@ -71,6 +71,8 @@ class LayeredSession(ProtocolSession):
         self.limits = self.inner.limits
         super().__init__(connection)
         self.responses = self.inner.responses
+        self.is_turn_over = False
+        """Set by ``fill``: more could be moved, and others have their turn before."""
 
     @abstractmethod
     def fill(self) -> bool:
@@ -102,6 +104,9 @@ class LayeredSession(ProtocolSession):
             if inner.is_ended and not self.is_ended:
                 self.lingers = inner.lingers
                 self.end()
+            if self.is_turn_over and not (is_waiting or self.is_ended):
+                self.is_turn_over = False
+                return ReceiveResult.TURN
             if not is_more or is_waiting or self.is_ended:
                 if inner.inbox.holds_small_piece and not (is_waiting or self.is_ended):
                     self.connection.acknowledge_at_once()

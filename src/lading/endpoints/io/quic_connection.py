@@ -33,6 +33,8 @@ from .quic_requests import StreamRequests
 
 log = logging.getLogger(__name__)
 
+REQUESTS_PER_TURN: Final = 64
+"""Requests of one connection that are begun before others have their turn."""
 REFUSED: Final = 1
 """The error code of streams that are no request, and of connections that are closed for a reason."""
 WAITING_BYTES_MAX: Final = 1 << 20
@@ -227,10 +229,14 @@ class QuicClientConnection(SessionConnection):
 
     def _take_whole(self) -> bool:
         """Let the session take whole requests, one after the other. Return whether one of them waits."""
-        session, inbox = self.session, self.inbox
+        session, inbox, requests_left = self.session, self.inbox, REQUESTS_PER_TURN
         while not (session.is_resting or session.is_lost):
             if inbox.at == inbox.have and not self._next_request():
                 return False
+            if not requests_left:
+                self._yield_turn()
+                break
+            requests_left -= 1
             self._result = session.receive(self._clock())
             inbox.make_room(True)
             if self._result is ReceiveResult.TURN:

@@ -27,6 +27,13 @@ from .layer import LayeredSession
 
 log = logging.getLogger(__name__)
 
+FRAMES_PER_TURN: Final = 32
+"""Frames that are parsed before others have their turn: one without data costs the library some ten microseconds."""
+FRAGMENTS_MAX: Final = 4096
+"""Parts of one message."""
+PARSED_BYTES_MIN: Final = 256
+PARSED_BYTES_MAX: Final = 64 << 10
+"""So much is parsed at a time: little while frames are small, as their number is not known before."""
 READ_FIRST_BYTES: Final = 256 << 10
 """With so much in its inbox, the session within reads before more is put there."""
 
@@ -55,6 +62,9 @@ class WebSocketSession(LayeredSession):
         """Parts of a message whose end has not come."""
         self._waiting_bytes = 0
         """In frames and fragments."""
+        self._parsed_bytes = PARSED_BYTES_MIN
+        """Parsed at a time."""
+        self._frames_left = FRAMES_PER_TURN
         self._unparsed_bytes = 0
         """In a frame, or the head of a request, that is not whole."""
         self._goodbye: list[bytes] = []
@@ -70,6 +80,7 @@ class WebSocketSession(LayeredSession):
         if self.is_blocked:
             # pings have answers too
             return ReceiveResult.WAIT
+        self._frames_left, self.is_turn_over = FRAMES_PER_TURN, False
         return super().receive(now_us)
 
     def fill(self) -> bool:
@@ -80,6 +91,9 @@ class WebSocketSession(LayeredSession):
                 if not self._deliver(self._take_frame()):
                     return False
             if self.inbox.at == self.inbox.have:
+                break
+            if self._frames_left <= 0:
+                self.is_turn_over = True
                 break
             self._parse()
         return False
@@ -122,10 +136,11 @@ class WebSocketSession(LayeredSession):
     # -- frames
 
     def _parse(self) -> None:
-        """Let the library take what was received, and do what it says."""
+        """Let the library take some of what was received, and do what it says."""
         inbox, protocol = self.inbox, self._protocol
-        data = bytes(inbox.unread)
-        inbox.at = inbox.have
+        data = bytes(inbox.unread[: self._parsed_bytes])
+        inbox.at += len(data)
+        frames_left = self._frames_left
         is_first = protocol.state is State.CONNECTING and protocol.handshake_exc is None and not self._unparsed_bytes
         if is_first and (other := name_other_protocol(data, is_http=True)) is not None:
             log.info("closing the connection: %s", other, extra=self.connection.origin())
@@ -140,6 +155,11 @@ class WebSocketSession(LayeredSession):
             protocol.receive_data(data[at:end])
             at = end
             self._take_events()
+        frames = frames_left - self._frames_left
+        if frames > FRAMES_PER_TURN // 4:
+            self._parsed_bytes = PARSED_BYTES_MIN
+        elif self._parsed_bytes < PARSED_BYTES_MAX:
+            self._parsed_bytes *= 2
         self._unparsed_bytes = len(protocol.reader.buffer)
         if not self.inner.inbox.hold_elsewhere(self._waiting_bytes + self._unparsed_bytes):
             self.refuse_memory()
@@ -156,6 +176,7 @@ class WebSocketSession(LayeredSession):
         """Answer the handshake, and keep frames with data."""
         protocol = self._protocol
         for event in protocol.events_received():
+            self._frames_left -= 1
             if isinstance(event, Request):
                 protocol.send_response(protocol.accept(event))
             elif isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
@@ -185,6 +206,10 @@ class WebSocketSession(LayeredSession):
             return self._fail(CloseCode.UNSUPPORTED_DATA, "requests are binary", "text")
         data: Bytes = frame.data
         if self._fragments or not frame.fin:
+            if len(self._fragments) >= FRAGMENTS_MAX:
+                return self._fail(
+                    CloseCode.MESSAGE_TOO_BIG, f"a message has at most {FRAGMENTS_MAX} parts", "fragments"
+                )
             self._fragments.append(data)
             self._waiting_bytes += len(data)
             if not frame.fin:

@@ -44,6 +44,10 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
+REQUESTS_PER_TURN: Final = 32
+"""Produce and Fetch requests of one connection that are begun before others have their turn."""
+OTHER_REQUEST_COST: Final = 16
+"""Any other request counts as so many."""
 UNANSWERED_MAX: Final = 128
 """Requests of one connection under way; more are begun when some are answered."""
 
@@ -56,6 +60,7 @@ BODY_BYTES_INLINE: Final = 4 << 10
 BEFORE_LOGIN: Final = frozenset({versions.API_VERSIONS, versions.SASL_HANDSHAKE, versions.SASL_AUTHENTICATE})
 """Response to a client that has to log in."""
 
+_FETCH: Final = versions.FETCH
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -129,7 +134,7 @@ class KafkaSession(ProtocolSession):
         self.fetch_topics = self._handlers.fetcher.topics.of(user)
 
     def receive(self, now_us: int) -> ReceiveResult:
-        inbox, unanswered = self.inbox, self.responses.waiting
+        inbox, unanswered, requests_left = self.inbox, self.responses.waiting, REQUESTS_PER_TURN
         while inbox.have - inbox.at >= LENGTH_BYTES:
             (size,) = _SIZE.unpack_from(inbox.view, inbox.at)
             if not 0 <= size <= self._request_bytes_max:
@@ -150,6 +155,11 @@ class KafkaSession(ProtocolSession):
                 or len(unanswered) >= UNANSWERED_MAX
             ):
                 return ReceiveResult.WAIT
+            if requests_left <= 0:
+                return ReceiveResult.TURN
+            # the low byte of the API key: Produce and Fetch cost a tenth of the others, of which even a short one may
+            # have a long response
+            requests_left -= 1 if size > 1 and inbox.view[start + 1] <= _FETCH else OTHER_REQUEST_COST
             if end <= inbox.at:
                 raise no_progress_error()
             inbox.at = end

@@ -47,9 +47,11 @@ _DONE: Final = ReceiveResult.DONE
 _FIN: Final = b"FIN "
 MUCH_IN_FLIGHT: Final = 512
 FEW_BYTES: Final = 64 * 21
-STEPS_MAX: Final = 1024
+STEPS_MAX: Final = 128
 """Commands of one connection that are taken, or refused, before others have their turn."""
-_FINS_BYTES_MAX: Final = 21 * STEPS_MAX
+FINS_MAX: Final = 128
+"""FINs behind one another, which are one step."""
+_FINS_BYTES_MAX: Final = 21 * FINS_MAX
 GATHER_S: Final = 0.001
 """A client with so much in flight that sent so little (64 FINs) is read again after this long.
 
@@ -281,6 +283,7 @@ class NsqdSession(ProtocolSession):
             inbox.at, faults = self.consumer.finish(inbox.array, start, end)
             for fault in faults:
                 self._refuse(fault)
+                self._steps_left -= 1
             # a FIN whose 21st byte is no line feed is none of the run: it is read as any other line
             if faults or inbox.at > start:
                 return True

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+REQUESTS_PER_TURN: Final = 64
+"""Requests of one connection, also those that cost nothing, before others have their turn."""
 COMMANDS_PER_TURN: Final = 8
 """So many requests that are no messages are answered before others have their turn."""
 UNANSWERED_MAX: Final = 64
@@ -122,6 +124,7 @@ class CurrentFraming:
         """Take all that is whole and may begin; see ProtocolSession.receive."""
         session = self._session
         inbox, unanswered = session.inbox, session.responses.waiting
+        requests_left = REQUESTS_PER_TURN
         while inbox.have - inbox.at >= HEADER_BYTES:
             start = inbox.at
             header = headers.parse_request_header(inbox.view, start)
@@ -135,6 +138,9 @@ class CurrentFraming:
                 return ReceiveResult.WAIT
             if unanswered and (header.operation != SEND_MESSAGES or len(unanswered) >= UNANSWERED_MAX):
                 return ReceiveResult.WAIT
+            if not requests_left:
+                return ReceiveResult.TURN
+            requests_left -= 1
             if end <= inbox.at:
                 raise no_progress_error()
             session.requests_count += 1

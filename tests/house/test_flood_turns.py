@@ -1,0 +1,140 @@
+"""Floods of small requests: what one connection does in one turn is bounded, and so is a pass of the loop for all.
+
+Work is counted in calls, as the interpreter sees them: exact, whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from lading.endpoints.base.turn_queue import PASS_S, TurnQueue
+from lading.endpoints.io.websocket import FRAGMENTS_MAX
+from tests.endpoints.kafka_frames import request_frame
+from tests.endpoints.websocket_frames import BINARY, CONT, HANDSHAKE, PING, encode_frame
+from tests.house.scripted import ScriptedConnection
+from tests.house.test_hot_path import connected, count_calls
+
+READ_BYTES: Final = 16 << 10
+CALLS_MAX: Final = 6_000
+"""In one turn: about a millisecond. Floods of 16 kB took up to 290,000 calls in one."""
+KEY: Final = b"\x01\x02\x03\x04"
+
+
+def _kafka(name: str, version: int, **fields: Any) -> bytes:
+    request = request_frame(name, version, 7, **fields)
+    return struct.pack(">i", len(request)) + request
+
+
+def _opened(client: ScriptedConnection) -> None:
+    client.ask(HANDSHAKE.encode() + b"\r\n")
+
+
+def _subscribed(client: ScriptedConnection) -> None:
+    client.ask(b"  V2SUB topic channel\n")
+
+
+FLOODS: Final[dict[str, tuple[str, Callable[[ScriptedConnection], object], bytes]]] = {
+    "NSQ NOP": ("nsqd_tcp", lambda client: client.ask(b"  V2"), b"NOP\n"),
+    "NSQ unknown commands": ("nsqd_tcp", _subscribed, b"RDY x\n"),
+    "NSQ RDY": ("nsqd_tcp", _subscribed, b"RDY 1\n"),
+    "NSQ TOUCH of unknown ids": ("nsqd_tcp", _subscribed, b"TOUCH 0123456789abcdef\n"),
+    "NSQ FIN of unknown ids": ("nsqd_tcp", _subscribed, b"FIN 0123456789abcdef\n"),
+    "nsqlookupd PING": ("nsqlookupd_tcp", lambda client: client.ask(b"  V1"), b"PING\n"),
+    "Kafka ApiVersions": ("kafka", lambda client: None, _kafka("ApiVersions", 0)),
+    "Kafka Metadata of nothing": ("kafka", lambda client: None, _kafka("Metadata", 1, topics=[])),
+    "Iggy ping": ("iggy_tcp", lambda client: None, struct.pack("<II", 4, 1)),
+    "Iggy unknown commands": ("iggy_tcp", lambda client: None, struct.pack("<II", 4, 9_999)),
+    "WebSocket empty fragments": ("iggy_websocket", _opened, encode_frame(CONT, b"", KEY, fin=False)),
+    "WebSocket pings": ("iggy_websocket", _opened, encode_frame(PING, b"", KEY)),
+    "Iggy ping in a WebSocket": ("iggy_websocket", _opened, encode_frame(BINARY, struct.pack("<II", 4, 1), KEY)),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_is_taken_in_turns(tmp_path: Path, name: str) -> None:
+    endpoint, begin, request = FLOODS[name]
+    with connected(tmp_path, endpoint, "os") as client:
+        begin(client)
+        first = encode_frame(BINARY, b"", KEY, fin=False) if "fragments" in name else b""
+        flood = first + request * (READ_BYTES // len(request) - 1)
+        # the first request of a kind loads modules
+        client.ask(first + request) if not first else None
+        protocol = client.protocol
+        room = cast("memoryview", protocol.get_buffer(-1))
+        size = min(len(room), len(flood))
+        room[:size] = flood[:size]
+        turns: list[Callable[[], None]] = []
+        calls = count_calls(lambda _: protocol.buffer_updated(size), b"")
+        assert calls < CALLS_MAX
+        ready = client.loop._ready
+        while ready:
+            callback, arguments = ready.popleft()
+            turns.append(callback)
+            callback(*arguments)
+        # and all of it is taken in the end, unless it ended the connection
+        inbox = protocol.inbox  # type: ignore[attr-defined]
+        assert inbox.at == inbox.have or client.transport.is_closing() or "write_eof" in client.transport.events
+
+
+def test_parts_of_a_message_are_bounded(tmp_path: Path) -> None:
+    with connected(tmp_path, "iggy_websocket", "os") as client:
+        _opened(client)
+        client.send(encode_frame(BINARY, b"", KEY, fin=False))
+        for _ in range(FRAGMENTS_MAX // 512):
+            client.send(encode_frame(CONT, b"", KEY, fin=False) * 512)
+        # RFC 6455 section 7.4.1: 1009 is a message that is too big
+        assert struct.pack("!H", 1009) in client.transport.take()
+
+
+def test_a_pass_of_the_loop_is_bounded_for_all_connections() -> None:
+    """200 connections whose turns take a millisecond each: others wait for a few of them, not for all."""
+    now_s, order, passes = 0.0, list[int](), list[int]()
+
+    async def work() -> None:
+        queue = TurnQueue(clock=lambda: now_s)
+
+        def go_on(number: int, left: int) -> None:
+            nonlocal now_s
+            now_s += 0.001
+            order.append(number)
+            if number == 3 and left == 2:
+                raise RuntimeError("a fault of one connection")
+            if left > 1:
+                queue.add(lambda: go_on(number, left - 1))
+
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        for number in range(200):
+            queue.add(lambda number=number: go_on(number, 2))  # type: ignore[misc]
+        while len(order) < 2 * 200 - 1:
+            before = len(order)
+            await asyncio.sleep(0)
+            passes.append(len(order) - before)
+
+    asyncio.run(work())
+    assert max(passes) <= PASS_S / 0.001 + 1
+    assert order[:200] == list(range(200))
+
+
+def test_work_that_begins_later_counts() -> None:
+    begun = 0
+
+    async def work() -> None:
+        queue = TurnQueue(clock=lambda: 0.0)
+
+        def go_on() -> None:
+            nonlocal begun
+            begun += 1
+
+        for _ in range(100):
+            queue.add(go_on, PASS_S / 4)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert begun <= 10
+
+    asyncio.run(work())
