@@ -84,16 +84,75 @@ def test_a_kill_before_it_was_noted_repeats_but_loses_nothing(tmp_path: Path) ->
     broker.stop()
 
 
-def test_channels_get_them_when_due_also_those_that_came_meanwhile(tmp_path: Path) -> None:
+def test_the_channels_that_there_were_get_them_when_due(tmp_path: Path) -> None:
+    """As in nsqd: the first channel gets what the topic kept, a later one what is published from then on."""
     broker = opened(tmp_path)
     topic = topic_of(broker)
     postpone(broker, topic.partition(0), 10, b"m")
     readers = [Reader().subscribe(broker.channels.open(topic, name), 5) for name in ("one", "two")]
+    postpone(broker, topic.partition(0), 10, b"n")
     broker.channels.pump(NOW)
     assert [reader.got for reader in readers] == [[], []]
     later(broker, 10)
     broker.channels.pump(NOW + 10 * SECOND)
-    assert [reader.payloads() for reader in readers] == [[b"m"], [b"m"]]
+    assert [reader.payloads() for reader in readers] == [[b"m", b"n"], [b"n"]]
+    broker.stop()
+
+
+def test_a_channel_that_was_emptied_does_not_get_them_after_a_restart_either(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    channels = [broker.channels.open(topic, name) for name in ("emptied", "other")]
+    for text in (b"a", b"b"):
+        postpone(broker, topic.partition(0), 10, text)
+    assert [channel.statistics().deferred for channel in channels] == [2, 2]
+    assert channels[0].empty() == 2
+    postpone(broker, topic.partition(0), 10, b"c")
+    assert [channel.statistics().deferred for channel in channels] == [1, 3]
+    assert [channel.statistics().arrived for channel in channels] == [3, 3]
+    broker.stop()
+    broker = opened(tmp_path)
+    topic = broker.topology.topic("s", "t")
+    channels = [broker.channels.open(topic, name) for name in ("emptied", "other")]
+    assert [channel.statistics().deferred for channel in channels] == [1, 3]
+    # they enter the log while nobody reads, and the channels are stored once more
+    later(broker, 10)
+    assert [channel.statistics().depth for channel in channels] == [1, 3]
+    broker.stop()
+    broker = opened(tmp_path)
+    topic = broker.topology.topic("s", "t")
+    channels = [broker.channels.open(topic, name) for name in ("emptied", "other")]
+    readers = [Reader().subscribe(channel, 5) for channel in channels]
+    broker.channels.pump(NOW + 10 * SECOND)
+    assert [reader.payloads() for reader in readers] == [[b"c"], [b"a", b"b", b"c"]]
+    broker.stop()
+
+
+def test_a_topic_that_was_emptied_while_it_was_paused_stays_so_after_a_restart(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    append(broker, topic.partition(0), b"kept")
+    broker.appender.flush()
+    broker.channels.set_paused(topic, True)
+    append(broker, topic.partition(0), b"dropped")
+    postpone(broker, topic.partition(0), 10, b"dropped too")
+    assert (broker.channels.topic_depth(topic), channel.statistics().depth) == (2, 1)
+    broker.channels.empty_topic(topic)
+    append(broker, topic.partition(0), b"came later")
+    broker.appender.flush()
+    assert (broker.channels.topic_depth(topic), channel.statistics().depth) == (1, 1)
+    broker.stop()
+    broker = opened(tmp_path)
+    topic = broker.topology.topic("s", "t")
+    assert broker.channels.topic_depth(topic) == 1
+    reader = Reader().subscribe(broker.channels.open(topic, "c"), 5)
+    later(broker, 10)
+    broker.channels.pump(NOW + 10 * SECOND)
+    assert reader.payloads() == [b"kept"]
+    broker.channels.set_paused(topic, False)
+    broker.channels.pump(NOW + 10 * SECOND)
+    assert reader.payloads() == [b"came later"]
     broker.stop()
 
 

@@ -125,7 +125,8 @@ class Broker:
                 self.catalog, self.appender, directory, self._open_log, self._synced, self.damages.watch,
             )
         )  # fmt: skip
-        self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES))
+        self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES, self.postponed))
+        self.postponed.on_entered = self.channels.on_delayed_entered
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels
         )

@@ -23,8 +23,11 @@ class ChannelOwner(Protocol):
     def wake(self, channel: Channel) -> None:
         """Have it pumped soon."""
 
-    def is_paused(self, topic: Topic) -> bool:
-        """Return whether all channels of the topic wait."""
+    def count_delayed(self, lane: PartitionDispatcher) -> int:
+        """Return how many messages wait for the channel that their publisher has delayed."""
+
+    def omit_delayed(self, lane: PartitionDispatcher) -> None:
+        """Have the channel pass over the messages that ``count_delayed`` counts."""
 
     def confirm(self, channel: Channel) -> None:
         """Have it on disk as it is now."""
@@ -121,7 +124,7 @@ class Channel:
 
     def pump(self, now_us: int) -> int | None:
         """Deliver what can be; when to come back: 0 at once, None when woken."""
-        if self.paused or self.skipping or self.deleted or self._owner.is_paused(self.topic):
+        if self.paused or self.skipping or self.deleted:
             return None
         held_us = self._held_since_us
         eager = held_us is not None and now_us - held_us >= HOLD_US
@@ -197,8 +200,13 @@ class Channel:
         return passed
 
     def _pass_over(self) -> int:
-        passed = sum(lane.skip() for lane in self.lanes)
-        self._counts.skipped += passed
+        passed = 0
+        for lane in self.lanes:
+            passed += lane.skip()
+            if delayed_count := self._owner.count_delayed(lane):
+                self._owner.omit_delayed(lane)
+                self._counts.skipped += delayed_count
+                passed += delayed_count
         return passed
 
     def seek(self, partition: int, offset: int) -> None:
@@ -215,7 +223,8 @@ class Channel:
             lane.follow_retention()
         self._counts.depth = sum(lane.waiting for lane in self.lanes)
         self._counts.in_flight = sum(lane.in_flight for lane in self.lanes)
-        self._counts.deferred = sum(lane.deferred for lane in self.lanes)
+        self._counts.deferred = sum(lane.deferred + self._owner.count_delayed(lane) for lane in self.lanes)
+        self._counts.leaving = sum(lane.leaving for lane in self.lanes)
         return self._counts
 
     # -- partitions come and go
@@ -233,5 +242,6 @@ class Channel:
         """Keep only the first ``count`` partitions; the messages of the others are in flight no more."""
         for lane in self.lanes[count:]:
             lane.seek(lane.partition.log.last_stable_offset)
+            self._counts.skipped += self._owner.count_delayed(lane)
             lane.close()
         del self.lanes[count:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -15,10 +15,23 @@ from ..core.counters import Counters
 from ..core.pending_append import Append
 from ..core.topology import Partition, Topic
 from .channel import Channel
-from .partition_dispatcher import PartitionDispatcher
+from .omissions import Omissions
+from .partition_dispatcher import NO_LIMIT, PartitionDispatcher
 from .rules import ChannelRules
 from .statistics import ChannelStatistics
-from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, after_cut, origin_row, row_of
+from .store import (
+    ORDERED,
+    ORIGIN,
+    PAUSED,
+    SKIPPING,
+    ChannelStore,
+    StoredLane,
+    after_cut,
+    load_omissions,
+    omissions_row,
+    row_of,
+)
+from .topic_queues import DelayedOffsets, QueueStart, TopicQueues
 
 LOG: Final = logging.getLogger("lading.broker")
 STORE_US: Final = 100_000
@@ -43,7 +56,7 @@ class ChannelStart(Enum):
 class Channels(Component):
     """The channels of all topics. One thread, the event loop's, uses them."""
 
-    def __init__(self, catalog: Catalog, counters: Counters, rules: ChannelRules) -> None:
+    def __init__(self, catalog: Catalog, counters: Counters, rules: ChannelRules, delayed: DelayedOffsets) -> None:
         self.on_work: Callable[[], None] = ignore
         """Called when ``pump`` should be called soon; not again before it was."""
         self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
@@ -55,9 +68,8 @@ class Channels(Component):
         self._counters = counters
         self._rules = rules
         self._channels: dict[Topic, dict[str, Channel]] = {}
-        self._origins: dict[Topic, dict[int, int]] = {}
-        """Where the first channel of a topic begins that had channels before: where the last of them ended."""
-        self._paused: set[Topic] = set()
+        self._delayed = delayed
+        self._queues = TopicQueues(self._store, delayed, lambda topic: bool(self._channels.get(topic)))
         self._awake: dict[Channel, None] = {}
         self._held: dict[Channel, int] = {}
         """Channels that wait a moment for larger stretches, and until when."""
@@ -73,28 +85,47 @@ class Channels(Component):
     def load(self, topics: Sequence[Topic]) -> None:
         """Load the stored channels as they were."""
         by_uuid = {topic.uuid: topic for topic in topics}
-        lanes = self._store.lanes()
-        self._paused = {by_uuid[uuid] for uuid in self._store.list_paused_topics() if uuid in by_uuid}
-        for (uuid, name), stored in lanes.items():
-            topic = by_uuid.get(uuid)
-            if topic is not None and name == ORIGIN:
-                self._origins[topic] = {
-                    number: after_cut(one, topic.partition(number)).first
-                    for number, one in stored.items()
-                    if number < len(topic.partitions)
+        lanes, omissions = self._store.lanes(), self._store.omissions()
+        paused = self._store.list_paused_topics()
+        for uuid, topic in by_uuid.items():
+            stored = lanes.get((uuid, ORIGIN), {})
+            if stored or uuid in paused:
+                starts = {
+                    partition.number: self._stored_start(partition, one, omissions)
+                    for partition in topic.partitions
+                    if (one := stored.get(partition.number)) is not None
                 }
+                self._queues.load(topic, starts, paused=uuid in paused)
         for uuid, name in self._store.channels():
-            topic = by_uuid.get(uuid)
-            if topic is not None:
-                self._loaded(topic, name, lanes.get((uuid, name), {}))
+            if (known := by_uuid.get(uuid)) is not None:
+                self._loaded(known, name, lanes.get((uuid, name), {}), omissions)
 
-    def _loaded(self, topic: Topic, name: str, stored: dict[int, StoredLane]) -> None:
+    def _stored_start(
+        self, partition: Partition, stored: StoredLane, omissions: Mapping[tuple[bytes, str, int], tuple[int, bytes]]
+    ) -> QueueStart:
+        delayed_from, extra = omissions.get((partition.topic.uuid, ORIGIN, partition.number), (0, b""))
+        delayed_end = self._delayed.next_offset(partition)
+        return QueueStart(
+            after_cut(stored, partition).first,
+            min(delayed_from, delayed_end),
+            load_omissions(extra, partition, delayed_end),
+        )
+
+    def _loaded(
+        self,
+        topic: Topic,
+        name: str,
+        stored: dict[int, StoredLane],
+        omissions: Mapping[tuple[bytes, str, int], tuple[int, bytes]],
+    ) -> None:
         channel = self._new_channel(topic, name)
         flags = max((one.flags for one in stored.values()), default=0)
         channel.paused, channel.skipping = bool(flags & PAUSED), bool(flags & SKIPPING)
         channel.ordered = bool(flags & ORDERED)
         for partition in topic.partitions:
-            lane = self._add_lane(channel, partition, partition.log.first_offset)
+            _, extra = omissions.get((topic.uuid, name, partition.number), (0, b""))
+            passed_over = load_omissions(extra, partition, self._delayed.next_offset(partition))
+            lane = self._add_lane(channel, partition, partition.log.first_offset, passed_over)
             if (one := stored.get(partition.number)) is not None:
                 lane.restore(after_cut(one, partition))
         self._channels.setdefault(topic, {})[name] = channel
@@ -111,12 +142,9 @@ class Channels(Component):
                 Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}"
             )
         channel = self._new_channel(topic, name)
-        first = start is ChannelStart.KEPT and not self._channels.get(topic)
-        origins = self._origins.get(topic, {})
         for partition in topic.partitions:
-            log = partition.log
-            kept = max(origins.get(partition.number, 0), log.first_offset)
-            self._add_lane(channel, partition, kept if first else log.last_stable_offset)
+            offset, omissions = self._queues.begin_channel(partition, at_end=start is ChannelStart.END)
+            self._add_lane(channel, partition, offset, omissions)
         self.confirm(channel)
         self._channels.setdefault(topic, {})[name] = channel
         return channel
@@ -124,10 +152,14 @@ class Channels(Component):
     def _new_channel(self, topic: Topic, name: str) -> Channel:
         return Channel(self, topic, name, ephemeral=self._rules.is_ephemeral(name))
 
-    def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> PartitionDispatcher:
+    def _add_lane(
+        self, channel: Channel, partition: Partition, offset: int, omissions: Omissions | None = None
+    ) -> PartitionDispatcher:
         def make(statistics: ChannelStatistics) -> PartitionDispatcher:
             lane = PartitionDispatcher(partition, offset, statistics, self._counters, self._rules, channel.wake)
             lane.on_released = channel.wake_waiting
+            lane.omissions = omissions or lane.omissions
+            self._set_limit(lane)
             lane.on_exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
             return lane
 
@@ -154,12 +186,7 @@ class Channels(Component):
             if self._rules.is_ephemeral(channel.topic.name):
                 self.on_unused(channel.topic)
             else:
-                self._keep_origin(channel.topic)
-
-    def _keep_origin(self, topic: Topic) -> None:
-        """Store that the next channel is the first again: it gets what comes from now on."""
-        self._origins[topic] = {partition.number: partition.log.last_stable_offset for partition in topic.partitions}
-        self._store.put(origin_row(partition, self._origins[topic][partition.number]) for partition in topic.partitions)
+                self._queues.on_last_channel_deleted(channel.topic)
 
     def _close(self, channel: Channel, reason: str) -> None:
         channel.deleted = True
@@ -174,8 +201,7 @@ class Channels(Component):
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """Forget the topic, and what is stored of it."""
-        self._origins.pop(topic, None)
-        self._paused.discard(topic)
+        self._queues.forget(topic)
         for channel in self._channels.pop(topic, {}).values():
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
@@ -183,21 +209,79 @@ class Channels(Component):
         """Note the topic's other partitions: new ones are read from their beginning."""
         for channel in self.of_topic(topic):
             channel.drop_lanes(len(topic.partitions))
+            self._queues.drop_partitions(topic, len(topic.partitions))
             for partition in topic.partitions[len(channel.lanes) :]:
                 self._add_lane(channel, partition, partition.log.first_offset)
             self.confirm(channel)
             channel.wake()
 
+    # -- the queues of topics
+
     def is_paused(self, topic: Topic) -> bool:
-        """Return whether all channels of the topic wait, those that are made later too."""
-        return topic in self._paused
+        """Return whether the channels of the topic get nothing new."""
+        return self._queues.is_paused(topic)
 
     def set_paused(self, topic: Topic, paused: bool) -> None:
-        """Have all channels of a topic wait, or go on, however each of them is set; on disk when this returns."""
-        self._store.set_paused(topic, paused)
-        (self._paused.add if paused else self._paused.discard)(topic)
+        """Have the topic keep what comes from now on, or give it to its channels; on disk when this returns.
+
+        Channels go on with what they have, however each of them is set.
+        """
+        self._queues.set_paused(topic, paused)
         for channel in self.of_topic(topic):
+            for lane in channel.lanes:
+                self._set_limit(lane)
             channel.wake()
+
+    def empty_topic(self, topic: Topic) -> None:
+        """Drop what the topic keeps for a first channel, or has kept since it was paused; on disk when this returns.
+
+        What its channels have stays.
+        """
+        dropped = self._queues.empty(topic)
+        for channel in self.of_topic(topic):
+            for partition, (messages, (first_delayed, delayed_end)) in dropped.items():
+                lane = channel.lanes[partition.number]
+                for first, end in messages:
+                    lane.omit(first, end)
+                lane.omissions.omit_delayed(first_delayed, delayed_end)
+                self._set_limit(lane)
+            if dropped:
+                self.confirm(channel)
+
+    def topic_depth(self, topic: Topic) -> int:
+        """Return how many messages the topic keeps that no channel was given."""
+        return self._queues.depth(topic)
+
+    def _set_limit(self, lane: PartitionDispatcher) -> None:
+        limit = self._queues.find_limit(lane.partition)
+        lane.read_limit = NO_LIMIT if limit is None else limit
+
+    def _delayed_end(self, partition: Partition) -> int:
+        limit, end = self._queues.find_delayed_limit(partition), self._delayed.next_offset(partition)
+        return end if limit is None else min(limit, end)
+
+    def count_delayed(self, lane: PartitionDispatcher) -> int:
+        """Return how many messages wait for a channel that their publisher has delayed."""
+        waiting = self._delayed.list_waiting(lane.partition)
+        if not waiting:
+            return 0
+        end = self._delayed_end(lane.partition)
+        return sum(offset < end and not lane.omissions.has_delayed(offset) for offset in waiting)
+
+    def omit_delayed(self, lane: PartitionDispatcher) -> None:
+        """Have a channel pass over the messages that ``count_delayed`` counts."""
+        lane.omissions.omit_delayed(0, self._delayed_end(lane.partition))
+
+    def on_delayed_entered(self, partition: Partition, delayed_offset: int, first: int, end: int) -> None:
+        """Have the channels that dropped a delayed message pass over it in the log that it has entered."""
+        for channel in self._channels.get(partition.topic, {}).values():
+            if partition.number < len(channel.lanes):
+                lane = channel.lanes[partition.number]
+                if lane.omissions.has_delayed(delayed_offset):
+                    lane.omit(first, end)
+                    lane.changed = True
+                    self._use(channel)
+        self._queues.on_delayed_entered(partition, delayed_offset, first, end)
 
     # -- delivering
 
@@ -293,12 +377,17 @@ class Channels(Component):
             row_of(channel.name, lane, _flags(channel), now_us, self._catalog.dates.shift_us)
             for channel, lane in changed
         ]
+        rows += [
+            omissions_row(lane.partition, channel.name, lane.omissions)
+            for channel, lane in changed
+            if lane.omissions.changed
+        ]
         size_bytes = sum(len(row.extra or b"") for row in rows)
         self._store_due_us = now_us + STORE_US * (1 + size_bytes // STORE_BYTES)
         if rows:
             self._store.put(rows)
             for _, lane in changed:
-                lane.changed = False
+                lane.changed = lane.omissions.changed = False
 
     def confirm(self, channel: Channel) -> None:
         """Have a channel on disk as it is now."""
@@ -306,7 +395,11 @@ class Channels(Component):
             rows = [
                 row_of(channel.name, lane, _flags(channel), 0, self._catalog.dates.shift_us) for lane in channel.lanes
             ]
+            changed = [lane for lane in channel.lanes if lane.omissions.changed]
+            rows += [omissions_row(lane.partition, channel.name, lane.omissions) for lane in changed]
             self._store.confirm(channel.topic, channel.name, rows)
+            for lane in changed:
+                lane.omissions.changed = False
         # behind the write: one that the disk refuses to create is none, and is not to be stored later
         self._use(channel)
 

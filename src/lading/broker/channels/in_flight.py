@@ -61,6 +61,8 @@ class InFlightTracker:
         self._subscribers: dict[int, Subscriber] = {}
         self._again: list[int] = []
         """Messages to be delivered again, by offset."""
+        self._again_first = False
+        """Whether they go before the messages that wait: a subscriber that left had them. Otherwise they go after."""
         self._now_us = 0
 
     def _hand_over(self, offsets: NDArray[np.int64], subscriber: Subscriber, now_us: int) -> NDArray[np.int64]:
@@ -96,6 +98,11 @@ class InFlightTracker:
     def deferred(self) -> int:
         """Messages that were put off."""
         return self.out_of_window.count(DEFERRED)
+
+    @property
+    def leaving(self) -> int:
+        """Messages that are given up, and have not arrived elsewhere."""
+        return self.out_of_window.count(LEAVING)
 
     def state(self) -> DispatcherState:
         """Return what has to be stored so that nothing is lost and little is delivered twice."""

@@ -20,6 +20,7 @@ from ..core.counters import Counters
 from ..core.read import ReadResult, newest, read
 from ..core.topology import Partition
 from .in_flight import InFlightTracker, Wake
+from .omissions import Omissions
 from .out_of_window import DEFERRED
 from .pages import Page, PageSlice, fitting, offsets_in, pages_of, size_of
 from .rules import ChannelRules
@@ -37,6 +38,8 @@ DELIVERY_BYTES: Final = 1 << 18
 DECODED_SHARE: Final = 4
 """Of both bounds a part, where messages have to be decoded for their tags or a filter: a pass stays below 2 ms."""
 DECODED_BYTES: Final = PAGE_BYTES // DECODED_SHARE
+NO_LIMIT: Final = 1 << 62
+"""An offset that no log reaches."""
 SPILL: Final = 4096
 RESOLVE: Final = 2048
 
@@ -75,6 +78,9 @@ class PartitionDispatcher(InFlightTracker):
         """How many subscribers have a filter."""
         self._listening = False
         self._kept_from = -1
+        self.omissions = Omissions()
+        self.read_limit = NO_LIMIT
+        """The offset at which the topic's own queue begins, while that is paused."""
 
     # -- subscribers
 
@@ -95,6 +101,7 @@ class PartitionDispatcher(InFlightTracker):
                 entry.attempts -= 1
                 self.out_of_window.wait(offset, entry)
                 offsets.append(offset)
+        self._again_first = self._again_first or bool(offsets)
         self._returned(offsets)
         subscriber.in_flight -= len(offsets)
         self.in_flight -= len(offsets)
@@ -112,7 +119,7 @@ class PartitionDispatcher(InFlightTracker):
         points = self.points.in_order
         if not self.waits or not any(point.has_credit(eager=True) for point in points):
             return _IDLE
-        weight = self._find_again() if self._again else 0
+        weight = self._find_again() if self._again and (self.ordered or self._again_first) else 0
         if self.ordered:
             return self._work_in_order(now_us)
         left = self._bound(PASS_MESSAGES)
@@ -121,7 +128,13 @@ class PartitionDispatcher(InFlightTracker):
                 left -= self._serve(point, now_us, eager, left)
             left -= weight
             hungry = any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points)
-            if left <= 0 or not hungry or not (weight := self._find_again() if self._again else self._load()):
+            if left <= 0 or not hungry:
+                break
+            weight = self._load()
+            if self._again:
+                # behind the next page: a message that nobody finishes is tried again once a page, and holds up nothing
+                weight += self._find_again()
+            if not weight:
                 break
         held = (
             self.waits
@@ -176,7 +189,8 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _unread(self) -> bool:
-        return self.window.end < self.partition.log.last_stable_offset
+        end = self.window.end
+        return end < self.partition.log.last_stable_offset and end < self.read_limit
 
     def _serve(self, point: TagSubscribers, now_us: int, eager: bool, left: int) -> int:
         """Deliver from one queue until it is empty or no subscriber takes more; return the messages examined."""
@@ -220,7 +234,9 @@ class PartitionDispatcher(InFlightTracker):
         """Take out what was hidden since the page was read; whether nothing else is left."""
         rest = portion.rest
         for first, end, _ in self.partition.log.unavailable_ranges(int(rest[0]), int(rest[-1]) + 1):
-            self._drop(portion.remove(first, end))
+            hidden = portion.remove(first, end)
+            self._statistics.unavailable += len(hidden)
+            self._drop(hidden)
         return not len(portion)
 
     def _wanted(self, subscriber: Subscriber, portion: PageSlice, count: int) -> NDArray[np.int64]:
@@ -248,17 +264,48 @@ class PartitionDispatcher(InFlightTracker):
             return 0
         before = window.end
         reading, pages = self._pages(before, self._bound(PAGE_MESSAGES))
-        if (end := reading.end_offset) <= before:
+        if (end := reading.end_offset) > self.read_limit:
+            reading, pages = self._pages_before_limit(before, pages)
+            end = self.read_limit
+        if end <= before:
             return 0
         if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES and len(window) and not self._spill(len(window)):
             return 0
-        self._statistics.lost += sum(stop - first for first, stop in reading.damaged)
         present = offsets_in(pages)
+        self._statistics.unavailable += end - before - len(present)
+        if reading.damaged:
+            damaged = sum(min(stop, end) - first for first, stop in reading.damaged if first < end)
+            self._statistics.lost += damaged
+            self._statistics.unavailable -= damaged
+        if len(self.omissions.messages) and self.omissions.count(before, end):
+            return self._load_without_omissions(end, pages, present)
         if not len(window) and len(present):
             window.clear(int(present[0]))
         window.extend(end, present)
         for page in pages:
             self._tag_queues.add(page, page.offsets)
+        self.changed = True
+        return self._weight(pages, end - before)
+
+    def _pages_before_limit(self, offset: int, pages: Sequence[Page]) -> tuple[ReadResult, list[Page]]:
+        """Read again, only as many messages as there are before the limit; a range without any ends at it."""
+        count = int(np.searchsorted(offsets_in(pages), self.read_limit))
+        if count:
+            return self._pages(offset, count)
+        return ReadResult([], offset, self.read_limit, 0, 0), []
+
+    def _load_without_omissions(self, end: int, pages: Sequence[Page], present: NDArray[np.int64]) -> int:
+        """Take the messages of the pages into the queues that the channel does not pass over."""
+        before = self.window.end
+        kept = self.omissions.take_out(present) if len(present) else present
+        # those that are passed over were counted when the channel was emptied
+        self._statistics.unavailable -= self.omissions.count(before, end) - (len(present) - len(kept))
+        self.window.extend(end, kept)
+        for page in pages:
+            offsets = np.intersect1d(page.offsets, kept, assume_unique=True)
+            if len(offsets):
+                self._tag_queues.add(page, offsets)
+        self.omissions.forget_before(end)
         self.changed = True
         return self._weight(pages, end - before)
 
@@ -279,7 +326,7 @@ class PartitionDispatcher(InFlightTracker):
         return reading, pages
 
     def _find_again(self) -> int:
-        """Put what came back in front of the queues, with the pages it lies in, as far as a pass goes; its weight."""
+        """Put what came back into the queues, with the pages it lies in, as far as a pass goes; its weight."""
         taken = {heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}
         offsets = np.array(sorted(taken), np.int64)
         found: list[tuple[str, PageSlice]] = []
@@ -294,14 +341,20 @@ class PartitionDispatcher(InFlightTracker):
                     found += self._tag_queues.sort_by_tag(page, mine)
                     present.append(mine)
             gone = np.setdiff1d(wanted, np.concatenate(present), assume_unique=True) if present else wanted
-            self._statistics.lost += int(np.count_nonzero(gone < self.partition.log.first_offset))
+            lost = int(np.count_nonzero(gone < self.partition.log.first_offset))
+            self._statistics.lost += lost
+            self._statistics.unavailable += len(gone) - lost
             # hidden, damaged or deleted meanwhile
             self._drop(gone)
             weight += self._weight(pages, stop - at)
             at = stop
         for offset in offsets[at:].tolist():
             heapq.heappush(self._again, offset)
-        self._tag_queues.put_in_front(found)
+        if self.ordered or self._again_first:
+            self._tag_queues.put_in_front(found)
+            self._again_first = bool(self._again)
+        else:
+            self._tag_queues.put_behind(found)
         return weight
 
     def follow_retention(self) -> None:
@@ -329,14 +382,20 @@ class PartitionDispatcher(InFlightTracker):
     @property
     def waiting(self) -> int:
         """Messages to be delivered, for the first time or again, as far as offsets tell."""
-        return (
-            self._tag_queues.count()
-            + len(self._again)
-            + max(self.partition.log.last_stable_offset - self.window.end, 0)
-        )
+        first, end = self.window.end, self._readable_end
+        unread = max(end - first, 0)
+        if unread and len(self.omissions.messages):
+            unread -= self.omissions.count(first, end)
+        return self._tag_queues.count() + len(self._again) + unread
+
+    @property
+    def _readable_end(self) -> int:
+        return min(self.partition.log.last_stable_offset, self.read_limit)
 
     def seek(self, offset: int) -> None:
         """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
+        undelivered = self.waiting + self.deferred + self.leaving
+        self._statistics.discarded += self.in_flight
         pending = self.window.pending()
         owners = self.window.owners(pending).tolist() + [entry.owner for _, entry in self.out_of_window.items()]
         for number, count in Counter(owner for owner in owners if owner > 0).items():
@@ -346,6 +405,7 @@ class PartitionDispatcher(InFlightTracker):
         self._again.clear()
         self._tag_queues.clear()
         self.changed = True
+        self._statistics.skipped += max(undelivered - self.waiting, 0)
 
     @property
     def is_in_use(self) -> bool:
@@ -357,8 +417,13 @@ class PartitionDispatcher(InFlightTracker):
         if not len(self.window) and not len(self.out_of_window) and not self._unread:
             return 0
         passed = self.waiting + self.deferred
-        self.seek(self.partition.log.last_stable_offset)
+        self.seek(max(self._readable_end, self.window.end))
+        self.omissions.forget_before(self.window.first)
         return passed
+
+    def omit(self, first: int, end: int) -> None:
+        """Pass over messages that are not read yet."""
+        self.omissions.omit(max(first, self.window.end), end)
 
     def expire(self, now_us: int) -> bool:
         """Take back what was not answered in time, and what was put off until now; whether anything was."""

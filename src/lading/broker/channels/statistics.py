@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ChannelStatistics:
-    """Totals since start, but ``depth``, ``in_flight`` and ``deferred``, which are now."""
+    """Totals since start, but ``depth``, ``in_flight``, ``deferred`` and ``leaving``, which are now."""
 
     depth: int = 0
     """Messages that wait to be delivered, for the first time or again."""
     in_flight: int = 0
     deferred: int = 0
-    """Messages that a subscriber put off to a later time."""
+    """Messages that a subscriber, or their publisher, put off to a later time."""
+    leaving: int = 0
+    """Messages that are given up, and on their way to the dead letter topic."""
     delivered: int = 0
     finished: int = 0
     requeued: int = 0
@@ -21,14 +23,18 @@ class ChannelStatistics:
     filtered: int = 0
     """Messages that the filter or the sampling of the subscriber they were for did not let through."""
     skipped: int = 0
-    """Messages that were passed over undelivered because the channel skips, or was emptied."""
+    """Messages that were passed over undelivered: the channel skips, was emptied, or was sent to a later offset."""
+    discarded: int = 0
+    """Messages that were in flight then."""
     lost: int = 0
     """Messages that retention or damage took before they were delivered."""
     exhausted: int = 0
     """Messages given up after as many deliveries as the channel allows."""
+    unavailable: int = 0
+    """Offsets that waited and turned out to be no messages for it: hidden by their state, markers, damaged."""
 
     @property
     def arrived(self) -> int:
-        """Messages that the channel has had, each once however often it was delivered."""
-        done = self.finished + self.filtered + self.skipped + self.lost + self.exhausted
-        return done + self.depth + self.in_flight + self.deferred
+        """Messages that the channel has had, each once however often it was delivered: it never falls."""
+        done = self.finished + self.filtered + self.skipped + self.discarded + self.lost + self.exhausted
+        return done + self.unavailable + self.depth + self.in_flight + self.deferred + self.leaving

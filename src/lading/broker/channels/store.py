@@ -22,6 +22,7 @@ from ...model.lazy_dataclass import lazy_dataclass
 from ...model.ranges import ranges_of_rising
 from ..core.topology import Partition, Topic
 from .in_flight import DispatcherState
+from .omissions import Omissions, decode_omissions
 from .partition_dispatcher import PartitionDispatcher
 
 CHANNEL: Final = "channel"
@@ -29,6 +30,9 @@ ORIGIN: Final = ""
 """Stands in place of a channel's name in the rows that say where the last channel of a topic ended."""
 PAUSED_TOPIC: Final = "channel-topic-paused"
 """The protocol of rows that name topics whose channels all wait."""
+OMITTED_MESSAGES: Final = "channel-omitted"
+"""The protocol of rows that say what a channel passes over; under ``ORIGIN`` what the topic's queue does, with the
+offset among delayed messages from which on they are in it."""
 RANGES_MAX: Final = 4096
 """Of a window with more holes the rest is read again after a crash."""
 PAUSED, SKIPPING, ORDERED = 1, 2, 4
@@ -77,6 +81,21 @@ class ChannelStore:
             found.setdefault((row.topic, row.consumer), {})[row.partition] = stored
         return found
 
+    def omissions(self) -> dict[tuple[bytes, str, int], tuple[int, bytes]]:
+        """Stored omissions by (topic id, channel name, partition number), each with the offset of its row."""
+        return {
+            (row.topic, row.consumer, row.partition): (row.offset, row.extra or b"")
+            for row in self._catalog.positions(OMITTED_MESSAGES)
+        }
+
+    def put_starts(self, starts: Iterable[tuple[Partition, int, int, Omissions]]) -> None:
+        """Store where the queue of a topic begins: partition, offset, offset among delayed messages, what it lacks."""
+        rows: list[PositionRow] = []
+        for partition, offset, delayed_from, omissions in starts:
+            rows += [origin_row(partition, offset), omissions_row(partition, ORIGIN, omissions, delayed_from)]
+            omissions.changed = False
+        self._catalog.put_positions(rows)
+
     def confirm(self, topic: Topic, name: str, rows: Iterable[PositionRow]) -> None:
         """Store that there is a channel, where it is and how it is set; on disk on return."""
         self._catalog.put_positions(rows)
@@ -90,6 +109,7 @@ class ChannelStore:
         """Delete what is stored of the channel."""
         self._catalog.remove_group(CHANNEL, topic.uuid, name)
         self._catalog.remove_positions(CHANNEL, topic.uuid, name)
+        self._catalog.remove_positions(OMITTED_MESSAGES, topic.uuid, name)
 
 
 def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_us: int = 0) -> PositionRow:
@@ -118,6 +138,19 @@ def origin_row(partition: Partition, offset: int) -> PositionRow:
     """Return the row that says where the first channel of a partition is to begin."""
     epoch = partition.log.epoch
     return PositionRow(CHANNEL, partition.topic.uuid, partition.number, ORIGIN, offset, epoch, None, 0)
+
+
+def omissions_row(partition: Partition, name: str, omissions: Omissions, offset: int = 0) -> PositionRow:
+    """Return the row of what a channel passes over in a partition."""
+    epoch, extra = partition.log.epoch, omissions.encode()
+    return PositionRow(OMITTED_MESSAGES, partition.topic.uuid, partition.number, name, offset, epoch, extra, 0)
+
+
+def load_omissions(extra: bytes, partition: Partition, delayed_end: int) -> Omissions:
+    """Return stored omissions without messages that the logs lost when their tails were cut."""
+    omissions = decode_omissions(extra, partition.log.next_offset, delayed_end)
+    omissions.changed = False
+    return omissions
 
 
 def after_cut(stored: StoredLane, partition: Partition) -> DispatcherState:

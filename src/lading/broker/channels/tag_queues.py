@@ -31,6 +31,11 @@ class TagQueues:
         for tag, portion in reversed(portions):
             self.by_tag[tag].appendleft(portion)
 
+    def put_behind(self, portions: Sequence[tuple[str, PageSlice]]) -> None:
+        """Queue what ``sort_by_tag`` gave after all others."""
+        for tag, portion in portions:
+            self.by_tag[tag].append(portion)
+
     def sort_by_tag(self, page: Page, offsets: NDArray[np.int64]) -> Iterable[tuple[str, PageSlice]]:
         """Return messages of a page by the tag whose queue they belong in."""
         tags = self._points.tags

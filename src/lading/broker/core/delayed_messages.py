@@ -28,6 +28,7 @@ from ...model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS
 from ...model.errors import Refusal
 from ...model.run import Run
 from .append import Appender, Write, WriteResult
+from .callbacks import ignore
 from .component import NEVER_US, SOON_US, Component, partitions_of
 from .disk_refusals import refuse_disk_errors
 from .pending_append import Append
@@ -56,6 +57,8 @@ class _Held:
     """(when, offset in the log it waits in), soonest first."""
     entered: Intervals = field(default_factory=Intervals)
     """Offsets that have entered the partition's log."""
+    entering: set[int] = field(default_factory=set)
+    """Offsets of messages that are on their way into the partition's log."""
     changed: bool = False
 
     @property
@@ -89,6 +92,8 @@ class DelayedMessages(Component):
         self._watch = watch
         self._held: dict[Partition, _Held] = {}
         self._store_due_us = 0
+        self.on_entered: Callable[[Partition, int, int, int], None] = ignore
+        """Called with (partition, offset among the delayed messages, first, end in its log) before readers see it."""
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Have what waited when the broker ended wait again."""
@@ -162,10 +167,20 @@ class DelayedMessages(Component):
         """Return the logs in which messages wait, seen as partitions."""
         return [held.own for held in self._held.values()]
 
+    def next_offset(self, partition: Partition) -> int:
+        """Return the offset, among the delayed messages of a partition, that the next one gets."""
+        held = self._held.get(partition)
+        return 0 if held is None else held.own.log.next_offset
+
+    def list_waiting(self, partition: Partition) -> list[int]:
+        """Return the offsets of those that have not entered the partition's log."""
+        held = self._held.get(partition)
+        return [] if held is None else [*(offset for _, offset in held.due), *held.entering]
+
     def count(self, partition: Partition) -> int:
         """Return how many appends wait for a partition."""
         held = self._held.get(partition)
-        return 0 if held is None else len(held.due)
+        return 0 if held is None else len(held.due) + len(held.entering)
 
     @property
     def due_us(self) -> int:
@@ -205,10 +220,13 @@ class DelayedMessages(Component):
         except Refusal:
             heapq.heappush(held.due, (now_us + RETRY_US, offset))
             return
+        held.entering.add(offset)
         append.add_done_callback(lambda done: self._done(held, offset, end, done, now_us))
 
     def _done(self, held: _Held, offset: int, end: int, append: Append, now_us: int) -> None:
+        held.entering.discard(offset)
         if append.error is None:
+            self.on_entered(held.partition, offset, append.base_offset, append.base_offset + append.count)
             self._entered(held, offset, end)
         else:
             heapq.heappush(held.due, (now_us + RETRY_US, offset))

@@ -63,7 +63,7 @@ class NsqdHttp:
             "unskip": lambda channel: channel.unskip(),
         }
         topic_work: dict[str, Callable[[Topic], Any]] = {
-            "empty": self._empty,
+            "empty": self._node.channels.empty_topic,
             "pause": lambda topic: self._node.channels.set_paused(topic, True),
             "unpause": lambda topic: self._node.channels.set_paused(topic, False),
         }
@@ -236,10 +236,6 @@ class NsqdHttp:
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, request))
-
-    def _empty(self, topic: Topic) -> None:
-        for channel in self._node.channels.of_topic(topic):
-            channel.empty()
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
         self._node.open_channel(topic_of(self._node, request), channel_name(request))

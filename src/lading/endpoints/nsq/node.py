@@ -64,6 +64,9 @@ class NodeClient(Protocol):
     def require_subscription(self) -> None:
         """Deliver no more if the right to read is gone."""
 
+    def is_encrypted(self) -> bool:
+        """Return whether the connection uses TLS."""
+
     def topic_upgraded(self, topic: Topic) -> None:
         """Note that readers of a topic must take the extended form from now on."""
 

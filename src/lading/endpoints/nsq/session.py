@@ -358,6 +358,10 @@ class NsqdSession(ProtocolSession):
             self._refuse(fault)
             self.connection.proceed()
 
+    def is_encrypted(self) -> bool:
+        """Return whether the connection uses TLS."""
+        return self.connection.is_encrypted
+
     def topic_upgraded(self, topic: Topic) -> None:
         """Cut a reader of plain frames off an extended topic, as the server does."""
         reads = self.consumer is not None and self.consumer.channel.topic is topic

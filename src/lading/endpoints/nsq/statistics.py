@@ -44,6 +44,9 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
     for one in list(node.topics()):
         if topic not in ("", one.flat_name):
             continue
+        if channel and node.channels.find(one, channel) is None:
+            # as nsqd does it: a topic without the channel that is asked for is left out
+            continue
         channels = []
         for each in list(node.channels.of_topic(one)):
             if channel in ("", each.name):
@@ -66,7 +69,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
 def _topic(
     node: Node, topic: Topic, channels: Sequence[dict[str, Any]], publishers: Iterable[NodeClient]
 ) -> dict[str, Any]:
-    depth = 0 if channels else topic.messages_count
+    depth = node.channels.topic_depth(topic)
     return {
         "topic_name": topic.flat_name,
         "topic_full_name": f"{topic.flat_name}-0",
@@ -76,7 +79,10 @@ def _topic(
         "channel_num": len(channels),
         "depth": depth,
         "backend_depth": depth,
-        "message_count": sum(partition.log.next_offset for partition in topic.partitions),
+        # a delayed message counts when it is published, though it enters the log later
+        "message_count": sum(
+            partition.log.next_offset + node.broker.postponed.count(partition) for partition in topic.partitions
+        ),
         "message_bytes": topic.size_bytes,
         "paused": node.channels.is_paused(topic),
         "is_leader": True,
@@ -139,7 +145,8 @@ def _client(connection: NodeClient) -> dict[str, Any]:
         "sample_rate": identity.sample_rate,
         "deflate": False,
         "snappy": False,
-        "tls": False,
+        "tls": connection.is_encrypted(),
+        "pub_counts": [{"topic": name, "count": count} for name, count in sorted(connection.published.items())],
         "user_agent": identity.user_agent,
         "desired_tag": identity.desired_tag,
         "extend_support": identity.extend_support,

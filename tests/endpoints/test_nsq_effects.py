@@ -1,0 +1,22 @@
+"""Requests of administrators have the effects that they have on nsqd 1.3.0, and the figures of ``/stats`` show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lading import testing
+from tests.endpoints.nsq_effects import CASES, Case, find_differences
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.BrokerProcess]:
+    with testing.broker(durability="os") as running:
+        yield running
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_effects_are_those_of_nsqd(broker: testing.BrokerProcess, case: Case) -> None:
+    addresses = broker.endpoints["nsqd_tcp"], broker.endpoints["nsqd_http"]
+    assert find_differences(case, *addresses, f"effects-{CASES.index(case)}") == []
