@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import dead_letters
+from lading.broker.core import credentials, dead_letters
 from lading.broker.core.append import WriteResult
+from lading.broker.core.change import complete
+from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition, Topic
@@ -385,6 +388,55 @@ def test_a_target_that_was_deleted_is_made_again(broker: Broker) -> None:
     broker.at_once.delete_topic("default", "dead")
     copy_all(broker)
     assert len(origins(broker)) == 2
+
+
+def test_the_rights_of_the_setter_are_asked_again_before_copies_are_made(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "SCRYPT_LOG2_N", 4)
+    monkeypatch.setattr(credentials, "SCRAM_ITERATIONS", 4096)
+    access = broker.access
+    complete(access.add_user("root", "password", now_us=NOW, is_administrator=True))
+    ann = complete(access.add_user("ann", "password", now_us=NOW))
+    rights = {
+        name: AccessRule("ann", ResourceKind.TOPIC, PatternKind.LITERAL, name, right)
+        for name, right in (("flights", Right.READ), ("dead", Right.ALL), ("other", Right.ALL))
+    }
+    complete(access.change_rules(rights.values()))
+    assert access.grantor_of(access.accept("ann")) == ann.id and access.grantor_of(access.accept("root")) is None
+    topic = flights(broker, dead_letter_setter=access.grantor_of(access.accept("ann")))
+    fill(broker, topic.partition(0), 3)
+    broker.states.set(topic.partition(0), [(0, 1)], State.POISONED, now_us=NOW)
+    # it was allowed when it was marked, and is not any more when it is to be copied
+    complete(access.change_rules((), [rights["flights"]]))
+    assert copy_all(broker) == 0
+    with pytest.raises(Refusal) as raised:
+        broker.states.set(topic.partition(0), [(1, 2)], State.POISONED, now_us=NOW)
+    assert raised.value.reason is Reason.UNAUTHORIZED
+    broker = crash(broker, tmp_path)
+    topic = broker.topology.resolve("flights")
+    assert topic.settings.dead_letter_setter == ann.id
+    assert copy_all(broker, NOW + 10 * SECOND) == 0
+    # another name of the user is no other user, and other settings have the same setter
+    complete(broker.access.change_user("ann", new_name="anna"))
+    broker.at_once.alter_topic(topic, topic.settings.merge({"attempts_max": 3}))
+    complete(broker.access.change_rules([replace(rights["flights"], user="anna")]))
+    assert copy_all(broker, NOW + 20 * SECOND) == 1
+    assert origins(broker) == ["flights/0/0"]
+    # what waits for a topic that is not to be written goes to the one that is named then
+    broker.states.set(topic.partition(0), [(1, 2)], State.POISONED, now_us=NOW)
+    complete(broker.access.change_rules((), [replace(rights["dead"], user="anna")]))
+    assert copy_all(broker, NOW + 30 * SECOND) == 0
+    other = topic.settings.merge({"dead_letter_topic": "other"})
+    broker.at_once.alter_topic(topic, replace(other, dead_letter_setter=ann.id))
+    assert copy_all(broker, NOW + 40 * SECOND) == 1
+    assert origins(broker, "other") == ["flights/0/1"] and origins(broker) == ["flights/0/0"]
+    # nor is a user of the same name the same one
+    complete(broker.access.delete_user("anna"))
+    complete(broker.access.add_user("anna", "password", now_us=NOW))
+    complete(broker.access.change_rules(replace(right, user="anna") for right in rights.values()))
+    with pytest.raises(Refusal):
+        broker.states.set(topic.partition(0), [(2, 3)], State.POISONED, now_us=NOW)
 
 
 def test_what_is_deleted_is_not_copied(broker: Broker) -> None:

@@ -170,6 +170,18 @@ def test_users_are_managed_by_those_who_may(started: Started) -> None:
     assert all(token not in text for token in tokens.values())
 
 
+def test_who_manages_users_deletes_no_token_of_an_administrator(started: Started) -> None:
+    running, tokens = started
+    root = client(running, bearer=tokens["root"])
+    row = {"user": "bob", "kind": "user", "pattern": "any", "name": "*", "operation": "all"}
+    assert root.post("/rules", json={"add": [row]}).status_code == 204
+    bob = client(running, bearer=tokens["bob"])
+    assert bob.post("/users/ann/tokens/other", json={}).status_code == 201
+    assert bob.delete("/users/ann/tokens/other").status_code == 204
+    assert bob.delete("/users/root/tokens/test").status_code == 403
+    assert root.get("/users/root/tokens").json()[0]["name"] == "test"
+
+
 def test_own_tokens_and_their_end(started: Started) -> None:
     running, tokens = started
     ann = client(running, bearer=tokens["ann"])

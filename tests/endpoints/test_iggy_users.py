@@ -396,6 +396,70 @@ def test_a_rule_about_one_user_wins_over_one_about_all(users: tuple[BrokerProces
         assert root.post("/rules", json={"delete": rows}).status_code == 204
 
 
+def test_what_is_denied_is_in_no_list(
+    users: tuple[BrokerProcess, dict[str, str]], connect: Callable[[], Frames]
+) -> None:
+    """Lists asked for the right on all and showed all, though a rule about one stream or topic denied it."""
+    running, tokens = users
+    root = http_users_client(running, bearer=tokens["root"])
+    rows = [
+        {"user": "bob", "kind": "stream", "pattern": "any", "name": "*", "operation": "all"},
+        {"user": "bob", "kind": "stream", "pattern": "literal", "name": "hidden", "operation": "all", "denies": True},
+        {"user": "bob", "kind": "topic", "pattern": "literal", "name": "s.hidden", "operation": "all", "denies": True},
+    ]
+    for path in ("/streams/hidden", "/topics/s/hidden"):
+        assert root.post(path, json={}).status_code == 201
+    assert root.post("/rules", json={"add": rows}).status_code == 204
+    try:
+        bob, frames, talk = log_in(running, "bob"), connect(), Talk(running.endpoints["iggy_tcp"])
+        assert [row["name"] for row in bob.get("/streams").json()] == ["s"]
+        assert bob.get("/streams").json()[0]["topics_count"] == 1
+        assert [row["name"] for row in bob.get("/streams/s/topics").json()] == ["t"]
+        assert [row["name"] for row in bob.get("/streams/s").json()["topics"]] == ["t"]
+        assert bob.get("/streams/hidden").json()["id"] == bob.get("/streams/s/topics/hidden").json()["id"] == 41
+        assert frames.ask(LOGIN, classic_login("bob", PASSWORDS["bob"]))[0] == 0
+        login = struct.pack("<I", 11 << 10) + short("sdk") + short("1") + short("bob") + short(PASSWORDS["bob"])
+        assert talk.ask(REGISTER, login + bytes(4))[0] == 0
+        lists = [(201, b""), (STREAM, named("s")), (301, named("s"))]
+        told = [frames.ask(code, payload) for code, payload in lists]
+        told += [talk.ask(READ, payload, code=code) for code, payload in lists]
+        assert [(status, b"hidden" in body) for status, body in told] == [(0, False)] * 6
+        talk.socket.close()
+        assert [row["name"] for row in log_in(running, "root").get("/streams").json()] == ["s", "hidden"]
+    finally:
+        assert root.post("/rules", json={"delete": rows}).status_code == 204
+        for path in ("/streams/hidden", "/topics/s/hidden"):
+            assert root.delete(path).status_code == 204
+
+
+def test_to_rename_gives_no_rights(users: tuple[BrokerProcess, dict[str, str]]) -> None:
+    """Who might change the name of a topic gave it one by which a rule let him read its messages."""
+    running, tokens = users
+    root = http_users_client(running, bearer=tokens["root"])
+    rows = [
+        {"user": "bob", "kind": "topic", "pattern": "literal", "name": "s.t", "operation": "alter"},
+        {"user": "bob", "kind": "topic", "pattern": "prefix", "name": "s.mine", "operation": "all"},
+        {"user": "bob", "kind": "stream", "pattern": "literal", "name": "s", "operation": "alter"},
+        {"user": "bob", "kind": "stream", "pattern": "prefix", "name": "mine", "operation": "all"},
+    ]
+    assert root.post("/rules", json={"add": rows}).status_code == 204
+    update = {"compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
+    try:
+        bob = log_in(running, "bob")
+        for answer in (
+            bob.put("/streams/s/topics/t", json={**update, "name": "mine-t"}),
+            bob.put("/streams/s", json={"name": "mine-s"}),
+        ):
+            assert (answer.status_code, answer.json()["id"]) == (403, 41)
+        assert [row["name"] for row in root.get("/topics").json()] == ["s.t"]
+        # one's own topic may get every name that one may create
+        assert root.post("/topics/s/mine-a", json={}).status_code == 201
+        assert bob.put("/streams/s/topics/mine-a", json={**update, "name": "mine-b"}).status_code == 204
+        assert root.delete("/topics/s/mine-b").status_code == 204
+    finally:
+        assert root.post("/rules", json={"delete": rows}).status_code == 204
+
+
 def test_who_creates_the_first_user_is_the_administrator(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as running:
         address = running.endpoints["iggy_tcp"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aiokafka
 import confluent_kafka
@@ -132,6 +132,34 @@ def test_what_is_forbidden_looks_like_what_does_not_exist(started: Started) -> N
         assert [row.error_code for row in answer.responses] == [29]
     answer = ann.ask("Produce", 7, **produce("orders", one_batch(b"x")))
     assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_what_is_denied_is_not_deleted_by_its_id(started: Started) -> None:
+    """By an id the right on all topics was asked for alone, whatever a rule about that topic denied."""
+    http = http_client(started[0], basic="root")
+    topic_id = UUID(http.post("/topics/default/kept", json={}).json()["id"])
+    rows = [
+        {"user": "bob", "kind": "topic", "pattern": "any", "name": "*", "operation": "delete"},
+        {"user": "bob", "kind": "topic", "pattern": "literal", "name": "kept", "operation": "all", "denies": True},
+    ]
+    assert http.post("/rules", json={"add": rows}).status_code == 204
+    bob = stranger(started)
+    assert log_in(bob, "bob").error_code == 0
+
+    def delete(ident: UUID) -> Any:
+        named = [{"name": None, "topic_id": ident}]
+        (row,) = bob.ask("DeleteTopics", 6, topics=named, timeout_ms=1000).responses
+        return row.name, row.error_code, row.error_message
+
+    try:
+        unknown_topic_id = 100
+        assert delete(topic_id) == delete(uuid4())
+        assert delete(topic_id)[:2] == (None, unknown_topic_id)
+        assert http.get("/topics/default/kept").status_code == 200
+        assert http.post("/rules", json={"delete": rows[1:]}).status_code == 204
+        assert delete(topic_id)[:2] == ("kept", 0)
+    finally:
+        assert http.post("/rules", json={"delete": rows}).status_code == 204
 
 
 def test_a_fetch_by_id_tells_a_missing_right_who_may_know_of_the_topic(started: Started) -> None:

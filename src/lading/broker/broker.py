@@ -116,6 +116,7 @@ class Broker:
                 self.catalog, self.counters, self.topology.topic_by_uuid, self.topology.resolve,
                 self.at_once.create_topic_in_stream,
                 lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
+                self.access.grantor_allows,
             )
         )  # fmt: skip
         self.states = States(self.dead_letters, self.commit, self.counters, self._upkeep.mark_active)

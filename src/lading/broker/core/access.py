@@ -176,14 +176,38 @@ class AccessControl(Component):
             return False
         if principal.is_trusted or not self.table.users:
             return True
-        user = self.table.users.get(principal.name)
+        return self._name_allows(principal.name, operation, resource)
+
+    def _name_allows(self, name: str, operation: Right, resource: Resource) -> bool:
+        user = self.table.users.get(name)
         if user is not None and user.is_administrator:
             return True
-        if not principal.name:
+        if not name:
             return False
         rules = self.table.rules
-        found = rules.get(principal.name, frozenset())
+        found = rules.get(name, frozenset())
         return rules_allow(found | rules.get(EVERYBODY, frozenset()), operation, resource)
+
+    def grantor_of(self, principal: Principal | None) -> int | str | None:
+        """Return what stands for a user in what the broker does later by the user's rights, for ``grantor_allows``.
+
+        That is the id, or the name of one whom a certificate or another issuer vouches for. None is an administrator,
+        or any client while no users are set up: what they set stays when they are gone.
+        """
+        if principal is None or self.is_administrator(principal):
+            return None
+        return principal.user_id or principal.name
+
+    def grantor_allows(self, grantor: int | str | None, operation: Right, resource: Resource) -> bool:
+        """Return whether the user of ``grantor_of`` may do something now: not one who is deleted or not active."""
+        if grantor is None or not self.table.users:
+            return True
+        if isinstance(grantor, str):
+            user, name = self.table.users.get(grantor), grantor
+        else:
+            user = next((user for user in self.table.users.values() if user.id == grantor), None)
+            name = "" if user is None else user.name
+        return (user is None or user.is_active) and self._name_allows(name, operation, resource)
 
     def require(self, principal: Principal | None, operation: Right, resource: Resource, called: str = "") -> None:
         """Raise Refusal with UNAUTHORIZED unless ``allows``; the text does not tell whether the resource exists.

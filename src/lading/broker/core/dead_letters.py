@@ -20,11 +20,11 @@ from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.dead_letter_intents import DeadLetterIntentRow, DeadLetterIntentStore
 from ...model.errors import Reason, Refusal
-from ...model.names import spellings
 from ...model.state import State
 from .component import Component
 from .counters import Counters
 from .dead_letter_batch import DeadLetterBatch
+from .dead_letter_rights import GrantorAllows, is_other_target, place_of_target, require_setter_rights
 from .pending_append import Append
 from .read import RunSlice, read
 from .topology import Partition, Topic
@@ -63,6 +63,7 @@ class DeadLetters(Component):
         resolve: Callable[[str], Topic],
         create: Callable[[str, str, int, int], Topic],
         append: Callable[[Partition, memoryview, int], Append],
+        allows: GrantorAllows,
     ) -> None:
         """``create(stream, topic, partitions, now_us)`` makes a topic, ``append(partition, block, now_us)`` a block."""
         self.on_pending: Callable[[], None] = lambda: None
@@ -72,6 +73,7 @@ class DeadLetters(Component):
         self._resolve = resolve
         self._create = create
         self._append = append
+        self._allows = allows
         self._markings: dict[int, PendingDeadLetter] = {}
         self._soft: dict[int, Partition] = {}
         """Markings whose confirmation a power cut may still undo, and where they are."""
@@ -200,11 +202,11 @@ class DeadLetters(Component):
         topic = partition.topic
         name = topic.settings.dead_letter_topic
         assert name is not None
+        require_setter_rights(self._allows, topic, self._resolve)
         try:
             target = self._resolve(name)
         except Refusal:
-            choices = spellings(name)
-            stream, plain = choices[1] if len(choices) > 1 else choices[0]
+            stream, plain = place_of_target(name)
             try:
                 target = self._create(stream, plain, len(topic.partitions), now_us)
             except Refusal as refusal:
@@ -250,8 +252,13 @@ class DeadLetters(Component):
         row, partition = marking.row, marking.partition
         if row.ranges[-1][1] > partition.log.last_stable_offset:
             return None
+        require_setter_rights(self._allows, partition.topic, self._resolve)
         target = self._topics(row.target)
-        if target is None or row.target_partition >= len(target.partitions):
+        if (
+            target is None
+            or row.target_partition >= len(target.partitions)
+            or is_other_target(partition.topic, target, self._resolve)
+        ):
             found = self._target(partition, now_us) if partition.topic.settings.dead_letter_topic else None
             if found is None:
                 raise Refusal(

@@ -325,7 +325,7 @@ class Namespace:
         self._streams_by_name = {name: one for name, one in self._streams_by_name.items() if one is not stream}
 
     def _topic(self, row: TopicRow) -> Topic:
-        settings = TopicSettings.parse(row.settings)
+        settings = TopicSettings.parse_stored(row.settings)
         stream = self._streams[row.stream_id]
         return Topic(stream, row.id, row.name, row.uuid, row.created_us, settings, row.next_epoch)
 
@@ -368,7 +368,7 @@ def describe_topic(topic: Topic, partitions_count: int) -> TopicDescription:
         partitions_count,
         topic.created_us,
         topic.next_epoch,
-        topic.settings.document(),
+        topic.settings.to_stored_document(),
     )
 
 

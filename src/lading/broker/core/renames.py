@@ -97,7 +97,7 @@ class Renames:
             self._namespace.require_reserved(renamed)
             referring.update(self._find_referring(renamed, name))
             settings = {topic.uuid: replace(topic.settings, dead_letter_topic=to) for topic, to in referring.items()}
-            write({uuid: one.document() for uuid, one in settings.items()})
+            write({uuid: one.to_stored_document() for uuid, one in settings.items()})
             is_written = True
             for topic in referring:
                 topic.settings = settings[topic.uuid]

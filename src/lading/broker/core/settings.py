@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final, Self
 
@@ -89,15 +90,23 @@ class TopicSettings:
     """``on`` or ``off``: whether readers of other protocols get carriers; None is the endpoint's setting."""
     dead_letter_topic: str | None = None
     """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
+    dead_letter_setter: int | str | None = None
+    """User who set ``dead_letter_topic``, without whose rights no copies are made: the id, or the name of one whom a
+    certificate or another issuer vouched for; None for who may do everything. Never given or shown to clients."""
     attempts_max: int | None = None
     """Deliveries after which a channel gives a message up: it goes to the dead letter topic and is done there."""
     poison_given_up: bool = False
     """Whether a message that a channel gives up is marked poisoned, for all readers."""
 
     def document(self) -> dict[str, Any]:
-        """Return the settings as JSON, without what is not set."""
+        """Return the settings as JSON for clients, without what is not set."""
         values = {name: getattr(self, name) for name in _TOPIC_VALUES}
         return {name: value for name, value in values.items() if value not in (None, False)}
+
+    def to_stored_document(self) -> dict[str, Any]:
+        """Return the settings as JSON for the disk: with the user behind ``dead_letter_topic``."""
+        setter = self.dead_letter_setter
+        return self.document() | ({} if setter is None else {_SETTER: setter})
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
@@ -112,11 +121,26 @@ class TopicSettings:
                 raise SettingError(f"topic setting {name} takes {takes}, not {value!r}")
         return cls(**{name: value for name, value in document.items() if value is not None})
 
+    @classmethod
+    def parse_stored(cls, document: Mapping[str, Any]) -> Self:
+        """Return the settings that ``to_stored_document`` describes. Raises SettingError as ``parse`` does."""
+        setter = document.get(_SETTER)
+        if setter is not None and not (isinstance(setter, int | str) and setter and setter is not True):
+            raise SettingError(f"topic setting {_SETTER} takes the id or the name of a user, not {setter!r}")
+        settings = cls.parse({name: value for name, value in document.items() if name != _SETTER})
+        return replace(settings, dead_letter_setter=setter)
+
     def merge(self, document: Mapping[str, Any]) -> Self:
-        """Return these settings changed by ``document``; null resets one. Raises SettingError as ``parse`` does."""
-        return self.parse({**self.document(), **document})
+        """Return these settings changed by ``document``; null resets one. Raises SettingError as ``parse`` does.
+
+        Another ``dead_letter_topic``, or the same one set again, has no setter until the caller gives it one.
+        """
+        settings = self.parse({**self.document(), **document})
+        kept = None if "dead_letter_topic" in document else self.dead_letter_setter
+        return replace(settings, dead_letter_setter=kept)
 
 
+_SETTER: Final = "dead_letter_setter"
 _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
     "flag": (lambda value: type(value) is bool, "true or false"),

@@ -243,7 +243,7 @@ class TopologyChanges:
         require_other_target(topic.flat_name, settings)
         self._namespace.require_current(topic)
         with self._catalog.defer_sync():
-            self._catalog.set_settings(topic.uuid, settings.document())
+            self._catalog.set_settings(topic.uuid, settings.to_stored_document())
         topic.settings = settings
         self._namespace.forget_routes()
         yield from self._sync_catalog()
@@ -384,5 +384,5 @@ def _row(topic: Topic, partitions_count: int) -> TopicRow:
         topic.created_us,
         partitions_count,
         topic.next_epoch,
-        topic.settings.document(),
+        topic.settings.to_stored_document(),
     )

@@ -166,6 +166,8 @@ class AdminAccess:
 
     async def _delete_token(self, request: Request, path: Parameters) -> Response:
         self._require(request, path["user"], is_own=True)
+        if self._is_administrator(path["user"]):
+            self._require_administrator(request)
         await self._change(self._access.delete_token(path["user"], path["token"]))
         return Response(status_code=204)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.dead_letter_rights import list_needed_rights
 from ...broker.core.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
@@ -15,7 +17,7 @@ from ..base.services import Services, now_us
 from ..base.sizes import measure_streams
 from ..base.topic_creation import create_topic
 from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer_rows, json_response, parse_body
-from ..http_shared.http_guard import principal_of
+from ..http_shared.http_guard import principal_of, resource_in_path
 from ..http_shared.routing import HttpRoute, Parameters
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class AdminTopics:
         settings = TopicSettings.parse(wanted.settings)
         require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
         require_name("topic", path["topic"], Reason.INVALID_TOPIC_NAME)
+        settings = self._with_setter(request, path, settings)
         topic = await create_topic(
             self._services, path["topic"], wanted.partitions, stream=path["stream"], settings=settings
         )
@@ -104,9 +107,22 @@ class AdminTopics:
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:
         changes = await parse_body(NewSettings, request, self._services.receive)
         topic = self._broker.topology.topic(path["stream"], path["topic"])
-        settings = topic.settings.merge(changes.model_extra or {})
+        document = changes.model_extra or {}
+        settings = topic.settings.merge(document)
+        if "dead_letter_topic" in document:
+            settings = self._with_setter(request, path, settings)
         await self._services.changes.make_in_turn(topic, self._broker.changes.alter_topic(topic, settings))
         return json_response(_document(topic))
+
+    def _with_setter(self, request: Request, path: Parameters, settings: TopicSettings) -> TopicSettings:
+        """Return settings with the user who sets their dead letter topic. Raises Refusal if that user may not."""
+        name = settings.dead_letter_topic
+        if name is None:
+            return settings
+        access, principal = self._broker.access, principal_of(request)
+        for right, resource in list_needed_rights(resource_in_path(request, path), name, self._broker.topology.resolve):
+            access.require(principal, right, resource)
+        return replace(settings, dead_letter_setter=access.grantor_of(principal))
 
     async def _delete_topic(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topology.topic(path["stream"], path["topic"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...turns import TurnCounter, Turns
@@ -37,11 +37,17 @@ class MeasuredStream(NamedTuple):
         return sum(one.messages_count for one in self.topics)
 
 
-def measure_topics(topics: Iterable[Topic]) -> Turns[list[MeasuredTopic]]:
-    """Measure each of these topics."""
+def measure_topics(
+    topics: Iterable[Topic], is_visible: Callable[[Topic], bool] | None = None
+) -> Turns[list[MeasuredTopic]]:
+    """Measure each of these topics that is visible; all of them are if ``is_visible`` is None."""
     turn = TurnCounter()
     found = []
     for topic in list(topics):
+        if is_visible is not None and not is_visible(topic):
+            if turn.is_over():
+                yield
+            continue
         logs = [partition.log for partition in topic.partitions]
         size_bytes = sum(log.size_bytes for log in logs)
         messages_count = sum(log.next_offset - log.first_offset for log in logs)
@@ -52,10 +58,12 @@ def measure_topics(topics: Iterable[Topic]) -> Turns[list[MeasuredTopic]]:
     return found
 
 
-def measure_streams(streams: Iterable[Stream]) -> Turns[dict[Stream, MeasuredStream]]:
-    """Measure each of these streams."""
+def measure_streams(
+    streams: Iterable[Stream], is_visible: Callable[[Topic], bool] | None = None
+) -> Turns[dict[Stream, MeasuredStream]]:
+    """Measure each of these streams, as far as its topics are visible; all of them are if ``is_visible`` is None."""
     found = {}
     for stream in streams:
-        topics = [stream.topics[ident] for ident in sorted(stream.topics)]
-        found[stream] = MeasuredStream((yield from measure_topics(topics)))
+        topics = stream.list_topics()
+        found[stream] = MeasuredStream((yield from measure_topics(topics, is_visible)))
     return found

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, topic_resource
+from ...broker.core.topology import Stream, Topic
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.state_commands import GetStates, SetStates, SetStatesWhere
@@ -17,8 +18,10 @@ from ...model.names import flat_name
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.access import AccessControl
     from ...broker.core.principal import Principal
     from ...dialects.iggy_classic.primitives import Identifier
+    from .clients import Client
     from .send import Require
 
 Fields = Mapping[str, Any]
@@ -204,6 +207,8 @@ OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
 _CREATE: Final = (c.CreateStream, c.CreateTopic)
 _RENAME: Final = (later.UpdateStream, later.UpdateTopic)
 _RENAME_OPERATIONS: Final = frozenset({"update_stream", "update_topic"})
+_NOT_GAINED: Final = (Right.READ, Right.WRITE, Right.DELETE, Right.ALTER_CONFIGS)
+"""Rights that a user may not get by giving a topic or stream a name by which rules allow them."""
 _EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server)
 
 
@@ -246,8 +251,49 @@ def _require_new_name(
         return
     if fields["name"] not in (None, renamed.name):
         needed = _NEW_TOPIC if "topic" in fields else _NEW_STREAM
-        wanted = needed.find(broker, {**fields, "name": normalise(fields["name"])})
+        name = normalise(fields["name"])
+        wanted = needed.find(broker, {**fields, "name": name})
         broker.access.require(principal, needed.right, wanted)
+        for former, later in _list_renamed(renamed, name):
+            _require_no_gain(broker.access, principal, former, later)
+
+
+def _list_renamed(renamed: Stream | Topic, name: str) -> Iterator[tuple[Resource, Resource]]:
+    """Yield what a rename gives another name, and that name: a topic, or a stream with all its topics."""
+    if isinstance(renamed, Topic):
+        stream = renamed.stream.name
+        yield topic_resource(stream, renamed.name), topic_resource(stream, name)
+        return
+    yield Resource(ResourceKind.STREAM, renamed.name), Resource(ResourceKind.STREAM, name)
+    for topic in renamed.list_topics():
+        yield topic_resource(renamed.name, topic.name), topic_resource(name, topic.name)
+
+
+def _require_no_gain(access: AccessControl, principal: Principal | None, former: Resource, later: Resource) -> None:
+    """Raise Refusal if a user has a right by the new name only: to rename gives no rights."""
+    for right in _NOT_GAINED:
+        if access.allows(principal, right, later):
+            access.require(principal, right, former, later.name)
+
+
+def visible_streams(broker: Broker, client: Client | None) -> Iterable[Stream]:
+    """Return the streams that a client may know of: a rule about one may deny what another allows for all."""
+    access, principal = broker.access, None if client is None else client.principal
+    streams = broker.topology.streams()
+    if not access.is_enabled or access.is_administrator(principal):
+        return streams
+    return [
+        stream for stream in streams
+        if access.allows(principal, Right.DESCRIBE, Resource(ResourceKind.STREAM, stream.name))
+    ]  # fmt: skip
+
+
+def topic_visibility(broker: Broker, client: Client | None) -> Callable[[Topic], bool] | None:
+    """Return whether a client may know of a topic; None if it may know of all."""
+    access, principal = broker.access, None if client is None else client.principal
+    if not access.is_enabled or access.is_administrator(principal):
+        return None
+    return lambda topic: access.allows(principal, Right.DESCRIBE, topic_resource(topic.stream.name, topic.name))
 
 
 def _require_right(broker: Broker, principal: Principal, right: Right, resource: Resource, fields: Fields) -> None:

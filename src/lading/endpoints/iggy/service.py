@@ -35,7 +35,7 @@ from .entities import (
     settings_of,
 )
 from .poll import consumer_of
-from .rights import require_command
+from .rights import require_command, topic_visibility, visible_streams
 from .snapshot import snapshots_of
 from .upkeep import UPKEEP_HANDLERS, rename_stream, update_topic
 from .users import users_of
@@ -247,12 +247,16 @@ class IggyService:
     # -- streams, topics, partitions
 
     def _stream(self, command: c.GetStream, client: Client | None) -> Turns[r.StreamDetails]:
-        measured = yield from measure_streams([self._broker.topology.stream(command.stream)])
+        measured = yield from measure_streams(
+            [self._broker.topology.stream(command.stream)], topic_visibility(self._broker, client)
+        )
         ((stream, size),) = measured.items()
         return r.StreamDetails(describe_stream(stream, size), [describe_topic(one) for one in size.topics])
 
     def _streams(self, command: c.GetStreams, client: Client | None) -> Turns[list[r.StreamInfo]]:
-        measured = yield from measure_streams(self._broker.topology.streams())
+        measured = yield from measure_streams(
+            visible_streams(self._broker, client), topic_visibility(self._broker, client)
+        )
         return [describe_stream(stream, size) for stream, size in measured.items()]
 
     def _topic(self, command: c.GetTopic, client: Client | None) -> Turns[r.TopicDetails]:
@@ -266,8 +270,8 @@ class IggyService:
         return r.TopicDetails(describe_topic(measured), partitions)
 
     def _topics(self, command: c.GetTopics, client: Client | None) -> Turns[list[r.TopicInfo]]:
-        topics = self._broker.topology.stream(command.stream).topics
-        measured = yield from measure_topics(topics[one] for one in sorted(topics))
+        topics = self._broker.topology.stream(command.stream).list_topics()
+        measured = yield from measure_topics(topics, topic_visibility(self._broker, client))
         return [describe_topic(one) for one in measured]
 
     # -- positions and groups

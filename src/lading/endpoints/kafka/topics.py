@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ...broker.core.record_deletion import delete_before
+from ...broker.core.rights import Right, topic_resource
 from ...broker.core.settings import TopicSettings
 from ...broker.core.topology_changes import TopicSpec
 from ...dialects.kafka.errors import (
@@ -29,6 +30,9 @@ from ...turns import Turn, take_turns
 from ..base.services import now_us
 from .configs import changes_of, describe_topic
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, rows_by_topic
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
 
 _BY_ID: Final = 6
 """The first version of DeleteTopics that can name topics by id."""
@@ -137,14 +141,17 @@ class _Handlers:
         body = request.body
         if request.version < _BY_ID:
             return {"responses": [await self._deleted(name, None) for name in body.topic_names]}
-        return {"responses": [await self._deleted(one.name, one.topic_id) for one in body.topics]}
+        return {"responses": [await self._deleted(one.name, one.topic_id, session) for one in body.topics]}
 
-    async def _deleted(self, name: str | None, uuid: UUID | None) -> Fields:
+    async def _deleted(self, name: str | None, uuid: UUID | None, session: Session | None = None) -> Fields:
         row: dict[str, Any] = {"name": name, "topic_id": uuid}
         try:
             if name is None:
                 topic = self._broker.topology.topic_by_uuid(uuid.bytes) if uuid is not None else None
                 if topic is None:
+                    raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
+                if session is not None and not self._may_delete(session, topic):
+                    # a rule about this topic may deny what another one allows for all
                     raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
             else:
                 topic = self._broker.topology.resolve(name)
@@ -153,6 +160,10 @@ class _Handlers:
         except (LadingError, _Refused) as error:
             return {**row, "error_code": _code(error), "error_message": str(error)}
         return {**row, "error_code": 0}
+
+    def _may_delete(self, session: Session, topic: Topic) -> bool:
+        resource = topic_resource(topic.stream.name, topic.name)
+        return self._broker.access.allows(session.principal, Right.DELETE, resource)
 
     async def add_partitions(self, session: Session, request: Request) -> Fields:
         body = request.body

@@ -24,7 +24,7 @@ from ...base.process import machine
 from ...base.services import Services, now_us
 from ...base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from ..clients import Client, clients_of
-from ..rights import require_operation
+from ..rights import require_operation, topic_visibility, visible_streams
 from ..snapshot import snapshots_of
 from ..upkeep import delete_segments, purge_stream, purge_topic, rename_stream, update_topic
 from .blocks import NOTHING, Outcome, describe_group, describe_stream, describe_topic, nothing_if_missing
@@ -147,17 +147,21 @@ class CurrentService:
             found = self._broker.topology.stream(from_wire(stream))
         except Refusal as refusal:
             return nothing_if_missing(refusal)
-        return finish_in_turns(self._survey_stream(caller.version, found))
+        return finish_in_turns(self._survey_stream(caller, found))
 
-    def _survey_stream(self, version: ProtocolVersion, stream: Stream) -> Turns[bytes]:
-        ((found, size),) = (yield from measure_streams([stream])).items()
+    def _survey_stream(self, caller: CurrentCaller, stream: Stream) -> Turns[bytes]:
+        version, is_visible = caller.version, topic_visibility(self._broker, caller.client)
+        ((found, size),) = (yield from measure_streams([stream], is_visible)).items()
         return describe_stream(version, found, size) + b"".join(describe_topic(version, one) for one in size.topics)
 
     def _streams(self, caller: CurrentCaller) -> Outcome:
-        return finish_in_turns(self._survey_streams(caller.version))
+        return finish_in_turns(self._survey_streams(caller))
 
-    def _survey_streams(self, version: ProtocolVersion) -> Turns[bytes]:
-        measured = yield from measure_streams(self._broker.topology.streams())
+    def _survey_streams(self, caller: CurrentCaller) -> Turns[bytes]:
+        version, client = caller.version, caller.client
+        measured = yield from measure_streams(
+            visible_streams(self._broker, client), topic_visibility(self._broker, client)
+        )
         return b"".join(describe_stream(version, stream, size) for stream, size in measured.items())
 
     async def _create_stream(self, caller: CurrentCaller, name: str, options: Options) -> bytes:
@@ -198,11 +202,12 @@ class CurrentService:
         return describe_whole_topic(version, measured)
 
     def _topics(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
-        topics = self._broker.topology.stream(from_wire(stream)).topics
-        return finish_in_turns(self._survey_topics(caller.version, [topics[one] for one in sorted(topics)]))
+        topics = self._broker.topology.stream(from_wire(stream)).list_topics()
+        return finish_in_turns(self._survey_topics(caller, topics))
 
-    def _survey_topics(self, version: ProtocolVersion, topics: list[Topic]) -> Turns[bytes]:
-        measured = yield from measure_topics(topics)
+    def _survey_topics(self, caller: CurrentCaller, topics: list[Topic]) -> Turns[bytes]:
+        version = caller.version
+        measured = yield from measure_topics(topics, topic_visibility(self._broker, caller.client))
         return responses.U32.pack(len(measured)) + b"".join(describe_topic(version, one) for one in measured)
 
     async def _create_topic(
