@@ -152,6 +152,12 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     """A longer request closes its connection."""
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
     """The largest record batch, where a topic has no ``max.message.bytes``."""
+    message_timestamp_before_max_ms: int | None = Field(default=None, ge=0)
+    """A record is refused whose own time is longer ago, where a topic has no ``message.timestamp.before.max.ms``; None,
+    as in Apache Kafka, takes any."""
+    message_timestamp_after_max_ms: int | None = Field(default=None, ge=0)
+    """A record is refused whose own time is this far ahead, where a topic has no ``message.timestamp.after.max.ms``;
+    None takes any, and Apache Kafka has 3600000, an hour."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
     """A fetch answers at most about this much, whatever it asks for; one batch always goes. Others wait while it is
     read."""

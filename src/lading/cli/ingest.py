@@ -115,6 +115,7 @@ def ingest(
     if where is not None:
         for sentence in absent_headers(from_, topic, where):
             print_note(sentence)
+    from ..columns.instants import unreadable_times_sentence
     from ..tables.ingest import ingest as ingest_topic
     from ..tables.local import LocalExecutor
 
@@ -144,6 +145,7 @@ def ingest(
                 "bytes": report.size_bytes,
                 "rows_per_s": round(report.rows_per_s),
                 "bad_values": report.bad_values,
+                "unreadable_times": report.unreadable_times,
                 "table": str(to),
             }
         )
@@ -156,6 +158,8 @@ def ingest(
             print_note(
                 f"{report.bad_values:,} header values do not fit the type of their column and are null in the table"
             )
+        if report.unreadable_times:
+            print_note(unreadable_times_sentence(report.unreadable_times, "the table"))
 
 
 def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:

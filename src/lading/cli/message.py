@@ -243,9 +243,10 @@ def show(message: Message, output: Output, *, headers_only: bool = False) -> Non
         return
     from rich.console import Console
 
+    from ..model.message import format_time
     from ..model.values import format_value
 
-    moment = f"{message.timestamp:%Y-%m-%d %H:%M:%S.%f}"
+    moment = format_time(message.timestamp_us)
     place = f"[bold]{literal(message.topic)}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
     state = "" if message.state == 1 else f"  [red]{message.state.word}[/]"
     key = "" if message.key is None else f"  key={literal(_text(message.key))}"

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +135,9 @@ def format_count(number: int, noun: str) -> str:
 
 def format_date(date_us: int) -> str:
     """Return a date in UTC, to the second."""
-    return f"{datetime.fromtimestamp(date_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}Z"
+    from ..model.message import format_time
+
+    return f"{format_time(date_us, 'seconds')}Z"
 
 
 def format_size(size_bytes: float) -> str:

@@ -228,6 +228,8 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(report: RunReport) -> None:
+    from ..columns.instants import unreadable_times_sentence
+
     rows = [
         {
             "destination": name.removeprefix("to."),
@@ -255,6 +257,8 @@ def _show(report: RunReport) -> None:
         f"{report.rows_per_s:,.0f} a second: "
         f"{became}, {report['quarantined']:,} quarantined"
     )
+    if unreadable := report["unreadable_times"]:
+        print_note(unreadable_times_sentence(unreadable, "their tables"))
     if refused := report["copies_refused"]:
         print_note(
             f"{format_count(refused, 'quarantined message')} in the table alone: the quarantine topic takes none of "

@@ -43,6 +43,7 @@ def profile(
 
         lading profile ./data flights --limit 100000 --output json
     """
+    from ..columns.instants import unreadable_times_sentence
     from ..model.errors import LocalError
     from ..pipeline.contract import headers_section
     from ..pipeline.profile import read_profile
@@ -75,6 +76,8 @@ def profile(
     rows = [
         row | {"looks": describe_looks(row["looks"]), "change": draw_line(row["change"])} for row in document["headers"]
     ]
+    if found.unreadable_times:
+        print_note(unreadable_times_sentence(found.unreadable_times, "every table"))
     print_table(rows, COLUMNS, output=output)
     print_table(document["heaviest"], HEAVIEST, output=output, title="heaviest messages")
     typer.echo(contract, nl=False)

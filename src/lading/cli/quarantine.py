@@ -68,7 +68,7 @@ def show(
             payload=row["payload"],
             headers=Headers([(one["key"], HeaderValue(one["kind"], one["value"])) for one in row["headers"]]),
             key=row["key"], stream=row["stream"], topic=row["topic"], partition=row["partition"],
-            offset=row["offset"], timestamp_us=int(row["timestamp"].timestamp() * 1_000_000), id=row["id"],
+            offset=row["offset"], timestamp_us=row["timestamp_us"], id=row["id"],
             checksum=row["checksum"], state=State(row["state"]),
         )  # fmt: skip
         facts = {name: row[name] for name in ("reason", "header", "detail", "replays")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -212,17 +211,17 @@ def retention(
 
 
 def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
+    from ..model.message import format_time
     from .units import format_duration
 
     left_us = one["due_us"] - now_us
-    moment = datetime.fromtimestamp(one["due_us"] / 1e6, UTC)
     return {
         "partition": partition,
         "first": one["first"],
         "last": one["end"] - 1,
         "messages": one["end"] - one["first"],
         "size": format_size(one["size_bytes"]),
-        "due": "now" if left_us <= 0 else f"{moment:%Y-%m-%d %H:%M:%S} (in {format_duration(left_us)})",
+        "due": "now" if left_us <= 0 else f"{format_time(one['due_us'], 'seconds')} (in {format_duration(left_us)})",
         "why": one["why"],
         "marked": one["marked"],
         "held": one["held"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from ..columns.instants import drop_unreadable_times, unreadable_times_sentence
 from ..model.errors import LocalError, SettingError
 from ..transports.fetched import States
 from ..transports.interface import Transport
@@ -18,6 +20,7 @@ from .read_bounds import Bound, spans
 from .reading import OnLoss, PartitionReader, Selection, columns_text
 from .unseen import DeclaredHeaders
 
+LOG: Final = logging.getLogger("lading.client")
 FETCH_BYTES = 4 << 20
 WRITE_ROWS = 32_768
 """Rows that are converted to headers at once: enough for the kernels, few enough to stay in the CPU's cache."""
@@ -42,15 +45,18 @@ def read_arrow(
     ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
     (docs/reference/contract), or is a list of such parts; without it the table has the Batch schema. ``start``,
     ``end``, ``where`` and ``states`` are those of Consumer; by default reading ends at the present end of the topic.
-    ``limit`` bounds the rows. Header values that cannot be read as the declared type are null. Warns of a header that
-    no message has. Other ``options`` go to the transport.
+    ``limit`` bounds the rows. Header values that cannot be read as the declared type are null, and so is a timestamp
+    outside the years 1 to 9999, which the log mentions once. Warns of a header that no message has. Other ``options``
+    go to the transport.
     """
     if limit is not None and limit < 0:
         raise SettingError(f"limit is 0 or more, not {limit}")
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
     transport = open_for(read_arrow, url, options)
     found = list(_read(transport, topic, selection, start, end, limit, stacklevel=3))
-    return pa.Table.from_batches(found, selection.schema).slice(0, limit)
+    timeless = any("timestamp" in batch.schema.names and batch.column("timestamp").null_count for batch in found)
+    schema = _allow_null_times(selection.schema) if timeless else selection.schema
+    return pa.Table.from_batches([_under_schema(batch, schema) for batch in found], schema).slice(0, limit)
 
 
 def read_batches(
@@ -73,9 +79,9 @@ def read_batches(
     """
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
     transport = open_for(read_batches, url, options)
-    return pa.RecordBatchReader.from_batches(
-        selection.schema, _read(transport, topic, selection, start, end, None, stacklevel=2)
-    )
+    schema = _allow_null_times(selection.schema)
+    found = _read(transport, topic, selection, start, end, None, stacklevel=2)
+    return pa.RecordBatchReader.from_batches(schema, (_under_schema(batch, schema) for batch in found))
 
 
 def _read(
@@ -90,7 +96,7 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a topic, partition after partition, until there are ``limit`` rows; closes the transport."""
     declared = DeclaredHeaders(selection)
-    rows = 0
+    rows = unreadable_times = 0
     try:
         begun = spans(transport, [transport.topic(topic)], start, end).values()
         for span in begun:
@@ -103,13 +109,36 @@ def _read(
                 for batch in batches:
                     declared.add(batch)
                     rows += batch.num_rows
+                    if "timestamp" in batch.schema.names:
+                        batch = _without_unreadable_times(batch)
+                        unreadable_times += batch.column("timestamp").null_count
                     yield batch
                 if reader.position == before and not batches:
                     break
+        if unreadable_times:
+            LOG.warning("topic %r: %s", topic, unreadable_times_sentence(unreadable_times, "the result"))
         if limit != 0:
             declared.warn_looking_at(transport, begun, topic, stacklevel=stacklevel)
     finally:
         transport.close()
+
+
+def _allow_null_times(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) if field.name == "timestamp" else field for field in schema])
+
+
+def _under_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the same columns under field names and null flags of ``schema``."""
+    return batch if batch.schema == schema else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _without_unreadable_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    at = batch.schema.get_field_index("timestamp")
+    times, unreadable = drop_unreadable_times(batch.column(at))
+    if unreadable is None:
+        return batch
+    columns = [*batch.columns[:at], times, *batch.columns[at + 1 :]]
+    return pa.RecordBatch.from_arrays(columns, schema=_allow_null_times(batch.schema))
 
 
 def write_arrow(

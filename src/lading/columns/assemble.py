@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
+from .instants import TIME_FIELDS, drop_unreadable_times
 from .locate import locate
 from .repeated import convert_repeated
 from .typed import convert_column
@@ -25,15 +28,24 @@ class ColumnBuilders(NamedTuple):
 
 
 class Assembled(NamedTuple):
-    """A batch in the projection's schema, and per column with any, which rows were present but unreadable."""
+    """A batch in the projection's schema, and per column with any, which rows were present but unreadable.
+
+    A message's own time outside the years 1 to 9999 is unreadable too.
+    """
 
     batch: pa.RecordBatch
     bad: dict[str, pa.BooleanArray]
 
     @property
     def bad_count(self) -> int:
-        """Return how many values were unreadable, over all columns."""
-        return sum(flags.true_count for flags in self.bad.values())
+        """Return how many header values were unreadable, over all columns."""
+        return sum(flags.true_count for name, flags in self.bad.items() if name not in TIME_FIELDS)
+
+    @property
+    def unreadable_times(self) -> int:
+        """Return how many messages have a time outside the years 1 to 9999, in a column that is asked for."""
+        flags: list[Any] = [self.bad[name] for name in TIME_FIELDS & self.bad.keys()]
+        return int(reduce(pc.or_, flags).true_count) if flags else 0
 
 
 def _same_text(text: str, rows: int) -> pa.Array[Any]:
@@ -63,6 +75,10 @@ def assemble(
             made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
             made[field] = _decoded(decoded.columns, field, "message field")
+            if field in TIME_FIELDS:
+                made[field], unreadable = drop_unreadable_times(made[field])
+                if unreadable is not None:
+                    bad[field] = unreadable
     for column in projection.headers:
         if column.type == ARRAY:
             headers = _decoded(decoded.columns, "headers", "message field")

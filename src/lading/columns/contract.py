@@ -96,8 +96,9 @@ class HeaderColumn:
     """Constraint of a pipeline on its values, beside the type."""
 
     def __post_init__(self) -> None:
-        if not self.name or not self.header:
-            raise SettingError("a header column needs a name and a header key of at least one character")
+        if not self.name:
+            remedy = f'header_ {type_word(self.type)} from "{self.header}"'
+            raise SettingError(f"a column of a header needs a name of at least one character; write `{remedy}`")
         if self.encoding in BINARY_ENCODINGS and self.type in (pa.string(), pa.binary(), ARRAY):
             raise SettingError(
                 f"column {self.name!r}: encoding {self.encoding.value} reads binary numbers, "
@@ -140,6 +141,8 @@ class Projection:
     def schema(self) -> pa.Schema:
         """The Arrow schema of what ``assemble`` makes of this projection."""
         fields = {name: SCHEMA_WITH_ORIGIN.field(name) for name in self.fields if name not in PLACE_FIELDS}
+        # outside the years 1 to 9999 it is null
+        fields |= {name: fields[name].with_nullable(True) for name in fields.keys() & {"timestamp"}}
         fields |= {name: pa.field(name, PLACE_FIELDS[name]) for name in self.fields if name in PLACE_FIELDS}
         fields |= {column.name: column.field for column in self.headers}
         return pa.schema([fields[name] for name in self.order])

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding
+from ..columns.instants import TIME_FIELDS, drop_unreadable_times
 from ..columns.locate import Entries, to_located
 from ..columns.typed import compare_bytes, convert_column
 from ..model.errors import LocalError
@@ -285,6 +286,7 @@ def _as_is(column: Values) -> Values:
 _FIELDS: dict[str, Callable[[Values], Values]] = {
     "state": _state_words,
     "id": lambda column: column.cast(pa.binary()),
+    **dict.fromkeys(TIME_FIELDS, lambda column: drop_unreadable_times(column)[0]),
 }
 
 

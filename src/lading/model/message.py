@@ -46,9 +46,17 @@ class Message:
         facts = [("topic", f"{self.topic} / {self.partition}")] if self.topic else []
         if self.offset >= 0:
             facts.append(("offset", str(self.offset)))
-        facts += [("timestamp", self.timestamp.isoformat()), ("state", self.state.word)]
+        facts += [("timestamp", format_time(self.timestamp_us)), ("state", self.state.word)]
         if self.id is not None:
             facts.append(("id", self.id.hex()))
         if self.checksum is not None:
             facts.append(("checksum", str(self.checksum)))
         return message_table(facts, self.key, tuple(self.headers), self.payload)
+
+
+def format_time(time_us: int, timespec: str = "microseconds") -> str:
+    """Return microseconds since 1970 as a date and time in UTC; outside the years 1 to 9999, as the number it is."""
+    try:
+        return (EPOCH + timedelta(microseconds=time_us)).replace(tzinfo=None).isoformat(" ", timespec)
+    except OverflowError:
+        return f"{time_us} µs since 1970"

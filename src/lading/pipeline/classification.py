@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..columns.assemble import Assembled, assemble
 from ..columns.contract import ARRAY
 from ..columns.dictionary_encoding import REPEATING
+from ..columns.instants import drop_unreadable_times
 from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
@@ -102,6 +103,9 @@ def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[
         yield None if flags is None else _mask(flags)
         if column.constraint is not None:
             yield from column.constraint.find_breaches(made.batch.column(column.name))
+    if plan.require_timestamp:
+        unreadable = drop_unreadable_times(decoded.columns["timestamp"])[1]
+        yield None if unreadable is None else _mask(unreadable)
     if plan.verify_checksum:
         wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
         if not wrong.size:

@@ -25,6 +25,7 @@ from .quarantine import AT_LEAST_ONCE, MAX_REPLAYS, ONCE
 from .rows import COPY_SCHEMA, replay, replays_of
 from .side_effects import sends_once
 
+ORIGIN_MS_MAX: Final = ((1 << 63) - 1) // 1000
 READ: Final = ", ".join(("partition", *FIELDS))
 WITHOUT_PAYLOAD: Final = "share group"
 """Its dead letters have no payload unless their broker is configured to copy it."""
@@ -228,9 +229,11 @@ def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     replays = replays_of(batch.column("headers"))
     held["key"] = restore_keys(batch, columns.column("convention"))
     held["headers"] = strip(batch.column("headers"), columns.column("convention"))
-    told: Any = pc.multiply(columns.column("origin_timestamp_ms"), 1000)
+    # a number of milliseconds that no message can have is no time
+    told: Any = columns.column("origin_timestamp_ms")
+    told = pc.if_else(pc.less_equal(pc.abs(told), pa.scalar(ORIGIN_MS_MAX)), told, pa.scalar(None, pa.int64()))
     time_type = SCHEMA.field("timestamp").type
-    held["timestamp"] = pc.coalesce(told.cast(pa.timestamp("us")).cast(time_type), held["timestamp"])
+    held["timestamp"] = pc.coalesce(pc.multiply(told, 1000).cast(pa.timestamp("us")).cast(time_type), held["timestamp"])
     schema = SCHEMA.append(pa.field("replays", pa.int32()))
     return pa.RecordBatch.from_arrays([*(held[name] for name in SCHEMA.names), replays], schema=schema)
 

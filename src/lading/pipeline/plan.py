@@ -21,7 +21,8 @@ from ..tables.partitions import Partitions
 from ..tables.schema import table_schema
 from ..transports.topic_address import TopicAddress
 from .reasons import Failure, expectation_counter
-from .sections import Good, Route
+from .rows import TIMESTAMP_US
+from .sections import Good, Quality, Route
 from .settings import PipelineSettings
 from .settings_problems import list_tables, parse_condition, problems
 from .steps import default_columns, select_step_columns
@@ -42,7 +43,8 @@ VERDICT = pa.schema(_VERDICT)
 
 def make_quarantine_schema() -> pa.Schema:
     """Return the columns of the quarantine table."""
-    return pa.schema([*VERDICT, *table_schema(Projection(QUARANTINE_FIELDS))])
+    fields = table_schema(Projection(QUARANTINE_FIELDS))
+    return pa.schema([*VERDICT, *fields, pa.field(TIMESTAMP_US, pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Plan:
     quarantine: TablePath
     failures: tuple[Failure, ...]
     verify_checksum: bool
+    require_timestamp: bool = False
     step_schema: pa.Schema | None = None
     """The columns that the steps return."""
     results: tuple[StepDestination, ...] = ()
@@ -217,7 +220,7 @@ class Plan:
 
 def _plan(settings: PipelineSettings, made: pa.Schema | None, bounds: Mapping[str, MessageBound]) -> Plan:
     document, contract = settings.document, settings.contract
-    failures = list(_failures(contract, verify_checksum=document.quality.verify_checksum))
+    failures = list(_failures(contract, document.quality))
     expectations = _expectations(settings, failures)
     return Plan(
         contract,
@@ -225,6 +228,7 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None, bounds: Mapping[st
         table_location("quarantine", settings.quarantine_table),
         tuple(failures),
         document.quality.verify_checksum,
+        document.quality.require_timestamp,
         made,
         () if made is None else _results(settings, made),
         {table_location("table", place): form for place, form in settings.forms.items()},
@@ -317,7 +321,7 @@ def _destinations(
     return (*destinations, destination("good", document.good, filter=None))
 
 
-def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failure]:
+def _failures(contract: Projection, quality: Quality) -> Iterator[Failure]:
     """Yield every possible failure of a message, in the order of the checks, on which classification relies."""
     for column in contract.headers:
         if column.required:
@@ -326,5 +330,7 @@ def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failur
         yield Failure.of("bad_value", column.header, type=type_word(column.type), encoding=column.encoding.value)
         for reason, asked in column.constraint.rules if column.constraint is not None else ():
             yield Failure.of(reason, column.header, asked=asked)
-    if verify_checksum:
+    if quality.require_timestamp:
+        yield Failure.of("unreadable_time")
+    if quality.verify_checksum:
         yield Failure.of("checksum_mismatch")

@@ -6,7 +6,6 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +14,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..client.consumer import Consumer
+from ..columns.instants import drop_unreadable_times
 from ..columns.locate import Entries
 from ..columns.looks import count_looks
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
+from ..model.message import Message
 from ..model.ranges import OffsetSpan
 from ..transports.fetched import States
 from ..transports.losses import describe_damage
@@ -68,6 +69,8 @@ class TopicProfile:
     interval_us: int = INTERVAL_US_MIN
     intervals: Counter[int] = field(default_factory=Counter)
     """Messages by the number of their interval since 1970."""
+    unreadable_times: int = 0
+    """Messages whose time is outside the years 1 to 9999; they are in no interval."""
     by_interval: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     """By header: messages that have it, by interval."""
     damaged: dict[int, list[OffsetSpan]] = field(default_factory=dict)
@@ -87,8 +90,13 @@ class TopicProfile:
         of_message = ends[entries.lists[1:]] - ends[entries.lists[:-1]]
         self.header_bytes += int(ends[-1])
         self._weigh(batch, of_message, np.diff(entries.lists), payload)
-        moments: Any = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        self._count_by_header(entries, self._intervals_of(moments))
+        times = drop_unreadable_times(batch.column("timestamp"))[0]
+        self.unreadable_times += times.null_count
+        timed = times.is_valid().to_numpy(zero_copy_only=False)
+        moments: Any = times.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
+        numbers = np.zeros(entries.rows, np.int64)
+        numbers[timed] = self._intervals_of(moments)
+        self._count_by_header(entries, numbers, timed)
 
     @property
     def total_bytes(self) -> int:
@@ -151,7 +159,7 @@ class TopicProfile:
             "key_bytes": self.key_bytes, "payload_bytes": self.payload_bytes, "headers": self.rows(),
             "other_occurrences": self.statistics.other_occurrences,
             "intervals": [
-                {"begin": datetime.fromtimestamp(number * self.interval_us / 1e6, UTC).isoformat(),
+                {"begin": Message(None, timestamp_us=number * self.interval_us).timestamp.isoformat(),
                  "seconds": self.interval_us / 1e6, "messages": self.intervals[number]}
                 for number in numbers
             ],
@@ -161,6 +169,7 @@ class TopicProfile:
                 for number, ranges in sorted(self.damaged.items()) for first, end in ranges
             ],
             "lost": self.lost or None,
+            "unreadable_times": self.unreadable_times,
         }  # fmt: skip
 
     def heaviest_first(self) -> list[HeavyMessage]:
@@ -181,7 +190,7 @@ class TopicProfile:
                 heapq.heappushpop(self.heaviest, one)
 
     def _intervals_of(self, moments_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the interval of each message, after making intervals long enough for all of them."""
+        """Return the interval of each of these times, after making intervals long enough for all of them."""
         while True:
             numbers: NDArray[np.int64] = moments_us // self.interval_us
             if len(set(np.unique(numbers).tolist()) | self.intervals.keys()) <= INTERVALS_MAX:
@@ -194,7 +203,7 @@ class TopicProfile:
         self.intervals.update(dict(zip(values.tolist(), messages.tolist(), strict=True)))
         return numbers
 
-    def _count_by_header(self, entries: Entries, numbers: NDArray[np.int64]) -> None:
+    def _count_by_header(self, entries: Entries, numbers: NDArray[np.int64], timed: NDArray[np.bool_]) -> None:
         parents = np.repeat(np.arange(entries.rows), np.diff(entries.lists))
         encoded: Any = entries.key_array.dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False)
@@ -202,7 +211,8 @@ class TopicProfile:
             if key not in self.statistics.keys:
                 continue
             held = np.flatnonzero(codes == code)
-            values, counts = np.unique(numbers[np.unique(parents[held])], return_counts=True)
+            messages = np.unique(parents[held])
+            values, counts = np.unique(numbers[messages[timed[messages]]], return_counts=True)
             self.by_interval[key].update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
             for kind in np.unique(entries.kinds[held]).tolist():
                 mine = held[entries.kinds[held] == kind]

@@ -24,7 +24,7 @@ from ..tables.schema import with_field_names
 from .ledger import UNACCEPTED, Ledger, MessageIdentity
 from .plan import VERDICT
 from .reasons import SENTENCES
-from .rows import COPY_SCHEMA, replay
+from .rows import COPY_SCHEMA, TIMESTAMP_US, replay
 from .settings import PipelineSettings
 from .side_effects import sends_once
 from .state import existing
@@ -98,9 +98,8 @@ class Quarantine:
         sent, parked = self.ledger.list_sent(), self.ledger.list_parked()
         count = 0
         for batch in self.batches(where, reasons):
-            for identity, row in zip(
-                identities(batch), batch.drop_columns(["payload", "headers"]).to_pylist(), strict=True
-            ):
+            facts = batch.select(["reason", "header", "replays", "quarantined_at", "detail"])
+            for identity, row in zip(identities(batch), facts.to_pylist(), strict=True):
                 if limit is not None and count >= limit:
                     return
                 count += 1
@@ -111,7 +110,10 @@ class Quarantine:
                 }  # fmt: skip
 
     def find(self, message: str) -> list[dict[str, Any]]:
-        """Return every row of one message, ``TOPIC/PARTITION/OFFSET``, whole. Raises LocalError if there is none."""
+        """Return every row of one message, ``TOPIC/PARTITION/OFFSET``, whole, with its time as ``timestamp_us``.
+
+        Raises LocalError if there is none.
+        """
         name, _, rest = message.rpartition("/")
         topic, _, partition = name.rpartition("/")
         if not (topic and partition.isdigit() and rest.isdigit()):
@@ -120,7 +122,9 @@ class Quarantine:
             )
         found = []
         for batch in self.batches(f"offset = {int(rest)}"):
-            rows = zip(identities(batch), batch.to_pylist(), strict=True)
+            numbers = batch.column("timestamp").cast(pa.int64())
+            held = batch.drop_columns(["timestamp"]).append_column(TIMESTAMP_US, numbers)
+            rows = zip(identities(batch), held.to_pylist(), strict=True)
             found += [row for identity, row in rows if identity[:3] == (topic, int(partition), int(rest))]
         if not found:
             raise LocalError(f"message {message} is not in {self.table}")
@@ -287,6 +291,9 @@ def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
     arrays = []
     for field in SHAPE:
         column = part.column(field.name)
+        if field.name == "timestamp" and TIMESTAMP_US in part.schema.names:
+            # releases before had the number itself in the column of times
+            column = pc.coalesce(part.column(TIMESTAMP_US), column.cast(field.type).cast(pa.int64()))
         nested = pa.types.is_nested(field.type)
         arrays.append(with_field_names(column, field.type) if nested else column.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=SHAPE)

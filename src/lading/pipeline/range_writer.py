@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..columns.instants import drop_unreadable_times
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import LocalError
 from ..model.ranges import ranges_of_rising
@@ -126,6 +127,9 @@ class _Range:
     def _count(self, decoded: Decoded, judged: ClassifiedBatch, now_us: int) -> None:
         counts, plan = self.counts, self._plan
         counts["read"] += decoded.count
+        unreadable = drop_unreadable_times(decoded.columns["timestamp"])[1]
+        if unreadable is not None:
+            counts["unreadable_times"] += unreadable.true_count
         for expectation, violations in zip(plan.expectations, judged.violations, strict=True):
             counts[expectation.counter] += violations
         for at, one in enumerate(plan.destinations):

@@ -15,12 +15,13 @@ SENTENCES: Final[dict[str, str]] = {
     "value_not_allowed": "the header {header!r} has a value that is none of {asked}",
     "out_of_range": "the header {header!r} has a value that is not {asked}",
     "pattern_mismatch": "the header {header!r} has a value that does not match {asked}",
+    "unreadable_time": "the time of the message, timestamp_us, is outside the years 1 to 9999",
     "checksum_mismatch": "the payload is not what its checksum says",
     "expectation": "the expectation {header} does not hold: {condition}",
     "refused_by_target": "topic {topic} at {server} ({header}) cannot hold the message, not even with a carrier",
     "route": "the {header} takes it to quarantine: {condition}",
 }
-"""Reason to message; checks run in the order of the contract, then checksum, expectations, routes, topics."""
+"""Reason to message; checks run in the order of the contract, then time, checksum, expectations, routes, topics."""
 TOO_LARGE: Final = (
     "topic {topic} at {server} ({header}) takes at most {bytes_max} bytes a message, headers included ({setting}), and "
     "this one has more"

@@ -23,6 +23,8 @@ REPLAYS = "lading-replays"
 
 It is of kind raw, which every system keeps unchanged, without a carrier. It used to be uint32, which is still read.
 """
+TIMESTAMP_US = "timestamp_us"
+"""The column of the quarantine table with the time of the message as the number of microseconds since 1970."""
 COPY_SCHEMA = pa.schema([pa.field("partition", pa.int32()), *OUT_SCHEMA])
 """The columns of a copy, with the partition of the original."""
 
@@ -52,6 +54,8 @@ def quarantine_columns(
         "topic": pa.repeat(pa.scalar(str(place["topic"])), rows),
         "partition": pa.repeat(pa.scalar(int(place["partition"]), pa.int32()), rows),
     }
+    # in the table a time outside the years 1 to 9999 is null, and a redrive needs it
+    made[TIMESTAMP_US] = messages.column("timestamp").cast(pa.int64())
     return made | {name: messages.column(name) for name in FIELDS}
 
 

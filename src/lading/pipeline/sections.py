@@ -92,6 +92,8 @@ class Quality(PipelineFileSection):
     """[quality]: checks besides the contract, and the failure ratio at which a batch is not published."""
 
     verify_checksum: bool = True
+    require_timestamp: bool = False
+    """Whether a message whose time is outside the years 1 to 9999 fails; else its column ``timestamp`` is null."""
     max_failure_ratio: float = Field(default=0.2, ge=0, le=1)
     min_messages: int = Field(default=1, ge=1)
     """Batches with fewer messages are always published."""

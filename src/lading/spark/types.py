@@ -35,7 +35,8 @@ from ..columns.contract import (
     refuse_near_miss,
     type_word,
 )
-from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA, SCHEMA_WITH_ORIGIN
+from ..columns.instants import TIME_FIELDS
+from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
 from .releases import to_arrow_schema, to_arrow_type
 
@@ -79,7 +80,7 @@ def default_schema(headers: bool = True) -> StructType:
     fields = [StructField(name, type_, False) for name, type_ in PLACE_TYPES.items()]
     for name, type_ in FIELD_TYPES.items():
         if headers or name != "headers":
-            fields.append(StructField(name, type_, SCHEMA.field(name).nullable))
+            fields.append(StructField(name, type_, _may_be_null(name)))
     return StructType(fields)
 
 
@@ -87,10 +88,12 @@ def schema_of(projection: Projection) -> StructType:
     """Return the Spark schema of a projection, as in tables and the default read."""
     types = {name: KNOWN[name] for name in projection.fields}
     types |= {column.name: from_arrow_type(column.type) for column in projection.headers}
-    never_null = {
-        name for name in projection.fields if name in PLACE_TYPES or not SCHEMA_WITH_ORIGIN.field(name).nullable
-    }
+    never_null = {name for name in projection.fields if name in PLACE_TYPES or not _may_be_null(name)}
     return StructType([StructField(name, types[name], name not in never_null) for name in projection.order])
+
+
+def _may_be_null(field: str) -> bool:
+    return field in TIME_FIELDS or SCHEMA_WITH_ORIGIN.field(field).nullable
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,10 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """Result of one run. ``read`` counts messages before ``where``, ``bad_values`` header values that became null."""
+    """Result of one run. ``read`` counts messages before ``where``, ``bad_values`` header values that became null.
+
+    ``unreadable_times`` are messages whose own time is outside the years 1 to 9999, and null in the table.
+    """
 
     rows: int
     files: int
@@ -71,6 +74,7 @@ class IngestReport:
     seconds: float
     table: TablePath
     manifests: Path
+    unreadable_times: int = 0
 
 
 def ingest(
@@ -213,7 +217,7 @@ def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirector
     rows, seconds, counts = watch.counts["written"], watch.seconds, watch.counts
     return IngestReport(
         rows, watch.files, watch.size_bytes, rows / seconds, watch.batches, counts["read"], counts["bad_values"],
-        seconds, table, state.manifests.directory,
+        seconds, table, state.manifests.directory, counts["unreadable_times"],
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ..client.patience import Patience
 from ..columns.assemble import assemble, to_decoded
 from ..columns.contract import PLACE_FIELDS, type_word
+from ..columns.instants import TIME_FIELDS, drop_unreadable_times
 from ..filter.filter import select_fields, select_keys
 from ..model.chunk_table import LAST_OFFSET
 from ..model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
@@ -59,11 +60,15 @@ class ScannedBatch:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of a range that was read: messages seen, those that matched, header values that were unreadable."""
+    """Counts of a range that was read: messages seen, those that matched, header values that were unreadable.
+
+    ``unreadable_times`` are the messages whose own time is outside the years 1 to 9999.
+    """
 
     read: int = 0
     kept: int = 0
     bad_values: int = 0
+    unreadable_times: int = 0
 
 
 def read_range(
@@ -288,8 +293,13 @@ class _RangeReader:
         for name in PLACE_FIELDS.keys() & set(projection.fields):
             here: Any = pa.scalar(self._place[name], PLACE_FIELDS[name])
             held[name] = pa.repeat(here, batch.num_rows)
+        for name in TIME_FIELDS & held.keys():
+            # a server of an earlier release sends the number
+            held[name] = drop_unreadable_times(held[name])[0]
         schema = projection.schema
         self._counts.kept += batch.num_rows
+        if "timestamp" in projection.fields:
+            self._counts.unreadable_times += held["timestamp"].null_count
         return ScannedBatch(
             pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema), ok
         )
@@ -305,6 +315,7 @@ class _RangeReader:
         made = assemble(decoded, self._reading.projection, self._place, self._reading.form)
         if made.bad:
             self._counts.bad_values += made.bad_count
+            self._counts.unreadable_times += made.unreadable_times
             if self._reading.fail_on_bad_value:
                 self._refuse_bad(decoded, made.bad)
         self._counts.kept += decoded.count
@@ -330,7 +341,12 @@ class _RangeReader:
         name, flags = next(iter(bad.items()))
         row = int(np.flatnonzero(flags.to_numpy(zero_copy_only=False))[0])
         column = self._reading.projection.column(name)
-        assert column is not None
+        if column is None:
+            raise LocalError(
+                f"{self._where(decoded.columns['offset'][row].as_py())}: the {name} of the message is "
+                f"{decoded.columns[name][row].value} µs since 1970, which is outside the years 1 to 9999; "
+                "on_bad_value=null reads it as null"
+            )
         at = decoded.located[column.header]
         shown = at.data[at.start[row] : at.start[row] + min(at.length[row], 40)].tobytes()
         raise LocalError(

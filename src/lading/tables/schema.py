@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..columns.contract import PLACE_FIELDS, Projection
+from ..columns.instants import TIME_FIELDS
 from ..model.batch import HEADER_TYPE, SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 
@@ -27,7 +28,10 @@ FIELD_TYPES: Final[Mapping[str, pa.DataType]] = {
 
 
 def table_schema(projection: Projection) -> pa.Schema:
-    """Return the schema of a table with these columns. Only fields that every message has may not be null."""
+    """Return the schema of a table with these columns. Only fields that every message has may not be null.
+
+    The time of a message is null if it is outside the years 1 to 9999.
+    """
     headers = {column.name: column.type for column in projection.headers}
     return pa.schema([
         pa.field(name, headers[name]) if name in headers else pa.field(name, FIELD_TYPES[name], _may_be_null(name))
@@ -36,7 +40,7 @@ def table_schema(projection: Projection) -> pa.Schema:
 
 
 def _may_be_null(field: str) -> bool:
-    return field not in PLACE_FIELDS and SCHEMA_WITH_ORIGIN.field(field).nullable
+    return field in TIME_FIELDS or (field not in PLACE_FIELDS and SCHEMA_WITH_ORIGIN.field(field).nullable)
 
 
 def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.RecordBatch:

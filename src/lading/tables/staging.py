@@ -15,6 +15,7 @@ import xxhash
 
 from ..columns.contract import Projection, parse_columns
 from ..columns.dictionary_encoding import REPEATING
+from ..columns.instants import drop_unreadable_times
 from ..model.errors import Unreachable
 from ..transports.fetched import States
 from .files import OWN, STAGED, create_file, name_from, sync_file, table_location
@@ -151,6 +152,7 @@ def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
         writer.discard()
         raise
     numbers = {"read": counts.read, "written": counts.kept, "bad_values": counts.bad_values}
+    numbers["unreadable_times"] = counts.unreadable_times
     return StagedRange(piece, tuple(files), numbers)
 
 
@@ -323,6 +325,9 @@ class PartitionFiles:
 
 
 def _held(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    if pa.types.is_timestamp(array.type):
+        # SQL steps can make any time, and the whole messages of a quarantine have any
+        array = drop_unreadable_times(array)[0]
     if array.type == pa.dictionary(pa.int32(), field.type) and (field.nullable or not array.null_count):
         return array
     return as_field(array, field)

@@ -80,6 +80,9 @@ class TopicSettings:
     """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
     append_time: bool = False
     """Whether messages get the time of their append, not their producer's, where a protocol lets producers say."""
+    timestamp_before_max_us: int | None = None
+    timestamp_after_max_us: int | None = None
+    """Bounds on a producer's own times, before and after the broker's clock, where a protocol has such bounds."""
     cleanup_policy: str | None = None
     """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key is to stay. Nothing is ever
     compacted here, so that all of them do; retention applies to the second only. None is ``delete``."""
@@ -158,6 +161,8 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "kafka_states": "showing",
     "message_bytes_max": "number",
     "append_time": "flag",
+    "timestamp_before_max_us": "number",
+    "timestamp_after_max_us": "number",
     "cleanup_policy": "policy",
     "header_form": "form",
     "carrier": "switch",

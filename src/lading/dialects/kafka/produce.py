@@ -42,6 +42,8 @@ class Outcome(NamedTuple):
     append_time_ms: int = -1
     first_offset: int = -1
     message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+    """Number within the batch, and error, of records for which the batch is refused."""
 
 
 @raise_malformed
@@ -119,7 +121,7 @@ _NO_MESSAGES: Final = {True: b"\1\0\0", False: b"\0\0\0\0\xff\xff"}
 
 
 def _outcome(version: int, outcome: Outcome) -> bytes:
-    index, error, base_offset, time_ms, first_offset, message = outcome
+    index, error, base_offset, time_ms, first_offset, message, record_errors = outcome
     if version < _WITH_TIME:
         return _PLAIN.pack(index, error, base_offset)
     if version < _WITH_START:
@@ -130,4 +132,6 @@ def _outcome(version: int, outcome: Outcome) -> bytes:
     flexible = version >= FLEXIBLE
     if message is None:
         return row + _NO_MESSAGES[flexible]
-    return row + count(0, flexible) + text(message.encode(), flexible) + (NO_TAGS if flexible else b"")
+    tags = NO_TAGS if flexible else b""
+    rows = (INT32.pack(number) + text(why.encode(), flexible) + tags for number, why in record_errors)
+    return row + count(len(record_errors), flexible) + b"".join(rows) + text(message.encode(), flexible) + tags

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from lading.kernels import engine
 from lading.kernels.arrays import Bytes
+from lading.kernels.varint_fallback import varint32, varint64
 from lading.model.errors import MalformedMessage, Reason, Refusal
 
 from . import compression, layout, validation_fallback
@@ -51,15 +53,20 @@ _OFFSET, _EPOCH, _TIME = struct.Struct(">q"), struct.Struct(">i"), struct.Struct
 _ATTRIBUTES, _CRC = struct.Struct(">H"), struct.Struct(">I")
 
 SCRATCH_BYTES: Final = 2 << 20
+RECORD_ERRORS_MAX: Final = 100
+"""At most this many records are named in the response for a batch with times that are not allowed."""
+RECORDS_SEARCHED_MAX: Final = 2_000
+"""They are searched among this many, as that is Python: about 5 ms on the event loop."""
 _threads = threading.local()
 
 
 class BatchRejected(MalformedMessage):
-    """A batch is refused; ``code`` is Kafka's."""
+    """A batch is refused; ``code`` is Kafka's, ``record_errors`` are the number and error of single records."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.record_errors = record_errors
 
 
 class OldFormat(BatchRejected):
@@ -173,6 +180,40 @@ def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_ma
     if highest_ms >= TIME_MS_MAX:
         raise BatchRejected(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
     return Times(lowest_ms, highest_ms)
+
+
+def require_times(source: Bytes, start: int, facts: BatchHeader, times: Times, allowed: Times) -> None:
+    """Raise BatchRejected, with the records concerned, if a batch that was validated has times that are not allowed."""
+    if allowed.lowest_ms <= times.lowest_ms and times.highest_ms <= allowed.highest_ms:
+        return
+    data: Any = source.data[start + BATCH_HEADER_BYTES : start + facts.size_bytes]
+    if facts.codec == NONE:
+        found = _find_times(data, facts, allowed)
+    else:
+        bytes_max = compression.plain_bytes_max(len(data))
+        with decompressing(facts.codec, data, bytes_max=bytes_max, scratch=_scratch()) as (plain, plain_bytes):
+            found = _find_times(bytes(plain.data[:plain_bytes]), facts, allowed)
+        del plain
+    within = f"is out of range. The timestamp should be within [{allowed.lowest_ms}, {allowed.highest_ms}]"
+    errors = [(number, f"Timestamp {ms} of message with offset {number} {within}") for number, ms in found]
+    raise BatchRejected(
+        INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", errors
+    )  # fmt: skip
+
+
+def _find_times(data: Any, facts: BatchHeader, allowed: Times) -> list[tuple[int, int]]:
+    """Return number and time of records outside of ``allowed``: at most RECORD_ERRORS_MAX, of the first records."""
+    found: list[tuple[int, int]] = []
+    at, end = 0, len(data)
+    for number in range(min(facts.records, RECORDS_SEARCHED_MAX)):
+        length, here = varint32(data, at, end)
+        ms = facts.base_ms + varint64(data, here + 1, end)[0]
+        if not allowed.lowest_ms <= ms <= allowed.highest_ms:
+            found.append((number, ms))
+            if len(found) == RECORD_ERRORS_MAX:
+                break
+        at = here + length
+    return found
 
 
 def _scratch() -> Bytes:

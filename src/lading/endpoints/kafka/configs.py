@@ -71,6 +71,20 @@ def _shown(scale: int) -> Callable[[int], str]:
     return lambda value: "-1" if value >= UNLIMITED else str(value // scale)
 
 
+def _parse_time_bound(text: str) -> int:
+    bound_ms = _number(0, (1 << 63) - 1)(text)
+    return UNLIMITED if bound_ms >= UNLIMITED // 1000 else max(bound_ms * 1000, 1)
+
+
+def _show_time_bound(bound_us: int) -> str:
+    return _NEVER_MS if bound_us >= UNLIMITED else str(bound_us // 1000)
+
+
+def to_time_bound_us(bound_ms: int | None) -> int:
+    """Return a bound of the endpoint's settings as topics have it; UNLIMITED if there is none."""
+    return UNLIMITED if bound_ms is None else _parse_time_bound(str(bound_ms))
+
+
 def _policy(text: str) -> str | None:
     names = {name.strip() for name in text.split(",")}
     if not names <= {DELETE, COMPACT}:
@@ -87,6 +101,7 @@ def _one_of(*texts: str) -> Callable[[str], str]:
     return parse
 
 
+_NEVER_MS: Final = str((1 << 63) - 1)
 _TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
 
 CONFIGS: Final[Mapping[str, Config]] = {
@@ -99,6 +114,12 @@ CONFIGS: Final[Mapping[str, Config]] = {
         _STRING,
         lambda text: _TIME_TYPES[_one_of(*_TIME_TYPES)(text)],
         lambda value: "LogAppendTime" if value else "CreateTime",
+    ),
+    "message.timestamp.before.max.ms": Config(
+        "timestamp_before_max_us", "log.message.timestamp.before.max.ms", _LONG, _parse_time_bound, _show_time_bound
+    ),
+    "message.timestamp.after.max.ms": Config(
+        "timestamp_after_max_us", "log.message.timestamp.after.max.ms", _LONG, _parse_time_bound, _show_time_bound
     ),
     "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", _LIST, _policy, str),
 }
@@ -122,7 +143,6 @@ FIXED: Final[Mapping[str, Fixed]] = {
 
 _WHOLE: Final = _number(0, (1 << 63) - 1)
 _LEVEL: Final = _number(-(1 << 31), (1 << 31) - 1)
-_NEVER_MS: Final = str((1 << 63) - 1)
 NOT_KEPT: Final[Mapping[str, Callable[[str], Any]]] = {
     "compression.type": _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     **dict.fromkeys(("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), _LEVEL),
@@ -136,7 +156,6 @@ NOT_KEPT: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("remote.storage.enable", "remote.log.copy.disable"), _one_of("false")),
     "remote.log.delete.on.disable": _one_of("false"),
     **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), _one_of("-2")),
-    **dict.fromkeys(("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"), _one_of(_NEVER_MS)),
 }
 """Configs of how a broker lays out, packs, replicates and compacts its files.
 
@@ -320,6 +339,8 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
         "retention_bytes": retention.size_bytes,
         "message_bytes_max": int(context.settings.message_bytes_max),
         "append_time": False,
+        "timestamp_before_max_us": to_time_bound_us(context.settings.message_timestamp_before_max_ms),
+        "timestamp_after_max_us": to_time_bound_us(context.settings.message_timestamp_after_max_ms),
         "cleanup_policy": DELETE,
     }
     rows = []

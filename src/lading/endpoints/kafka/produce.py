@@ -46,6 +46,7 @@ from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us
+from .configs import UNLIMITED, to_time_bound_us
 from .handling import Context
 from .partition_batch import PartitionBatch, judge, judge_inline, without_traceback
 from .request_context import ProduceRoute, RequestContext
@@ -78,6 +79,8 @@ class ProduceHandler:
         self.routes: UserRouteCaches[tuple[int, bytes], ProduceRoute] = UserRouteCaches(context.broker.topology)
         """By user, version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
+        self._default_before_max_us = to_time_bound_us(context.settings.message_timestamp_before_max_ms)
+        self._default_after_max_us = to_time_bound_us(context.settings.message_timestamp_after_max_ms)
         self._labels = (context.name,)
         self._messages_in = context.services.metrics.messages_in.values
 
@@ -224,8 +227,16 @@ class ProduceHandler:
         partition, facts, times = batch.partition, batch.facts, batch.times
         assert partition is not None and facts is not None and times is not None
         append_ms = None
-        if partition.topic.settings.append_time:
+        settings = partition.topic.settings
+        if settings.append_time:
             append_ms = partition.log.append_time_us(now_us()) // 1000
+        else:
+            before_us = settings.timestamp_before_max_us or self._default_before_max_us
+            after_us = settings.timestamp_after_max_us or self._default_after_max_us
+            if before_us < UNLIMITED or after_us < UNLIMITED:
+                clock_us = now_us()
+                allowed = Times((clock_us - before_us) // 1000, (clock_us + after_us) // 1000)
+                validation.require_times(array, start, facts, times, allowed)
         write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
             append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
@@ -334,4 +345,5 @@ def _outcome(batch: PartitionBatch) -> Outcome:
             return Outcome(batch.index, 0, append.base_offset, -1, batch.partition.log.first_offset)
     assert error is not None
     code = error.code if isinstance(error, BatchRejected) else code_of(error)
-    return Outcome(batch.index, code, message=str(error))
+    record_errors = error.record_errors if isinstance(error, BatchRejected) else ()
+    return Outcome(batch.index, code, message=str(error), record_errors=record_errors)

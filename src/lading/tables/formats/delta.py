@@ -180,12 +180,19 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
 
     def _add_columns(self, table: deltalake.DeltaTable, schema: pa.Schema) -> deltalake.DeltaTable:
         """Add the columns of ``schema`` that the table does not have; returns the table as it is then."""
+        import deltalake
         from deltalake import Field
 
         wanted = {field.name: field for field in self._delta_schema(schema).fields}
-        columns = self._new_columns(
-            [_column(field) for field in table.schema().fields], [*map(_column, wanted.values())]
-        )
+        both = [_column(field) for field in table.schema().fields], [*map(_column, wanted.values())]
+        if relaxed := self._relaxed_columns(*both):
+            # deltalake has no other way to allow nulls in a column
+            before = table.version()
+            no_rows = pa.table({name: pa.nulls(0, schema.field(name).type) for name in relaxed})
+            deltalake.write_deltalake(table, no_rows, mode="append", schema_mode="merge")
+            self._sync_log(before + 1)
+            table = self._load()
+        columns = self._new_columns(*both)
         # the rows that are there have no value
         new = [Field(column.name, wanted[column.name].type, nullable=True) for column in columns]
         if not new:

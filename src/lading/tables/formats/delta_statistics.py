@@ -48,7 +48,11 @@ def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
     """Return both bounds as the log writes them, or None if it has none of this type."""
     if isinstance(low, datetime):
         # written in milliseconds: both bounds have to hold what lies between
-        up = high + (MILLISECOND - timedelta(microseconds=1))
+        try:
+            up = high + (MILLISECOND - timedelta(microseconds=1))
+        except OverflowError:
+            # the last millisecond of the year 9999
+            return None
         return tuple(_timestamp(each) for each in (low, up))  # type: ignore[return-value]
     if isinstance(low, date):
         return low.isoformat(), high.isoformat()
@@ -60,4 +64,5 @@ def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
 
 
 def _timestamp(value: datetime) -> str:
-    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+    # strftime writes a year before 1000 with fewer than four digits
+    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

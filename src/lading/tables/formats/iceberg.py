@@ -336,14 +336,15 @@ class IcebergTable(LoggedTable["Table"]):
     def _add_columns(self, table: Table, schema: pa.Schema) -> Table:
         """Add the columns of ``schema`` that the table does not have; returns the table as it is then."""
         wanted = self._iceberg_schema(schema).as_arrow()
-        new = self._new_columns(
-            [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
-        )
-        if not new:
+        both = [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
+        new, relaxed = self._new_columns(*both), self._relaxed_columns(*both)
+        if not new and not relaxed:
             return table
         with table.update_schema() as update:
             # the rows that are there have no value
             update.union_by_name(pa.schema([wanted.field(column.name).with_nullable(True) for column in new]))
+            for name in relaxed:
+                update.make_column_optional(name)
         return self._load()
 
     def _iceberg_schema(self, schema: pa.Schema) -> Schema:

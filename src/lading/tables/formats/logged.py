@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from ...columns.instants import TIME_FIELDS
 from ...model.errors import LocalError
 from ..files import read_document
 from ..manifest import DataFile
@@ -172,7 +173,8 @@ class LoggedTable(ParquetTable, Generic[T]):
     def _new_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[Column]:
         """Return the wanted columns that the table does not have.
 
-        Raises LocalError, which names the column, if the table cannot take the others.
+        Raises LocalError, which names the column, if the table cannot take the others. Columns of ``_relaxed_columns``
+        are to be made nullable.
         """
         left = {column.name.lower(): column for column in held}
         new = []
@@ -185,7 +187,9 @@ class LoggedTable(ParquetTable, Generic[T]):
                     f"the table {self.directory} has the column {there.name!r}, and {column.name!r} differs from it in "
                     f"case alone, which {self.noun} does not tell apart; name the column otherwise"
                 )
-            elif there.type != column.type or (column.nullable and not there.nullable):
+            elif there.type != column.type or (
+                column.nullable and not there.nullable and column.name not in TIME_FIELDS
+            ):
                 raise LocalError(
                     f"the table {self.directory} has the column {column.name!r} as {there.word}, and now it would be "
                     f"{column.word}; a table keeps its types: name the old type, another column, or another table"
@@ -197,6 +201,11 @@ class LoggedTable(ParquetTable, Generic[T]):
                     "the columns that are written; allow nulls in it, or write another table"
                 )
         return new
+
+    def _relaxed_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[str]:
+        """Return the times of messages that the table may not hold null in: earlier releases made it so."""
+        nullable = {column.name for column in wanted if column.nullable}
+        return [column.name for column in held if not column.nullable and column.name in nullable & TIME_FIELDS]
 
     def _require_partitions(self, there: Sequence[str], own: Sequence[str]) -> None:
         """Raise LocalError if the log says other partitions than the table was claimed with."""
