@@ -7,6 +7,8 @@ from typing import Final
 
 _ALIASES: Final = {"value": "payload"}
 """Words of other systems for a field: the value of Kafka's records is the payload here."""
+_EMPTY_KEY_COLUMN: Final = "header_"
+"""The column of a header whose key is empty, which Kafka allows (KIP-82)."""
 _TYPO_LENGTH_MIN: Final = 3
 """Shorter names differ by one letter from too many others."""
 
@@ -24,6 +26,18 @@ def field_meant(name: str, fields: Iterable[str]) -> str | None:
     if _ALIASES.get(plain) in known:
         return _ALIASES[plain]
     return next((field for field in known if plain == field or _is_one_letter_off(plain, field)), None)
+
+
+def choose_column_name(key: str, taken: set[str]) -> str:
+    """Return the name of a column for the header ``key`` that is not ``taken``, in any case, and note it there.
+
+    It is the key, unless that is empty or taken, as by a message field.
+    """
+    name = key or _EMPTY_KEY_COLUMN
+    while name.lower() in taken:
+        name = f"header_{name}"
+    taken.add(name.lower())
+    return name
 
 
 def near_miss_problem(name: str, fields: Iterable[str], remedy: str) -> str | None:

@@ -21,7 +21,7 @@ from ..model.kinds import Kind, decode_value
 from ..model.printable import escape_unseen
 from .contract import FIELD_TYPES
 from .distinct import DistinctCount
-from .field_names import field_meant
+from .field_names import choose_column_name, field_meant
 from .locate import Entries
 from .typed import convert_column
 
@@ -155,10 +155,7 @@ class HeaderStatistics:
         taken = {name.lower() for name in FIELD_TYPES}
         columns: list[str] = []
         for statistics in self.keys.values():
-            name = statistics.key
-            while name.lower() in taken:
-                name = f"header_{name}"
-            taken.add(name.lower())
+            name = choose_column_name(statistics.key, taken)
             plain = name == statistics.key and field_meant(name, FIELD_TYPES) is None
             origin = "" if plain else f" from {_quoted(statistics.key)}"
             columns.append(f"{_quoted(name)} {statistics.type}{origin}")

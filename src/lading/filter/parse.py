@@ -212,7 +212,7 @@ class _Reader:
                 "present(...) is a condition by itself and cannot be compared; NOT present(...) negates it", node
             )
         arguments = node.expressions
-        if len(arguments) != 1 or not _is_text(arguments[0]) or not arguments[0].name:
+        if len(arguments) != 1 or not _is_text(arguments[0]):
             self._refuse("header takes one header key in quotes, such as header('trace-id')", node)
         column: HeaderColumn | None = self._by_header.get(arguments[0].name)
         return _reference(column) if column else HeaderRef(arguments[0].name)

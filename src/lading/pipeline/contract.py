@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..client.consumer import Consumer
 from ..client.reading import OnLoss
 from ..columns.contract import ARRAY, FIELD_TYPES, HeaderColumn, Projection, parse_type, type_word
-from ..columns.field_names import field_meant
+from ..columns.field_names import choose_column_name, field_meant
 from ..columns.locate import locate
 from ..columns.repeated import convert_repeated
 from ..columns.statistics import HeaderStatistics
@@ -77,10 +77,7 @@ def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Map
     lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {messages} of {json.dumps(topic)}"]
     taken = {name.lower() for name in FIELD_TYPES}
     for row in statistics.rows() if rows is None else rows:
-        name = row["key"]
-        while name.lower() in taken:
-            name = f"header_{name}"
-        taken.add(name.lower())
+        name = choose_column_name(row["key"], taken)
         always = row["messages"] == statistics.messages and not row["nulls"]
         declared = row.get("proposed") or {"type": row["type"], "required": always}
         words = [declared["type"], *([declared["encoding"]] if "encoding" in declared else [])]
