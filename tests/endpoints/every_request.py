@@ -80,7 +80,7 @@ _KAFKA_TYPES: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def _kafka_fields(kind: Any, version: int, given: Mapping[str, Any], *, is_all: bool) -> dict[str, Any]:
+def kafka_fields(kind: Any, version: int, given: Mapping[str, Any], *, is_all: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, one in kind.fields.items():
         if not one.for_version_q(version):
@@ -93,7 +93,7 @@ def _kafka_fields(kind: Any, version: int, given: Mapping[str, Any], *, is_all: 
             if is_all and name in ("topics", "groups", "users", "topic_partitions"):
                 values[name] = None if one.nullable_for_version_q(version) else []
             else:
-                values[name] = [_kafka_fields(one, version, given, is_all=False)]
+                values[name] = [kafka_fields(one, version, given, is_all=False)]
         else:
             values[name] = _KAFKA_TYPES.get(one.type_str, 0)
     return values
@@ -138,7 +138,7 @@ def kafka_requests(topic_id: UUID, *, is_full: bool) -> Iterator[tuple[str, byte
                 for by_id in (False, True):
                     if by_id:
                         own = {**own, "topic_id": topic_id, "name": None}
-                    values = _kafka_fields(kind, version, own, is_all=is_all)
+                    values = kafka_fields(kind, version, own, is_all=is_all)
                     try:
                         frame = request_frame(served.name, version, CORRELATION, **values)
                     except Exception:

@@ -43,6 +43,7 @@ class RequestNeed(NamedTuple):
     name: Callable[[Any], str | None] = lambda body: None
     """None: no such thing is named, so none is needed; not asked for the cluster."""
     refuse: Callable[[Any, int], Fields] = lambda body, code: {"error_code": code}
+    """Return the answer; a list as long as one of the request is a generator, which is read when it is encoded."""
 
 
 class RowNeed(NamedTuple):
@@ -54,6 +55,7 @@ class RowNeed(NamedTuple):
     answered: str
     """The field of the answer with theirs."""
     refuse: Callable[[Any, int], Row]
+    """Return the row of the answer; a list in it is a generator, as above."""
     name: Callable[[Any], str] = lambda row: row.name
     code: int = TOPIC_AUTHORIZATION_FAILED
     kind: Callable[[Any], ResourceKind] = lambda row: ResourceKind.TOPIC
@@ -72,8 +74,8 @@ def _partitions(number: str, asked: str = "partition_index", name: str = "name")
     """Return a topic's row, and in it the code for each partition."""
 
     def refuse(row: Any, code: int) -> Row:
-        numbers = [getattr(one, asked) if asked else one for one in row.partitions]
-        return {name: getattr(row, name), "partitions": [{number: one, "error_code": code} for one in numbers]}
+        rows = ({number: getattr(partition, asked), "error_code": code} for partition in row.partitions)
+        return {name: getattr(row, name), "partitions": rows}
 
     return refuse
 
@@ -83,7 +85,8 @@ def _named(row: Any, code: int) -> Row:
 
 
 def _all_topics(body: Any, code: int) -> Fields:
-    return {"topics": [_partitions("partition_index")(row, code) for row in body.topics]}
+    refuse = _partitions("partition_index")
+    return {"topics": (refuse(row, code) for row in body.topics)}
 
 
 def _no_positions(body: Any, code: int) -> Fields:
@@ -91,16 +94,17 @@ def _no_positions(body: Any, code: int) -> Fields:
 
 
 def _added(row: Any, code: int) -> Row:
-    rows = [{"partition_index": one, "partition_error_code": code} for one in row.partitions]
+    rows = ({"partition_index": number, "partition_error_code": code} for number in row.partitions)
     return {"name": row.name, "results_by_partition": rows}
 
 
 def _not_added(body: Any, code: int) -> Fields:
-    return {"results_by_topic_v3_and_below": [_added(row, code) for row in body.v3_and_below_topics]}
+    return {"results_by_topic_v3_and_below": (_added(row, code) for row in body.v3_and_below_topics)}
 
 
 def _written(row: Any, code: int) -> Row:
-    return {"name": row.name, "partitions": [{"partition_index": n, "error_code": code} for n in row.partition_indexes]}
+    rows = ({"partition_index": number, "error_code": code} for number in row.partition_indexes)
+    return {"name": row.name, "partitions": rows}
 
 
 def _described_config(row: Any, code: int) -> Row:
@@ -147,19 +151,26 @@ def _not_joined(body: Any, code: int) -> Fields:
 
 
 def _no_quotas(body: Any, code: int) -> Fields:
-    entries = []
-    for one in body.entries:
-        entity = [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in one.entity]
-        entries.append({"error_code": code, "error_message": None, "entity": entity})
-    return {"entries": entries}
+    return {
+        "entries": (
+            {
+                "error_code": code, "error_message": None,
+                "entity": (
+                    {"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity
+                ),
+            }
+            for entry in body.entries
+        )
+    }  # fmt: skip
 
 
 def _no_markers(body: Any, code: int) -> Fields:
-    rows = [
-        {"producer_id": one.producer_id, "topics": [_written(each, code) for each in one.topics]}
-        for one in body.markers
-    ]
-    return {"markers": rows}
+    return {
+        "markers": (
+            {"producer_id": marker.producer_id, "topics": (_written(row, code) for row in marker.topics)}
+            for marker in body.markers
+        )
+    }
 
 
 def _no_id(body: Any, code: int) -> Fields:
@@ -212,10 +223,10 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
             Right.DELETE, "topics", "topics",
             lambda row, code: {
                 "name": row.name,
-                "partitions": [
-                    {"partition_index": one.partition_index, "low_watermark": -1, "error_code": code}
-                    for one in row.partitions
-                ],
+                "partitions": (
+                    {"partition_index": partition.partition_index, "low_watermark": -1, "error_code": code}
+                    for partition in row.partitions
+                ),
             },
         )
     ],

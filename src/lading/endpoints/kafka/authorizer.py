@@ -9,8 +9,12 @@ from typing import Any
 
 from ...broker.core.principal import Principal
 from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
+from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
 from .authorization import ASKED_ELSEWHERE, KINDS, NEEDS, NEEDS_BY_VERSION, ListNeed, Need, RequestNeed, Row, RowNeed
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
+
+Change = Callable[[Fields], Turns[Fields]]
+"""A change of an answer, in turns."""
 
 
 class _Body:
@@ -40,7 +44,7 @@ class Authorizer:
         def guarded(session: Session, request: Request) -> Answer:
             if self._access.is_administrator(session.principal):
                 return handler(session, request)
-            return self._ask(session, request, needs(request), handler)
+            return take_turns(self._ask(session, request, needs(request), handler))
 
         return guarded
 
@@ -54,27 +58,38 @@ class Authorizer:
             resource = Resource(kind, name)
         return self._access.allows(principal, right, resource)
 
-    def _ask(self, session: Session, request: Request, needs: Sequence[Need], handler: Handler) -> Answer:
-        principal, add = session.principal, []
+    def _ask(
+        self, session: Session, request: Request, needs: Sequence[Need], handler: Handler
+    ) -> Turns[Fields | Framed | Awaitable[Fields | Framed]]:
+        principal, turn = session.principal, TurnCounter()
+        changes: list[Change] = []
         for need in needs:
             if isinstance(need, RequestNeed):
                 if (refused_whole := self._refusal(session, request, need)) is not None:
                     return refused_whole
             elif isinstance(need, RowNeed):
-                rows = getattr(request.body, need.asked)
-                refused = [
-                    row for row in rows or ()
-                    if not self.allows(principal, need.right, need.kind(row), need.name(row))
-                ]  # fmt: skip
+                allowed: list[Any] = []
+                refused: list[Row] = []
+                for row in getattr(request.body, need.asked) or ():
+                    if self.allows(principal, need.right, need.kind(row), need.name(row)):
+                        allowed.append(row)
+                    else:
+                        refused.append(need.refuse(row, need.code))
+                    if turn.is_over():
+                        yield
                 if refused:
-                    left = [row for row in rows if not any(row is one for one in refused)]
-                    request = request._replace(body=_Body(request.body, need.asked, left))
-                    add.append(partial(_with_rows, need.answered, [need.refuse(row, need.code) for row in refused]))
+                    request = request._replace(body=_Body(request.body, need.asked, allowed))
+                    changes.append(partial(_with_rows, need.answered, refused))
             else:
-                add.append(partial(self._without, principal, need))
+                changes.append(partial(self._without, principal, need))
         answer = handler(session, request)
-        for change in add:
-            answer = _changed(answer, change)
+        for change in changes:
+            if isinstance(answer, Framed):
+                raise TypeError("an answer that is encoded by hand has no fields; its handler asks for rights")
+            if isinstance(answer, Mapping):
+                answer = yield from change(answer)
+            else:
+                answer = _change_later(answer, change)
         if isinstance(answer, Future):
             return self._ask_again(session, request, needs, answer)
         return answer
@@ -109,29 +124,26 @@ class Authorizer:
         answer.add_done_callback(finish)
         return asked
 
-    def _without(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Fields:
-        rows = fields.get(need.answered, ())
-        told = [row for row in rows if self.allows(principal, need.right, need.kind, row[need.name])]
-        return {**fields, need.answered: told}
+    def _without(self, principal: Principal | None, need: ListNeed, fields: Fields) -> Turns[Fields]:
+        turn, visible = TurnCounter(), []
+        for row in fields.get(need.answered, ()):
+            if self.allows(principal, need.right, need.kind, row[need.name]):
+                visible.append(row)
+            if turn.is_over():
+                yield
+        return {**fields, need.answered: visible}
 
 
-def _with_rows(name: str, rows: Sequence[Row], fields: Fields) -> Fields:
+def _with_rows(name: str, rows: Sequence[Row], fields: Fields) -> Turns[Fields]:
+    yield
     return {**fields, name: [*fields.get(name, ()), *rows]}
 
 
-def _changed(answer: Answer, change: Callable[[Fields], Fields]) -> Answer:
-    if isinstance(answer, Framed):
-        raise TypeError("an answer that is encoded by hand has no fields; its handler asks for rights")
-    if isinstance(answer, Mapping):
-        return change(answer)
-    return _change_later(answer, change)
-
-
-async def _change_later(answer: Awaitable[Any], change: Callable[[Fields], Fields]) -> Fields:
+async def _change_later(answer: Awaitable[Any], change: Change) -> Fields:
     found: Any = await answer
     while isinstance(found, Awaitable | Coroutine):
         found = await found
-    return change(found)
+    return await finish_in_turns(change(found))
 
 
 def _always(needs: Sequence[Need], request: Request) -> Sequence[Need]:

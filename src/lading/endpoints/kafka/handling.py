@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core.rights import Right, flat_topic_resource
@@ -69,7 +70,10 @@ class Session:
 
 
 Fields = Mapping[str, Any]
-"""Fields of an answer by the names of ``kafka.protocol``; what is not given takes its default."""
+"""Fields of an answer by the names of ``kafka.protocol``; what is not given takes its default.
+
+A list of rows may be a generator: it is read once, by the worker that encodes the answer.
+"""
 
 
 class Framed(NamedTuple):
@@ -139,16 +143,26 @@ def rows_by_topic(
             if turn.is_over():
                 yield
         found.append({name: getattr(topic, name), "partitions": rows})
+        # a topic without partitions takes its time too
+        if turn.is_over():
+            yield
     return {"topics": found}
 
 
-def count_rows(fields: Fields) -> int:
-    """Count the rows of a response, in its lists and in those of their rows."""
+def has_more_rows(fields: Fields, rows_max: int) -> bool:
+    """Return whether a response has more rows than this, in its lists and in those of their rows.
+
+    A generator has more: its rows are made when it is encoded, however many they are.
+    """
     rows_count = 0
     for rows in fields.values():
+        if isinstance(rows, GeneratorType):
+            return True
         if isinstance(rows, list):
             rows_count += len(rows)
-            for row in rows:
+            for row in rows if rows_count <= rows_max else ():
                 if isinstance(row, Mapping):
+                    if any(isinstance(each, GeneratorType) for each in row.values()):
+                        return True
                     rows_count += sum(len(each) for each in row.values() if isinstance(each, list))
-    return rows_count
+    return rows_count > rows_max

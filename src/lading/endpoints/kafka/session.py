@@ -36,7 +36,7 @@ from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import answer_fetch
 from .fetcher import Fetcher
-from .handling import Answer, Context, Fields, Framed, Handler, Request, Session, count_rows
+from .handling import Answer, Context, Fields, Framed, Handler, Request, Session, has_more_rows
 from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
@@ -380,14 +380,15 @@ class KafkaSession(ProtocolSession):
         name = versions.SERVED[key].name
         encode: Callable[[], bytes]
         if isinstance(answer, Framed):
-            error, rows_count, encode = answer.error, answer.rows_count, partial(answer.frame, correlation)
+            error, encode = answer.error, partial(answer.frame, correlation)
+            is_long = answer.rows_count > ROWS_INLINE
         else:
-            error, rows_count = answer.get("error_code", 0), count_rows(answer)
+            error, is_long = answer.get("error_code", 0), has_more_rows(answer, ROWS_INLINE)
             if self.throttle_end_us and has_throttle_time(key):
                 answer = {**answer, "throttle_time_ms": self.throttle_ms}
             encode = partial(encode_answer, key, version, correlation, answer)
         self.count(name, error)
-        if rows_count <= ROWS_INLINE:
+        if not is_long:
             slot.fill((encode(),))
             return
 

@@ -1,0 +1,133 @@
+"""Requests of n rows: each repeated part of every API, command and frame of every protocol, as a table.
+
+What has no repeated part is listed with the reason: ``test_request_cost.py`` checks that nothing is missing. A row is
+a function from n to the bytes that a client sends. Kafka's rows are read from its schemas, so that an API that is added
+is measured too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
+from tests.endpoints.every_request import CORRELATION, kafka_fields
+from tests.endpoints.identity import PASSWORDS
+from tests.endpoints.kafka_frames import message, one_batch, request_frame
+from tests.house.scripted import ScriptedConnection
+
+
+class RepeatedPart(NamedTuple):
+    """A part of a request that a client may repeat."""
+
+    name: str
+    endpoint: str
+    request: Callable[[int], bytes]
+    """Return what a client sends for n rows."""
+
+
+# -- Kafka
+
+KAFKA_WITHOUT_ROWS: Final[Mapping[str, str]] = dict.fromkeys(
+    (
+        "InitProducerId", "AddOffsetsToTxn", "EndTxn", "Heartbeat", "SaslHandshake", "SaslAuthenticate", "ApiVersions",
+        "DescribeAcls", "DescribeCluster",
+    ),
+    "it has no list",
+)  # fmt: skip
+"""APIs that are not measured, each with the reason."""
+
+
+def kafka_parts(*, is_full: bool) -> Iterator[RepeatedPart]:
+    """Every list of every API in its last version, and in the first if ``is_full``."""
+    for key, served in SERVED.items():
+        if key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            continue
+        kind = message(served.name + "Request")
+        versions = [max(served.low, kind.min_version), served.high] if is_full else [served.high]
+        for version in dict.fromkeys(versions):
+            for path in _list_paths(kind, version):
+                yield RepeatedPart(
+                    f"Kafka {served.name} {version} {'.'.join(path)}",
+                    "kafka",
+                    partial(_kafka_request, served.name, version, path),
+                )
+
+
+def _list_paths(kind: Any, version: int) -> Iterator[tuple[str, ...]]:
+    for name, field in kind.fields.items():
+        if not field.for_version_q(version):
+            continue
+        if field.is_array():
+            yield (name,)
+        if field.is_struct_array():
+            for rest in _list_paths(field, version):
+                yield (name, *rest)
+
+
+def _kafka_request(name: str, version: int, path: tuple[str, ...], rows_count: int) -> bytes:
+    kind = message(name + "Request")
+    given = {"records": one_batch(b"x"), "topic_id": None, "session_id": 0, "session_epoch": -1}
+    fields = kafka_fields(kind, version, given, is_all=False)
+    place: Any = fields
+    for step in path[:-1]:
+        if not place[step]:
+            place[step] = [kafka_fields(_field(kind, path, step), version, given, is_all=False)]
+        place = place[step][0]
+    last = path[-1]
+    field = _field(kind, path, last)
+    if field.is_struct_array():
+        row = kafka_fields(field, version, given, is_all=False)
+        place[last] = [_numbered(row, number) for number in range(rows_count)]
+    elif field.type_str == "[]string":
+        place[last] = [f"row-{number}" for number in range(rows_count)]
+    else:
+        # numbers of one byte begin again
+        numbers_count = 100 if field.type_str == "[]int8" else rows_count
+        place[last] = [number % numbers_count for number in range(rows_count)]
+    frame = request_frame(name, version, CORRELATION, **fields)
+    return struct.pack(">i", len(frame)) + frame
+
+
+def _field(kind: Any, path: tuple[str, ...], last: str) -> Any:
+    field = kind
+    for step in path:
+        field = field.fields[step]
+        if step == last:
+            break
+    return field
+
+
+def _numbered(row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a row with the name, or the number, that tells it from the others."""
+    numbered = dict(row)
+    for name, value in row.items():
+        if name in ("partition_index", "partition", "index"):
+            numbered[name] = number
+        elif name in _NAMES and isinstance(value, str):
+            numbered[name] = f"row-{number}"
+    return numbered
+
+
+_NAMES: Final = frozenset(
+    {"name", "topic", "group_id", "resource_name", "member_id", "entity_name", "transactional_id"}
+)
+
+
+# -- logins
+
+
+def _log_in_to_kafka(client: ScriptedConnection, role: str) -> None:
+    if role != "stranger":
+        auth = f"\0{role}\0{PASSWORDS[role]}".encode()
+        for name, version, fields in (
+            ("SaslHandshake", 1, {"mechanism": "PLAIN"}), ("SaslAuthenticate", 2, {"auth_bytes": auth}),
+        ):  # fmt: skip
+            frame = request_frame(name, version, CORRELATION, **fields)
+            assert client.ask(struct.pack(">i", len(frame)) + frame)
+
+
+LOGINS: Final[Mapping[str, Callable[[ScriptedConnection, str], None]]] = {"kafka": _log_in_to_kafka}
+"""By endpoint: what makes a new connection one of a role."""

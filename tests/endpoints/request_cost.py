@@ -1,0 +1,137 @@
+"""What a request costs: CPU time, the longest pass of the event loop, and the most memory, measured without sockets.
+
+A ``World`` is a broker in this process, with users, whose loop is turned by hand. Work for workers is done within the
+loop's thread, and is counted apart. CPU time is that of the thread: what else the machine does hardly changes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+from lading.broker.broker import Broker
+from lading.broker.core.settings import BrokerSettings
+from lading.dialects.protocols import ENDPOINTS
+from lading.endpoints.base.services import Services
+from lading.log.group_commit import WriteOnly
+from lading.metrics import Metrics
+from lading.settings import Settings
+from tests.endpoints.identity import add_users
+from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
+
+PASSES_MAX = 2_000_000
+"""A request that has not ended after so many passes of the loop never will."""
+
+
+class Cost(NamedTuple):
+    """What one request took."""
+
+    cpu_s: float
+    """Of the loop and the workers."""
+    longest_pass_s: float
+    """CPU time of the longest pass of the loop, the work of workers left out."""
+    peak_bytes: int = 0
+    """Most memory that Python's objects took at a time, beyond what there was before; 0 if it was not measured."""
+
+
+class MeasuredLoop(ScriptedLoop):
+    """A loop that measures each of its passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_pass_s = self.workers_s = 0.0
+
+    def turn(self) -> None:
+        for _ in range(PASSES_MAX):
+            if not self._ready:
+                return
+            with self.measure_pass():
+                for _ in range(len(self._ready)):
+                    callback, arguments = self._ready.popleft()
+                    callback(*arguments)
+        raise AssertionError("the loop does not come to rest")
+
+    @contextmanager
+    def measure_pass(self) -> Iterator[None]:
+        """Count what is done within as one pass."""
+        workers_s, began_s = self.workers_s, time.thread_time()
+        yield
+        taken_s = time.thread_time() - began_s - (self.workers_s - workers_s)
+        self.longest_pass_s = max(self.longest_pass_s, taken_s)
+
+    def run_in_executor(self, executor: Any, func: Any, *arguments: Any) -> Any:
+        began_s = time.thread_time()
+        done: asyncio.Future[Any] = super().run_in_executor(executor, func, *arguments)
+        self.workers_s += time.thread_time() - began_s
+        return done
+
+
+class World:
+    """A broker with users, and the endpoints that are asked for."""
+
+    def __init__(self, broker: Broker, services: Services, loop: MeasuredLoop, tokens: dict[str, str]) -> None:
+        self.broker, self.services, self.loop, self.tokens = broker, services, loop, tokens
+        self._factories: dict[str, Callable[[], asyncio.BufferedProtocol]] = {}
+
+    def connect(self, endpoint: str) -> ScriptedConnection:
+        """Return a new client of an endpoint."""
+        if endpoint not in self._factories:
+            server = resolve_name(ENDPOINTS[endpoint].factory)(self.services, endpoint)
+            with unbound_listener() as listener:
+                self.loop.finish(server.start(listener))
+            assert self.loop.factory is not None
+            self._factories[endpoint] = self.loop.factory
+        return ScriptedConnection(self.loop, self._factories[endpoint]())
+
+    def measure(self, work: Callable[[], None], *, has_memory: bool = False) -> Cost:
+        """Return what ``work`` costs, with all that the loop does for it."""
+        loop = self.loop
+        loop.turn()
+        loop.longest_pass_s = loop.workers_s = 0.0
+        gc.collect()
+        gc.disable()
+        if has_memory:
+            tracemalloc.start()
+        began_s = time.thread_time()
+        try:
+            with loop.measure_pass():
+                work()
+            loop.turn()
+            cpu_s = time.thread_time() - began_s
+            peak_bytes = tracemalloc.get_traced_memory()[1] if has_memory else 0
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        return Cost(cpu_s, loop.longest_pass_s, peak_bytes)
+
+
+@contextmanager
+def opened_world(directory: Path, *, has_users: bool = True) -> Iterator[World]:
+    """A broker in a new directory; ``root`` is an administrator, ``ann`` and ``bob`` have no rights."""
+    tokens = add_users(directory) if has_users else {}
+    settings = Settings(data=directory, busy_poll_us=0)
+    broker = Broker.open(directory, BrokerSettings(durability="os"), now_us=1, commit=WriteOnly())
+    loop = MeasuredLoop()
+    with loop, ThreadPoolExecutor(1) as workers:
+        broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
+        try:
+            yield World(broker, Services(broker, settings, Metrics(), workers), loop, tokens)
+        finally:
+            broker.stop()
+
+
+def best(costs: list[Cost]) -> Cost:
+    """Return the least of each figure: what a busy machine added is left out."""
+    return Cost(
+        min(cost.cpu_s for cost in costs),
+        min(cost.longest_pass_s for cost in costs),
+        min(cost.peak_bytes for cost in costs),
+    )

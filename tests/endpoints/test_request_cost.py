@@ -1,0 +1,114 @@
+"""Requests cost in proportion to their rows, whoever sends them, and never hold up the loop.
+
+Ten times the rows may cost twelve times the time and memory; no pass of the loop lasts above 20 ms. What is measured is
+in ``repeated_parts.py``, how in ``request_cost.py``. Add a part there, not here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lading.dialects.kafka.versions import SERVED
+from lading.kernels import engine
+from tests.endpoints.repeated_parts import KAFKA_WITHOUT_ROWS, LOGINS, RepeatedPart, kafka_parts
+from tests.endpoints.request_cost import Cost, best, opened_world
+
+ROLES: Final = ("stranger", "ann", "root")
+"""A client that has not logged in, a user without rights, and an administrator."""
+RATIO_MAX: Final = 12
+"""For ten times the rows."""
+PASS_S_MAX: Final = 0.020
+ATTEMPTS: Final = 4
+"""Of several the least counts: a busy machine makes a measurement larger, never smaller."""
+SIZES, SIZES_FULL = (300, 3_000), (1_000, 10_000, 100_000)
+SAMPLE: Final = 4
+SEED: Final = 7
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> None:
+    """What is measured is what a broker does once its kernels are loaded."""
+    for home in engine.list_kernel_modules():
+        engine.load(home)
+
+
+def measure(directory: Path, part: RepeatedPart, role: str, rows_count: int, data: bytes, *, has_memory: bool) -> Cost:
+    with opened_world(directory) as world:
+        # the first request of a kind imports and compiles
+        for request in (part.request(1), data):
+            client = world.connect(part.endpoint)
+            LOGINS[part.endpoint](client, role)
+            client.transport.take()
+            cost = world.measure(partial(client.arrive, request), has_memory=has_memory)
+            client.close()
+        return cost
+
+
+def find_fault(costs: Sequence[Cost], sizes: Sequence[int]) -> str | None:
+    """Return what is out of proportion, or None."""
+    for (fewer, less), (more, cost) in itertools.pairwise(zip(sizes, costs, strict=True)):
+        # what measures memory takes time itself
+        if not cost.peak_bytes and cost.cpu_s > RATIO_MAX * less.cpu_s:
+            return f"{more} rows take {cost.cpu_s:.4f} s, {fewer} rows {less.cpu_s:.4f} s"
+        if cost.peak_bytes > RATIO_MAX * less.peak_bytes:
+            return f"{more} rows take {cost.peak_bytes} bytes, {fewer} rows {less.peak_bytes} bytes"
+    for rows_count, cost in zip(sizes, costs, strict=True):
+        if not cost.peak_bytes and cost.longest_pass_s > PASS_S_MAX:
+            return f"with {rows_count} rows a pass of the loop lasts {cost.longest_pass_s:.4f} s"
+    return None
+
+
+def check(directory: Path, part: RepeatedPart, role: str, sizes: Sequence[int], *, has_memory: bool) -> str | None:
+    """Return what is out of proportion with a part in one role, or None."""
+    requests = [part.request(rows_count) for rows_count in sizes]
+    costs: list[Cost] = []
+    fault: str | None = None
+    # memory is the same each time
+    for attempt in range(1 if has_memory else ATTEMPTS):
+        new = [
+            measure(directory / f"{attempt}-{rows_count}", part, role, rows_count, data, has_memory=has_memory)
+            for rows_count, data in zip(sizes, requests, strict=True)
+        ]
+        costs = [best([cost, old]) for cost, old in zip(new, costs, strict=True)] if costs else new
+        if (fault := find_fault(costs, sizes)) is None:
+            return None
+    return f"{part.name} by {role}: {fault}"
+
+
+def check_all(directory: Path, cases: Iterable[tuple[RepeatedPart, str]], sizes: Sequence[int]) -> None:
+    faults = []
+    for number, (part, role) in enumerate(cases):
+        for has_memory in (False, True):
+            fault = check(directory / f"{number}-{has_memory}", part, role, sizes, has_memory=has_memory)
+            if fault is not None:
+                print(fault, flush=True)
+                faults.append(fault)
+    assert not faults, "\n".join(faults)
+
+
+def test_every_api_of_kafka_has_its_lists_measured_or_has_none() -> None:
+    measured = {part.name.split()[1] for part in kafka_parts(is_full=False)}
+    assert measured.isdisjoint(KAFKA_WITHOUT_ROWS)
+    assert {served.name for served in SERVED.values()} == measured | KAFKA_WITHOUT_ROWS.keys()
+
+
+def test_a_user_without_rights_is_refused_many_rows_in_proportion(tmp_path: Path) -> None:
+    # refused rows were looked up in a list of them: 100,000 stopped the broker
+    parts = [part for part in kafka_parts(is_full=False) if part.name == "Kafka FindCoordinator 6 coordinator_keys"]
+    check_all(tmp_path, [(part, "ann") for part in parts], SIZES)
+
+
+@pytest.mark.timeout(3 * 3600)
+def test_requests_cost_in_proportion_to_their_rows(tmp_path: Path, full: bool) -> None:
+    parts = list(kafka_parts(is_full=full))
+    cases = [(part, role) for part in parts for role in ROLES]
+    if not full:
+        cases = random.Random(SEED).sample(cases, SAMPLE)
+    check_all(tmp_path, cases, SIZES_FULL if full else SIZES)
