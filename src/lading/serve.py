@@ -290,6 +290,7 @@ def _broker(
         loop.call_soon(broker.appender.flush)
 
     broker.appender.on_pending = flush_soon
+    broker.topology.wakeups.call_soon = loop.call_soon
     handle = broker.commit.fileno()
     if handle is not None:
         loop.add_reader(handle, broker.commit.complete)

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeVar
 
 R = TypeVar("R")
 T = TypeVar("T")
 
+LOG: Final = logging.getLogger("lading")
+
 TURN_S: Final = 0.001
 """So long others wait for a turn; to begin the next one takes a twentieth of it."""
 
 ROWS_AT_ONCE: Final = 20
 """Rows between two looks at the clock: 0.2 ms where each takes ten microseconds."""
+
+CALLBACKS_AT_ONCE: Final = 20
+"""Callbacks in one pass of the loop: what they lead to takes a few milliseconds."""
 
 SORTED_AT_ONCE: Final = 2_000
 """Rows that are sorted, or merged, in one turn."""
@@ -111,6 +118,45 @@ def sort_in_turns(rows: Collection[str]) -> Turns[list[str]]:
         merged += piece
         yield
     return merged
+
+
+class CallbackQueue:
+    """Callbacks that are due at once, of which a few are called in each pass of the event loop.
+
+    Each may lead to a tenth of a millisecond of work, in this pass or in the next one.
+    """
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object] | None = None) -> None:
+        self.call_soon = call_soon
+        """Has a callback run in the next pass of the loop; None: all are called at once."""
+        self._room = CALLBACKS_AT_ONCE
+        """How many may still be called in this pass."""
+        self._left: deque[Iterator[Callable[[], object]]] = deque()
+
+    def call(self, callbacks: Iterable[Callable[[], object]]) -> None:
+        """Call the callbacks behind those that are due already; an error of one is logged."""
+        self._left.append(iter(callbacks))
+        # else they are being called, or will be in the next pass
+        if len(self._left) == 1:
+            self._call_some()
+
+    def _call_some(self) -> None:
+        left = self._left
+        while left:
+            for callback in left[0]:
+                try:
+                    callback()
+                except Exception:
+                    LOG.exception("a callback failed")
+                self._room -= 1
+                if self._room == 0 and self.call_soon is not None:
+                    self.call_soon(self._begin_pass)
+                    return
+            left.popleft()
+
+    def _begin_pass(self) -> None:
+        self._room = CALLBACKS_AT_ONCE
+        self._call_some()
 
 
 class WorkerTurn:

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from tests.endpoints.every_request import CORRELATION, kafka_fields
 from tests.endpoints.identity import PASSWORDS
-from tests.endpoints.kafka_frames import message, one_batch, request_frame
+from tests.endpoints.kafka_frames import fetch, message, one_batch, produce, request_frame
+from tests.endpoints.request_cost import World
 from tests.house.scripted import ScriptedConnection
 
 
@@ -113,6 +114,67 @@ def _numbered(row: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 _NAMES: Final = frozenset(
     {"name", "topic", "group_id", "resource_name", "member_id", "entity_name", "transactional_id"}
+)
+
+
+# -- what waits
+
+
+class Waiting(NamedTuple):
+    """Requests of many clients that wait, and what happens to all of them at once."""
+
+    name: str
+    prepare: Callable[[World, int], Callable[[], None]]
+    """Have so many requests wait; return what happens to them, which is measured."""
+
+
+REQUESTS_EACH: Final = 100
+"""A client has so many that wait."""
+
+
+def _kafka_fetches(world: World, count: int) -> list[ScriptedConnection]:
+    world.broker.at_once.create_topic(
+        world.broker.topology.ensure_stream("default", now_us=1).id, None, "t", 1, now_us=1
+    )
+    clients = []
+    for _ in range(count // REQUESTS_EACH):
+        client = world.connect("kafka")
+        LOGINS["kafka"](client, "root")
+        client.transport.take()
+        frame = request_frame("Fetch", 11, CORRELATION, **fetch("t", wait_ms=60_000))
+        client.send((struct.pack(">i", len(frame)) + frame) * REQUESTS_EACH)
+        assert not client.transport.written
+        clients.append(client)
+    return clients
+
+
+def _wake_kafka_fetches(world: World, count: int) -> Callable[[], None]:
+    clients = _kafka_fetches(world, count)
+    producer = world.connect("kafka")
+    LOGINS["kafka"](producer, "root")
+    frame = request_frame("Produce", 7, CORRELATION, **produce("t", one_batch(b"x")))
+
+    def wake() -> None:
+        assert len(clients) == count // REQUESTS_EACH
+        producer.arrive(struct.pack(">i", len(frame)) + frame)
+
+    return wake
+
+
+def _lose_kafka_fetches(world: World, count: int) -> Callable[[], None]:
+    clients = _kafka_fetches(world, count)
+
+    def lose() -> None:
+        # the last to come is the first to leave: its requests are at the end of a list of all
+        for client in reversed(clients):
+            world.loop.call_soon(client.close)
+
+    return lose
+
+
+WAITING: Final = (
+    Waiting("Kafka fetches that one message wakes", _wake_kafka_fetches),
+    Waiting("Kafka fetches whose clients leave together", _lose_kafka_fetches),
 )
 
 

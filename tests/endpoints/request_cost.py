@@ -122,6 +122,7 @@ def opened_world(directory: Path, *, has_users: bool = True) -> Iterator[World]:
     loop = MeasuredLoop()
     with loop, ThreadPoolExecutor(1) as workers:
         broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
+        broker.topology.wakeups.call_soon = loop.call_soon
         try:
             yield World(broker, Services(broker, settings, Metrics(), workers), loop, tokens)
         finally:

@@ -17,7 +17,7 @@ import pytest
 
 from lading.dialects.kafka.versions import SERVED
 from lading.kernels import engine
-from tests.endpoints.repeated_parts import KAFKA_WITHOUT_ROWS, LOGINS, RepeatedPart, kafka_parts
+from tests.endpoints.repeated_parts import KAFKA_WITHOUT_ROWS, LOGINS, WAITING, RepeatedPart, Waiting, kafka_parts
 from tests.endpoints.request_cost import Cost, best, opened_world
 
 ROLES: Final = ("stranger", "ann", "root")
@@ -103,6 +103,21 @@ def test_a_user_without_rights_is_refused_many_rows_in_proportion(tmp_path: Path
     # refused rows were looked up in a list of them: 100,000 stopped the broker
     parts = [part for part in kafka_parts(is_full=False) if part.name == "Kafka FindCoordinator 6 coordinator_keys"]
     check_all(tmp_path, [(part, "ann") for part in parts], SIZES)
+
+
+@pytest.mark.parametrize("waiting", WAITING, ids=lambda waiting: waiting.name)
+def test_requests_that_wait_end_in_proportion(tmp_path: Path, waiting: Waiting, full: bool) -> None:
+    sizes = SIZES_FULL if full else SIZES
+    costs: list[Cost] = []
+    for attempt in range(ATTEMPTS):
+        new = []
+        for count in sizes:
+            with opened_world(tmp_path / f"{attempt}-{count}") as world:
+                new.append(world.measure(waiting.prepare(world, count)))
+        costs = [best([cost, old]) for cost, old in zip(new, costs, strict=True)] if costs else new
+        if (fault := find_fault(costs, sizes)) is None:
+            return
+    pytest.fail(f"{waiting.name}: {fault}")
 
 
 @pytest.mark.timeout(3 * 3600)

@@ -147,7 +147,7 @@ class Channel:
 
     def _listen(self, lane: PartitionDispatcher) -> None:
         if self.subscribers and lane.caught_up and (heard := lane.listen()) is not None:
-            lane.partition.read_waiters.append(heard)
+            lane.partition.read_waiters[lane] = heard
 
     @property
     def is_in_use(self) -> bool:

@@ -448,5 +448,4 @@ class PartitionDispatcher(InFlightTracker):
         """
         self._wake = self.on_released = ignore
         self.on_exhausted = ignore
-        if self._listening and self._on_visible in self.partition.read_waiters:
-            self.partition.read_waiters.remove(self._on_visible)
+        self.partition.read_waiters.pop(self, None)

@@ -17,6 +17,7 @@ from ...log.directory import DataDirectory, TopicDescription
 from ...log.interface import PartitionLog
 from ...model.errors import CorruptLog, Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
+from ...turns import CallbackQueue
 from .flat_names import FlatNames
 from .found_topics import FoundTopics
 from .settings import TopicSettings
@@ -45,6 +46,8 @@ class Namespace:
         """Sentences about what a start found of topics that the catalog does not know, or not as they are."""
         self.version = 0
         """Grows with ``forget_routes``."""
+        self.wakeups = CallbackQueue()
+        """Calls back readers that wait."""
         self._streams: dict[int, Stream] = {}
         self._streams_by_name: dict[str, Stream] = {}
         self._flat_names = FlatNames()
@@ -353,6 +356,7 @@ class Namespace:
         return opened
 
     def _link_stream(self, stream: Stream) -> None:
+        stream.wakeups = self.wakeups
         self.forget_routes()
         self._streams[stream.id] = stream
         self._streams_by_name[stream.name] = stream

@@ -5,7 +5,6 @@ Ids are what the client chose, from 1; partitions are counted from 0.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +13,14 @@ from typing import Final
 from ...log.interface import PartitionLog
 from ...model.errors import Reason, Refusal
 from ...model.names import flat_name
+from ...turns import CallbackQueue
+from .callbacks import ignore
 from .chunk_range import ChunkRange
 from .pending_append import Append
 from .position import PositionKey, StoredPosition
 from .settings import TopicSettings
 from .writers import Writers
 
-LOG: Final = logging.getLogger("lading.broker")
 ID_MAX: Final = 0xFFFF_FFFF
 
 
@@ -34,6 +34,8 @@ class Stream:
     topics: dict[int, Topic] = field(default_factory=dict)
     promised_ids: set[int] = field(default_factory=set)
     """Of topics that are being created."""
+    wakeups: CallbackQueue = field(default_factory=CallbackQueue)
+    """Calls waiting readers of its partitions back; one for all streams of a broker."""
 
     def list_topics(self) -> list[Topic]:
         """Return its topics by id."""
@@ -103,8 +105,8 @@ class Partition:
     """Appends that are not synced yet, in offset order."""
     dirty: bool = False
     """Whether something was appended since the last flush."""
-    read_waiters: list[Callable[[], None]] = field(default_factory=list)
-    """Called once when more messages can be seen."""
+    read_waiters: dict[object, Callable[[], None]] = field(default_factory=dict)
+    """Called once when more messages can be seen; each has a key of its own, by which it is found again."""
     cached_range: ChunkRange | None = None
     """The chunk that was read last: small polls go on in it without asking the log."""
     positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
@@ -124,24 +126,23 @@ class Partition:
 
     def add_visible_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back once when more may be seen, or the partition is deleted; what is returned cancels that."""
-        self.read_waiters.append(callback)
+        waiters, key = self.read_waiters, object()
+        waiters[key] = callback
 
         def cancel() -> None:
-            if callback in self.read_waiters:
-                self.read_waiters.remove(callback)
+            if waiters is self.read_waiters:
+                waiters.pop(key, None)
+            elif key in waiters:
+                # they are being called back, in turns: an iteration over them must not find another size
+                waiters[key] = ignore
 
         return cancel
 
     def notify_readers(self) -> None:
         """Call back all readers that wait: more messages may be visible now."""
         if self.read_waiters:
-            waiting, self.read_waiters = self.read_waiters, []
-            for callback in waiting:
-                try:
-                    callback()
-                except Exception:
-                    # the others have been taken off the list: nothing else would wake them
-                    LOG.exception("partition %s: a reader that waits failed", self)
+            waiters, self.read_waiters = self.read_waiters, {}
+            self.topic.stream.wakeups.call(waiters.values())
 
     def __str__(self) -> str:
         return f"{self.topic.flat_name}/{self.number}"

@@ -17,6 +17,7 @@ from ...metrics import Metrics
 from ...model.errors import LocalError, Reason
 from ...open_files import open_files_limit, share_open_files
 from ...settings import Address, Settings
+from ...turns import CallbackQueue
 from .admission import ConnectionBudget
 from .authenticator import Authenticator
 from .busy_poll import BusyPoll
@@ -66,6 +67,8 @@ class Services:
     """For filters of clients, which may take long: none of them takes the workers from others."""
     authenticator: Authenticator = field(init=False)
     """Checks logins, and changes users and rules."""
+    partings: CallbackQueue = field(default_factory=lambda: CallbackQueue(_call_soon))
+    """Cancels what clients that are gone had waited for."""
     stopping: bool = False
     faults: InjectedFaults | None = None
     """Of a broker that tests may have fail."""
@@ -115,6 +118,10 @@ class Services:
         if size_bytes <= inline_bytes_max:
             return work(value)
         return await asyncio.get_running_loop().run_in_executor(self.workers, work, value)
+
+
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 class Endpoint(Protocol):

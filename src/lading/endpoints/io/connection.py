@@ -100,8 +100,8 @@ class SessionConnection(Guarded):
         session.is_ended = True
         session.responses.close()
         works, self._works = self._works, set()
-        for work in works:
-            work.cancel()
+        if works:
+            self._services.partings.call([work.cancel for work in works])
         self.tick_at(None)
         if self._throttled is not None:
             self._throttled.cancel()

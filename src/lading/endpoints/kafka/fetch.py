@@ -235,6 +235,9 @@ class DelayedFetch:
 
     def _go_on(self, step: Callable[[], None]) -> None:
         """Take a step from a callback of the loop: where it fails the client must not wait for ever."""
+        if self._connection.is_lost:
+            self._end()
+            return
         try:
             step()
         except Exception:

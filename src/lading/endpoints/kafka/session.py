@@ -188,9 +188,9 @@ class KafkaSession(ProtocolSession):
     def lose(self) -> None:
         if self.inbox.have > self.inbox.at and not self.is_ended:
             self.connection.count_dropped("truncated")
-        for waiting in list(self.cancels):
-            waiting.cancel()
-        self.cancels.clear()
+        if self.cancels:
+            # a hundred of each of hundreds of clients that leave together are cancelled in turns
+            self._services.partings.call([waiting.cancel for waiting in self.cancels])
         self._cancel_revoked()
         if self._client is not None:
             callbacks, self._client.on_lost = self._client.on_lost, []
