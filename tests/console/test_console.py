@@ -200,12 +200,32 @@ def test_an_address_that_is_none_leads_back(page: TestClient) -> None:
 
 def test_a_console_that_logs_in_needs_its_key(broker: testing.BrokerProcess, listener: socket.socket) -> None:
     guarded = client(ConsoleSettings(broker.url), listener, key="secret")
-    assert guarded.get("/api/topics").status_code == 403
-    assert guarded.get("/?key=wrong").status_code == 403
+    refused = guarded.get("/api/topics")
+    assert (refused.status_code, refused.json()["needs_key"]) == (403, True)
+    # neither in the address, which other programs log, nor as a cookie, which browsers send to every port
+    assert guarded.get("/api/topics?key=secret").status_code == 403
+    assert guarded.get("/api/topics", headers={"cookie": "lading-console-key=secret"}).status_code == 403
+    for wrong in ("", "wrong", "secretsecret", "\xfc"):
+        headers = {"x-lading-console-key": wrong.encode("latin-1")}
+        assert guarded.get("/api/topics", headers=headers).status_code == 403
+    # an address of the API that does not exist is no way around it
+    assert guarded.get("/api/bogus").status_code == 403
+    assert guarded.post("/api/send", json={}).status_code == 403
     opened = guarded.get("/?key=secret")
-    assert (opened.status_code, opened.headers["location"]) == (303, "/")
-    assert "HttpOnly" in opened.headers["set-cookie"]
-    assert guarded.get("/api/topics").status_code == 200
+    assert opened.status_code == 200 and "set-cookie" not in opened.headers
+    assert guarded.get("/api/topics", headers={"x-lading-console-key": "secret"}).status_code == 200
+    assert not guarded.cookies
+
+
+@pytest.mark.parametrize(
+    "path", ["//api/topics", "/%61pi/topics", "/API/topics", "/static/../api/topics", "/./api/topics"]
+)
+def test_no_other_spelling_goes_around_the_key(
+    broker: testing.BrokerProcess, listener: socket.socket, path: str
+) -> None:
+    guarded = client(ConsoleSettings(broker.url), listener, key="secret")
+    answer = guarded.get(path)
+    assert answer.status_code in (403, 404) and "flights" not in answer.text
 
 
 def test_secrets_are_seen_wherever_they_stand(broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +418,7 @@ def test_a_broker_starts_its_console_and_ends_it(full: bool, tmp_path: Path) -> 
         assert httpx.get(f"http://{address}/api/topics", timeout=30).status_code == 403
         process.terminate()
         said = process.stderr.read()
-        key = said.partition(f"http://{address}/?key=")[2].split()[0]
+        key = said.partition(f"http://{address}/#key=")[2].split()[0]
         assert len(key) > 20
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://{address}/")

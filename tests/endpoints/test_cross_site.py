@@ -29,6 +29,8 @@ FOREIGN = (
     {"host": "evil.example:{port}"},
     {"host": "localhost.evil.example"},
     {"host": "192.168.1.5:{port}"},
+    {"host": "[::1]evil"},
+    {"host": "[::1].evil.example:{port}"},
     {"host": "evil.example", "origin": "http://evil.example"},
     {"sec-fetch-site": "cross-site"},
     {"sec-fetch-site": "same-site"},
@@ -101,6 +103,26 @@ def test_hosts_and_origins_of_the_settings_pass(named: BrokerProcess) -> None:
         assert httpx.get(url, headers=headers).status_code == 200, headers
     assert httpx.get(url, headers={"host": "third.example"}).status_code == 403
     assert httpx.get(url, headers={"origin": "http://console.example"}).status_code == 403
+
+
+NO_HOSTS = [
+    "[::1]evil", "[::1]:1evil", "[::1].evil", "[::1]:1:2", "[::1", "::1]", "::1", "[127.0.0.1]", "[localhost]", "[]",
+    "[::1%lo]", "[::1%25lo]", "evil@localhost", "localhost@evil", "localhost/evil", "localhost evil", "localhost,evil",
+    "localhost:", "localhost:x", "localhost:-1", "localhost:65536", "localhost:0x1", "localhost..", "127.1",
+    "0177.0.0.1", "2130706433", "127.0.0.1.evil", "127.0.0.1%00", "\xb9localhost", "localhost\xa0", "localhost\t",
+    " localhost", "", ":1", ".",
+]  # fmt: skip
+
+
+def test_a_host_that_is_none_is_not_read_in_part() -> None:
+    """RFC 3986 3.2.2 and 3.2.3: a name, an address, or one in brackets, and digits after a colon, or none."""
+    hosts = HostNames(HttpSettings())
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        hosts.bind(listener)
+    assert [host for host in NO_HOSTS if hosts.has_host(host)] == ["localhost:"]
+    taken = ["localhost", "LOCALHOST.:80", "127.0.0.1:65535", "127.255.0.9", "[::1]:80", "[0:0:0:0:0:0:0:1]"]
+    assert [host for host in taken if not hosts.has_host(host)] == []
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Final
-from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -50,7 +49,10 @@ STATIC: Final = files("lading.console") / "static"
 BACKLOG: Final = 128
 END_S: Final = 1
 """What is open when the console ends has so long to finish: a tail never does."""
-COOKIE: Final = "lading-console-key"
+KEY_HEADER: Final = "x-lading-console-key"
+"""A header that the page sends with each request, as browsers send cookies to every port of a host."""
+GUARDED: Final = "/api/"
+"""What needs the key; the document and the files beside it are the same for everybody."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -87,7 +89,7 @@ def run(
         with server.capture_signals():
             if listener is None:
                 print_ready(address, output)
-            print_note(f"the console of {source.shown}: http://{address}/{f'?key={key}' if key else ''}")
+            print_note(f"the console of {source.shown}: http://{address}/{f'#key={key}' if key else ''}")
             asyncio.run(server.serve([bound]))
     finally:
         source.close()
@@ -137,7 +139,7 @@ def print_ready(address: Address, output: str) -> None:
 def make_app(
     settings: ConsoleSettings, source: ConsoleSource, listener: socket.socket, key: str | None = None
 ) -> ASGIApp:
-    """Return the application for a listener; with a ``key``, for those who opened it with ``?key=``."""
+    """Return the application for a listener; with a ``key``, for pages that were opened with ``#key=``."""
 
     def about(request: Request) -> Response:
         return json_answer(
@@ -216,7 +218,12 @@ class ConsolePolicy:
 
 
 class ConsoleKey:
-    """An application around another one, for those who know the key: the address with it sets a cookie."""
+    """An application around another one, for pages that know the key.
+
+    The key stands in the fragment of the printed address, which browsers send nowhere. The page keeps it in the storage
+    of its origin, which includes the port, and sends it in a header. A cookie would go to other users' servers on other
+    ports of this machine.
+    """
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
@@ -224,17 +231,14 @@ class ConsoleKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        request = Request(scope)
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("key", [""])[0]
         answer: ASGIApp = self._app
-        if given and _is_same(given, self._key):
-            opened = RedirectResponse(scope["path"], 303)
-            opened.set_cookie(COOKIE, self._key, httponly=True, samesite="strict")
-            answer = opened
-        elif not _is_same(request.cookies.get(COOKIE, ""), self._key):
-            answer = PlainTextResponse(
-                "This console logs in with a secret and is for whoever started it: open the address with ?key= that it "
-                "printed.\n",
+        if scope["path"].startswith(GUARDED) and not _is_same(Request(scope).headers.get(KEY_HEADER, ""), self._key):
+            answer = json_answer(
+                {
+                    "error": "this console logs in with a secret and is for the person who started it: open the "
+                    "address with #key= that it printed",
+                    "needs_key": True,
+                },
                 403,
             )
         await answer(scope, receive, send)

@@ -1,10 +1,12 @@
 // Requests to the console's server. An error has the server's sentence, and `at` where it has a place in a filter.
+import { currentKey } from "./key.js";
 
 export class ServerError extends Error {
   constructor(document) {
     super(document.error);
     this.at = document.at ?? null;
     this.unreachable = document.unreachable ?? false;
+    this.needsKey = document.needs_key ?? false;
   }
 }
 
@@ -20,9 +22,11 @@ export function query(values) {
   return made.toString();
 }
 
-async function request(path, options) {
+async function request(path, options = {}) {
+  const key = currentKey();
+  const headers = key ? { ...options.headers, "x-lading-console-key": key } : options.headers;
   try {
-    return await fetch(path, options);
+    return await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServerError(GONE);

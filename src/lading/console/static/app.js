@@ -1,6 +1,7 @@
 // The shell: which page the address means, the theme, the keyboard, and whether the server behind it answers.
 import { get } from "./api.js";
 import { errorBox, fill, h, visible } from "./dom.js";
+import { nextKey } from "./key.js";
 import * as failures from "./views/failures.js";
 import * as headers from "./views/headers.js";
 import * as messages from "./views/messages.js";
@@ -177,6 +178,13 @@ fill(document.getElementById("nav"), NAV.map(([path, label]) => h("a", { href: p
 async function start() {
   while (!about) {
     try { about = await get("/api/about"); } catch (error) {
+      if (error.needsKey) {
+        // before it is asked for: another tab may give one at once
+        const arrived = nextKey();
+        fill(main, h("div", { class: "bar" }, h("h1", {}, "This console needs its key")), errorBox(error));
+        await arrived;
+        continue;
+      }
       tellConnection(error);
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }

@@ -10,6 +10,7 @@ Starlette's TrustedHostMiddleware looks at ``Host`` only, and knows neither the 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ...settings import HttpSettings
 
 LOCALHOST: Final = "localhost"
+PORT_MAX: Final = 65_535
+_HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::(?P<port>[0-9]{0,5}))?", re.ASCII)
+"""An address of IPv6 stands in brackets; a port may be empty (RFC 3986 3.2.3)."""
 OWN_SITES: Final = frozenset({b"same-origin", b"none"})
 """Values of Sec-Fetch-Site for requests of our own pages, and for what a person typed."""
 
@@ -45,7 +49,9 @@ class HostNames:
 
     def has_host(self, host: str) -> bool:
         """Return whether a Host header names this listener. Its port does not count: a tunnel has another one."""
-        name = _name_of(host)
+        name = _parse_host(host)
+        if name is None:
+            return False
         if name in self._names:
             return True
         if name == LOCALHOST:
@@ -62,14 +68,21 @@ class HostNames:
         return origin.lower() in self._origins or origin.lower() == f"{scheme}://{host}".lower()
 
 
-def _name_of(host: str) -> str:
-    """Return the name or address in ``host``, without port, brackets, and the dot that ends an absolute name."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    if name.count(":") == 1:
-        name = name.partition(":")[0]
-    return name.removesuffix(".")
+def _parse_host(text: str) -> str | None:
+    """Return the name or address of a Host header (RFC 9110 7.2), in lower case; None if it is not one.
+
+    A browser sends what is in the address bar, which is of this form. Whatever else stands there is not skipped: what
+    one reader of ``[::1]evil`` leaves out another one looks up. The dot that ends an absolute name is left out.
+    """
+    found = _HOST.fullmatch(text.lower())
+    if found is None or int(found["port"] or 0) > PORT_MAX:
+        return None
+    if found["v6"] is None:
+        return found["name"].removesuffix(".")
+    try:
+        return str(ipaddress.IPv6Address(found["v6"]))
+    except ValueError:
+        return None
 
 
 class CrossSiteGuard:
