@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from .kernels import engine
 from .lean_imports import install_lean_imports
 from .log_lines import logging_to_stderr
 from .metrics import Histogram, Metrics
+from .model.errors import LocalError
 from .model.protocol import EndpointSpec
 from .model.version import __version__
 from .open_files import raise_open_files_limit
@@ -159,8 +161,9 @@ async def serve(
             services.faults = faults
             faults.install(broker.appender, broker.catalog)
         if load is not None:
-            from .endpoints.base.broker_settings import SettingsReload
+            from .endpoints.base.broker_settings import SettingsReload, report_access_file
 
+            reloads.insert(0, partial(report_access_file, broker.access))
             services.limits_callbacks += [partial(_set_keepalive, listener) for listener in listeners.values()]
             reloads.insert(0, SettingsReload(services, load).reload)
         # all of them before one starts: what is wrong in the settings is found while the loop has nothing to undo
@@ -370,6 +373,15 @@ def open_access(data: Path) -> Iterator[AccessControl]:
     from .broker.core.access import AccessControl
     from .clock import Dates
     from .log.access_file import AccessFile
+
+    with _lock_access(data) as recorded_serial:
+        yield AccessControl(AccessFile(data), Dates(), recorded_serial)
+
+
+@contextlib.contextmanager
+def _lock_access(data: Path) -> Iterator[int]:
+    """Lock a data directory and give the number of the last change of users and rights that its catalog knows."""
+    from .log.access_record import read_recorded_serial
     from .log.catalog import FILE_NAME
     from .log.catalog_copy import require_known_catalog
     from .log.formats import GATE
@@ -377,8 +389,10 @@ def open_access(data: Path) -> Iterator[AccessControl]:
     with lock_data_directory(data):
         # the rights of a later Lading may mean something else, whatever their file says
         GATE.check_directory(data)
-        require_known_catalog(data / FILE_NAME)
-        yield AccessControl(AccessFile(data), Dates())
+        with contextlib.suppress(sqlite3.DatabaseError):
+            # a damaged one is for the broker to set aside
+            require_known_catalog(data / FILE_NAME)
+        yield read_recorded_serial(data / FILE_NAME)
 
 
 def change_access(data: Path, make: Callable[[AccessControl], Change[object]]) -> None:
@@ -387,6 +401,28 @@ def change_access(data: Path, make: Callable[[AccessControl], Change[object]]) -
 
     with open_access(data) as access:
         complete(make(access))
+
+
+def reset_access(data: Path, source: Path | None, aside: str) -> int:
+    """Replace users and rights of a data directory that no broker has by those of the file ``source``, or by none.
+
+    The file that was there is kept under the name ``aside``. Returns the number of users. Raises LocalError if the
+    directory or ``source`` does not exist, CorruptLog if ``source`` is damaged.
+    """
+    from .broker.core.users import AccessTable
+    from .log.access_file import AccessFile
+
+    if not data.is_dir():
+        raise LocalError(f"data directory {data}: does not exist; name the one that `lading serve --data` has")
+    table = AccessTable()
+    if source is not None:
+        document = AccessFile.read(source)
+        if document is None:
+            raise LocalError(f"file {source}: does not exist; name an access.json, such as that of a restored backup")
+        table = AccessTable.parse(document)
+    with _lock_access(data) as recorded_serial:
+        AccessFile(data).start_anew(table.document(), recorded_serial, aside)
+    return len(table.users)
 
 
 def _runner() -> asyncio.Runner:

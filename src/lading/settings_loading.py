@@ -6,6 +6,7 @@ A key that ``settings`` does not declare is refused with a suggestion.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
@@ -20,7 +21,9 @@ from .settings import EndpointSettings, Section, Settings, is_secret
 from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
 USERS_FILE: Final = "access.json"
-"""In the data directory, once users are set up; it never holds none (docs/reference/formats.md)."""
+"""In the data directory, once users are set up (docs/reference/formats.md)."""
+USERS_MARK: Final = "rights.serial"
+"""Beside it: says that there is such a file, even if it is missing."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -147,8 +150,18 @@ def _with_token(name: str, endpoint: EndpointSection) -> EndpointSection:
     return endpoint.model_copy(update={"token": token})
 
 
+def _has_users(data: Path) -> bool:
+    """Return whether users are set up. If that is unknown the broker does not start, and says why better than here."""
+    try:
+        return bool(json.loads((data / USERS_FILE).read_bytes())["users"])
+    except FileNotFoundError:
+        return (data / USERS_MARK).exists()
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
+
+
 def _require_credentials(settings: Settings) -> None:
-    has_users = (settings.data / USERS_FILE).is_file()
+    has_users = _has_users(settings.data)
     for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled and not endpoint.address.loopback and not endpoint.secured:
             if endpoint.checks_users and has_users:

@@ -100,11 +100,29 @@ def test_what_fails_half_way_leaves_nothing(catalog: Catalog) -> None:
     assert catalog.commit_key("key") == (1,)
 
 
-def test_a_file_that_is_no_catalog_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_catalog_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "catalog.sqlite"
-    path.write_bytes(b"not a database, but long enough to be read as one" * 30)
-    with pytest.raises(CorruptLog, match=str(path)):
-        Catalog(path)
+    content = b"not a database, but long enough to be read as one" * 30
+    path.write_bytes(content)
+    catalog = Catalog(path)
+    assert catalog.created and catalog.streams() == []
+    assert "is now catalog.sqlite.damaged-1" in catalog.notes[0]
+    assert (tmp_path / "catalog.sqlite.damaged-1").read_bytes() == content
+    catalog.close()
+    # the next one that is damaged takes no other one's name, and a start after that has nothing to say
+    path.write_bytes(content[:1000])
+    Catalog(path).close()
+    assert (tmp_path / "catalog.sqlite.damaged-2").read_bytes() == content[:1000]
+    again = Catalog(path)
+    assert again.notes == []
+    again.close()
+
+
+def test_a_catalog_that_cannot_be_opened_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "catalog.sqlite").mkdir()
+    with pytest.raises(CorruptLog, match=r"catalog\.sqlite cannot be opened as a catalog"):
+        Catalog(tmp_path / "catalog.sqlite")
+    assert [path.name for path in tmp_path.iterdir()] == ["catalog.sqlite"]
 
 
 def test_a_later_version_is_refused(tmp_path: Path, catalog: Catalog) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +51,31 @@ def empty(data: Path) -> None:
         path.write_bytes(b"")
 
 
+def cut_in_half(data: Path) -> None:
+    path = checkpointed(data)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def write_zeros(data: Path) -> None:
+    path = checkpointed(data)
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def damage_a_page(data: Path) -> None:
+    path = checkpointed(data)
+    content = bytearray(path.read_bytes())
+    content[4096 : 2 * 4096] = b"\xa5" * 4096
+    path.write_bytes(content)
+
+
+def checkpointed(data: Path) -> Path:
+    """The catalog with all of its log moved into it, as a broker that was stopped leaves it."""
+    path = data / "catalog.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
 def put_back(data: Path) -> None:
     for path in data.glob("catalog.sqlite*"):
         path.unlink()
@@ -56,7 +83,10 @@ def put_back(data: Path) -> None:
         shutil.copy(path, data / path.name)
 
 
-@pytest.mark.parametrize("damage", [flip_a_bit, delete_the_log, empty, put_back], ids=lambda one: one.__name__)
+DAMAGES = [flip_a_bit, delete_the_log, empty, put_back, cut_in_half, write_zeros, damage_a_page]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 def test_topics_come_back_and_the_loss_is_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     running = start(tmp_path)
     send(running, "topic0", 10)
@@ -83,4 +113,7 @@ def test_topics_come_back_and_the_loss_is_told(tmp_path: Path, damage: Callable[
         stop(running)
     assert "was not in the catalog and was added" in told and "'topic4'" in told
     assert "positions" in told
+    is_set_aside = damage in (cut_in_half, write_zeros, damage_a_page)
+    assert ("was damaged" in told and "catalog.sqlite.damaged-1" in told) == is_set_aside
+    assert (tmp_path / "data" / "catalog.sqlite.damaged-1").exists() == is_set_aside
     assert {path.name for path in (tmp_path / "data" / "topics").iterdir()} == ids

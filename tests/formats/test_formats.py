@@ -27,6 +27,7 @@ from lading.broker.core.rights import Right, topic_resource
 from lading.chunk import layout
 from lading.chunk.overlay import RECORD_BYTES
 from lading.log.formats import FORMATS
+from lading.model.checked_document import pack_document
 from lading.model.errors import NewerFormat
 from lading.model.state import State
 from lading.serve import open_access
@@ -138,6 +139,13 @@ def newer_catalog(home: Path) -> Path:
     return path
 
 
+def newer_users(home: Path) -> Path:
+    """Its checksum holds, so that its version is not a flipped bit."""
+    path = home / "data" / "access.json"
+    path.write_bytes(pack_document({"version": 5, "users": []}))
+    return path
+
+
 def newer_description(home: Path) -> Path:
     (path,) = home.glob("data/topics/*/topic.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
@@ -209,10 +217,10 @@ def newer_torn_chunk(home: Path) -> Path:
 
 
 NEWER: list[Callable[[Path], Path]] = [
-    newer_catalog, newer_description, newer_watermark, newer_states, newer_later_states, newer_snapshot,
+    newer_catalog, newer_users, newer_description, newer_watermark, newer_states, newer_later_states, newer_snapshot,
     newer_first_chunk, newer_postponed, newer_torn_chunk,
 ]  # fmt: skip
-FOR_BROKERS = (newer_catalog, newer_snapshot, newer_postponed)
+FOR_BROKERS = (newer_catalog, newer_users, newer_snapshot, newer_postponed)
 """What readers of a directory do not look at."""
 
 
@@ -222,7 +230,8 @@ def test_a_later_version_is_refused_and_not_a_byte_changes(home: Path, change: C
     before = contents(home)
     with pytest.raises(NewerFormat, match=f"{re.escape(str(path))} was written by a later Lading") as refused:
         opened(home / "data")
-    assert "version 2" in str(refused.value) and contents(home) == before
+    version = 5 if change is newer_users else 2
+    assert f"version {version}" in str(refused.value) and contents(home) == before
     if change not in FOR_BROKERS:
         with pytest.raises(NewerFormat, match=re.escape(str(path))):
             payloads(home / "data", "s.t")
@@ -260,7 +269,7 @@ def test_a_flipped_bit_in_a_version_is_damage_and_no_later_version(home: Path, n
     opened(home / "data").stop()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_users_and_rights_that_were_kept_are_read(tmp_path: Path, version: int) -> None:
     shutil.copytree(KEPT.with_name(f"access_v{version}"), tmp_path / "data")
     access = opened(tmp_path / "data").access

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from ..log import watermark
+from ..log.access_file import MARK_NAME as ACCESS_MARK
+from ..log.access_file import AccessFile
+from ..log.access_record import read_recorded_serial
 from ..log.catalog import FILE_NAME as CATALOG_FILE
 from ..log.catalog_copy import CatalogCopy, copy_catalog, read_decisions
 from ..log.directory import DESCRIPTION, TOPICS
@@ -82,8 +85,9 @@ def capture(data: Path) -> CapturedData:
     notes: list[str] = []
     while True:
         at_us = time.time_ns() // 1000
-        own = {path.name: _read(RealDisk(), path) for path in sorted(data.iterdir()) if _is_kept(path)}
         catalog = copy_catalog(data / CATALOG_FILE)
+        # after it, so that users and rights are those that the catalog knows, or newer
+        own = {path.name: _read(RealDisk(), path) for path in sorted(data.iterdir()) if _is_kept(path)}
         logs = [log for place in _places(data, catalog) for log in _capture_log(data, place, at_us)]
         if read_decisions(data / CATALOG_FILE) == catalog.decisions:
             break
@@ -93,6 +97,7 @@ def capture(data: Path) -> CapturedData:
                 "part may be missing"
             )
             break
+    notes += _describe_lost_access(data)
     files = {CATALOG_FILE: catalog.data, **own}
     for uuid, _ in catalog.topics:
         place = f"{TOPICS}/{uuid.hex()}/{DESCRIPTION}"
@@ -100,9 +105,18 @@ def capture(data: Path) -> CapturedData:
     return CapturedData(at_us, files, catalog.opening, logs, notes)
 
 
+def _describe_lost_access(data: Path) -> list[str]:
+    """Return what is wrong with users and rights, which no restored broker would start with."""
+    try:
+        AccessFile(data).load(read_recorded_serial(data / CATALOG_FILE))
+    except CorruptLog as error:
+        return [f"{error}; keep the backups that were made before it"]
+    return []
+
+
 def _is_kept(path: Path) -> bool:
     """Return whether a file beside the topics is kept as it is: users and rights, a certificate that Lading made."""
-    return path.is_file() and not path.name.startswith(CATALOG_FILE) and path.name != LOCK_FILE
+    return path.is_file() and not path.name.startswith(CATALOG_FILE) and path.name not in (LOCK_FILE, ACCESS_MARK)
 
 
 def _places(data: Path, catalog: CatalogCopy) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Final, Self, TypeVar
 
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
+from ..log.access_record import AccessRecord
 from ..log.disk import DISKS, Disk
 from ..log.found_files import FoundFiles
 from ..log.group_commit import GroupCommit, WriteOnly
@@ -75,7 +76,8 @@ class Broker:
         attempts = self._attempts = Attempts(self.counters)
         self._components: list[Component] = []
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
-        self.access = self._add(AccessControl(store.access_file, store.dates))
+        record = AccessRecord(self.catalog)
+        self.access = self._add(AccessControl(store.access_file, store.dates, record.load(), record.save))
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
         self.topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
         self.access.on_changed = self.topology.forget_routes

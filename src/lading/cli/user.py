@@ -209,3 +209,46 @@ def delete(
         with admin(server) as transport:
             transport.delete_user(name)
     print_note(f"deleted user [bold]{name}[/]")
+
+
+@app.command()
+def reset(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data", "-d", parser=local_path, metavar="DIR", help="Data directory of a broker that is stopped."
+        ),
+    ],
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", parser=local_path, metavar="FILE",
+            help="An access.json, such as that of a restored backup. Default: no users.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:  # fmt: skip
+    """Replace all users, tokens, rules and quotas by those of a file, or by none; asks first.
+
+    For a directory whose access.json is damaged, missing or older than the last one, which no broker starts with. The
+    file that was there is kept beside it.
+
+    Examples:
+
+        lading user reset --data ./data --file ./restored/access.json
+
+        lading user reset --data ./data --yes
+    """
+    from datetime import UTC, datetime
+
+    from ..serve import reset_access
+    from .connection import confirm
+
+    whose = "no users, so that the broker lets everybody in" if file is None else f"those of {file}"
+    confirm(f"Replace the users, tokens, rules and quotas of {data} by {whose}?", yes)
+    aside = f"access.json.until-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    count = reset_access(data, file, aside)
+    if count:
+        print_note(f"[bold]{data}[/] has the {count} users of {file}")
+    else:
+        print_note(f"[bold]{data}[/] has no users: add the first one with lading user add NAME --admin --data {data}")

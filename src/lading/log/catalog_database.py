@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..clock import Dates
 from ..model.errors import CorruptLog, Reason, Refusal
+from .catalog_check import find_damage
 from .catalog_copy import require_known_catalog
 from .catalog_schema import SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level
 from .catalog_state import CatalogOpening
@@ -60,29 +61,37 @@ class CatalogDatabase:
         """Whether the connection keeps its index of SQLite's log in memory, and all others out: see ``_connect``."""
         self._opening = CatalogOpening(path, self._disk)
         try:
-            # files of a later Lading, SQLite's log included, keep every byte
-            with contextlib.suppress(sqlite3.OperationalError):
-                # on a full disk it cannot be looked at from here, but once it is open
-                require_known_catalog(path)
-            # SQLite gives its log the mode that this file has
-            touch(path)
-            self._connect()
             try:
-                self._open()
-            except BaseException:
-                self._db.close()
+                self._find_catalog()
+            except sqlite3.OperationalError:
                 raise
-        except sqlite3.OperationalError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                self._opening.set_aside(str(error))
+                self._find_catalog()
+        except (sqlite3.DatabaseError, OSError) as error:
             raise CorruptLog(f"{path} cannot be opened as a catalog: {error}") from None
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from None
+
+    def _find_catalog(self) -> None:
+        """Open the file. Raises DatabaseError if it is damaged, its subclass OperationalError for anything else."""
+        # files of a later Lading, SQLite's log included, keep every byte
+        with contextlib.suppress(sqlite3.OperationalError):
+            # on a full disk it cannot be looked at from here, but once it is open
+            require_known_catalog(self.path)
+        # SQLite gives its log the mode that this file has
+        touch(self.path)
+        self._connect()
+        try:
+            self._open()
+        except BaseException:
+            self._db.close()
+            raise
 
     def _open(self) -> None:
         # one that could not be looked at before, on a full disk, may be of a later Lading after all
         GATE.require_known(CATALOG, self._db.execute("PRAGMA user_version").fetchone()[0], self.path)
-        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise self._damaged(" ".join(found.split()))
+        damage = find_damage(self._db)
+        if damage is not None:
+            raise sqlite3.DatabaseError(damage)
         self._migrate()
         self._opening.begin(self._db)
 
@@ -119,12 +128,6 @@ class CatalogDatabase:
             db.close()
             raise
         self._db, self._level = db, None
-
-    def _damaged(self, problem: str) -> CorruptLog:
-        return CorruptLog(
-            f"{self.path} cannot be opened as a catalog: {problem}; put an intact copy in its place, or move it away "
-            "with its -wal file: topics are then added from their directories, without groups and positions"
-        )
 
     @property
     def notes(self) -> list[str]:

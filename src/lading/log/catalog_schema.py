@@ -30,6 +30,7 @@ class CatalogRecordKind(Enum):
     MARKING = "markings"
     MARKING_PROGRESS = "markings_done"
     PRODUCER = "producers"
+    ACCESS = "access"
 
 
 SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
@@ -42,6 +43,7 @@ SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
     CatalogRecordKind.TRANSACTION: Level.FULL,
     CatalogRecordKind.COMMIT_KEY: Level.FULL,
     CatalogRecordKind.WRITER: Level.FULL,
+    CatalogRecordKind.ACCESS: Level.NORMAL,
     CatalogRecordKind.MARKING: Level.FULL,
     CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
     CatalogRecordKind.PRODUCER: Level.FULL,
@@ -78,6 +80,30 @@ CREATE TABLE commit_keys (
     key TEXT PRIMARY KEY, winners TEXT NOT NULL, committed_us INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+MARKING_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS markings (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, topic BLOB NOT NULL, partition INTEGER NOT NULL, ranges TEXT NOT NULL,
+    target BLOB NOT NULL, target_partition INTEGER NOT NULL, confirmed INTEGER NOT NULL, reason TEXT,
+    marked_us INTEGER NOT NULL
+)
+"""
+PRODUCER_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS producer_ids (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS producers (
+        name TEXT PRIMARY KEY, id INTEGER NOT NULL, epoch INTEGER NOT NULL, state TEXT NOT NULL,
+        timeout_us INTEGER NOT NULL, deadline_us INTEGER NOT NULL, updated_us INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS waiting_positions (
+        producer TEXT NOT NULL, protocol TEXT NOT NULL, topic BLOB NOT NULL, partition INTEGER NOT NULL,
+        consumer TEXT NOT NULL, offset INTEGER NOT NULL, epoch INTEGER, extra BLOB, updated_us INTEGER NOT NULL,
+        PRIMARY KEY (producer, protocol, topic, partition, consumer)
+    ) WITHOUT ROWID""",
+)
+ACCESS_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS access (one INTEGER PRIMARY KEY CHECK (one = 1), serial INTEGER NOT NULL)"
+)
+LATER_SCHEMAS: Final = (MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA)
+"""Tables that a catalog of an older Lading lacks; each is created by the module that uses it."""
 PUT_POSITION: Final = (
     "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "offset = excluded.offset, epoch = excluded.epoch, extra = excluded.extra, updated_us = excluded.updated_us"

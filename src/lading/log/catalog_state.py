@@ -14,9 +14,11 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from .disk import Disk, RealDisk, read_all, replace
+from .disk import Disk, RealDisk, read_all, replace, sync_directory
 
 SUFFIX: Final = ".opening"
+DAMAGED: Final = ".damaged-"
+"""In the name of a catalog that was set aside, before a number."""
 _OPEN, _CLOSED, _RESTORED = "open", "closed", "restored"
 _NUMBER_MAX: Final = (1 << 31) - 1
 _WAL_HEADER: Final = struct.Struct(">8I")
@@ -40,8 +42,20 @@ class CatalogOpening:
         self._known, state = _read(self._path)
         self._was_open, self._was_restored = state == _OPEN, state == _RESTORED
         self._number: int | None = None
-        wal = wal_path(path)
-        self._had_catalog, self._wal = path.exists(), read_all(RealDisk(), wal)
+        self._had_catalog, self._wal = path.exists(), read_all(RealDisk(), wal_path(path))
+        self._damage: str | None = None
+
+    def set_aside(self, problem: str) -> None:
+        """Give a damaged catalog and its log another name, so that an empty one can begin. Raises OSError."""
+        number = 1
+        while (aside := self._catalog.with_name(f"{self._catalog.name}{DAMAGED}{number}")).exists():
+            number += 1
+        for suffix in ("-wal", "-shm", ""):
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.rename(Path(f"{self._catalog}{suffix}"), Path(f"{aside}{suffix}"))
+        sync_directory(self._disk, self._catalog.parent)
+        self._damage = f"was damaged ({problem}) and is now {aside.name}"
+        self._had_catalog, self._wal = False, None
 
     def begin(self, db: sqlite3.Connection) -> None:
         """Compare the numbers and assign the next one to this opening; on a full disk it keeps the last one."""
@@ -49,7 +63,13 @@ class CatalogOpening:
         wal, self._wal = self._wal, None
         if wal:
             self._check_wal(db, wal)
-        if self._was_restored:
+        if self._damage is not None:
+            self.notes.append(
+                f"the catalog {self._catalog} {self._damage}; a new one began: streams and topics with all messages "
+                "and states are added from their directories; groups, channels, positions, transactions and commit "
+                "keys are lost, and consumers begin as new ones do"
+            )
+        elif self._was_restored:
             self.notes.append(
                 f"the catalog {self._catalog} was restored from a backup: groups, positions, transactions and commit "
                 "keys are as they were then"

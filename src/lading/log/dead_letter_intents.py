@@ -12,15 +12,8 @@ from typing import Final
 
 from ..model.lazy_dataclass import lazy_dataclass
 from .catalog import Catalog
-from .catalog_schema import CatalogRecordKind
+from .catalog_schema import MARKING_SCHEMA, CatalogRecordKind
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS markings (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, topic BLOB NOT NULL, partition INTEGER NOT NULL, ranges TEXT NOT NULL,
-    target BLOB NOT NULL, target_partition INTEGER NOT NULL, confirmed INTEGER NOT NULL, reason TEXT,
-    marked_us INTEGER NOT NULL
-)
-"""
 _COLUMNS: Final = "topic, partition, ranges, target, target_partition, confirmed, reason, marked_us"
 
 
@@ -48,7 +41,7 @@ class DeadLetterIntentStore:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         with catalog.write(CatalogRecordKind.MARKING) as db:
-            db.execute(_SCHEMA)
+            db.execute(MARKING_SCHEMA)
 
     def all(self) -> list[DeadLetterIntentRow]:
         """Return every intent, the oldest first."""

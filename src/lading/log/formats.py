@@ -8,6 +8,7 @@ checksum covers it.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..chunk import layout
 from ..chunk import overlay as overlay_record
+from ..model.checked_document import is_intact
 from ..model.errors import NewerFormat
 from . import index
 from .disk import Disk, File, RealDisk
@@ -34,7 +36,8 @@ class Format(NamedTuple):
 
 CATALOG: Final = Format("catalog", 1, (1,), "catalog.sqlite", "`user_version` of SQLite")
 OPENING: Final = Format("catalog opening", 1, (1,), "catalog.sqlite.opening", "none: a later one has another name")
-ACCESS: Final = Format("users and rights", 3, (1, 2, 3), "access.json", "`version`")
+ACCESS: Final = Format("users and rights", 4, (1, 2, 3, 4), "access.json", "`version`")
+ACCESS_MARK: Final = Format("number of the last users and rights", 1, (1,), "rights.serial", "`version`")
 DESCRIPTION: Final = Format("topic description", 1, (1,), "topics/ID/topic.json", "`version`")
 CHUNK: Final = Format("chunk", layout.VERSION, (1,), "topics/ID/N/*.log", "byte 10 of each chunk")
 INDEX: Final = Format("index", 1, (1,), "topics/ID/N/*.index", "none: what is not understood is rebuilt")
@@ -47,7 +50,8 @@ DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and check
 BACKUP: Final = Format("backup", 1, (1,), "points/TIME.json of a backup", "`version`")
 
 FORMATS: Final = (
-    CATALOG, OPENING, ACCESS, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT, BACKUP,
+    CATALOG, OPENING, ACCESS, ACCESS_MARK, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
+    BACKUP,
 )  # fmt: skip
 """All formats; docs/reference/formats.md shows this table."""
 
@@ -95,9 +99,9 @@ class FormatGate:
         document = json.loads(data)
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is int and version not in format_.reads:
-            # no checksum covers it: a digit of which one bit flipped may still be a digit
+            # without a checksum, a digit of which one bit flipped may still be a digit
             covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in format_.reads)
-            self.require_known(format_, version, path, covered=covered or version > 9)
+            self.require_known(format_, version, path, covered=covered or version > 9 or is_intact(data))
         return document
 
     def require_known_watermark(self, data: bytes, path: Path | str) -> None:
@@ -138,8 +142,11 @@ class FormatGate:
         directories again.
         """
         disk = disk or RealDisk()
-        access = data / ACCESS.file
-        self.require_known_document(ACCESS, _begin(disk, access, None), access)
+        for format_ in (ACCESS, ACCESS_MARK):
+            path = data / format_.file
+            # one that cannot be read is for its reader to name
+            with suppress(OSError):
+                self.require_known_document(format_, _begin(disk, path, None), path)
         # text from here on: joining tens of thousands of paths takes longer than reading the files
         root = f"{data}/topics"
         found = FoundFiles()

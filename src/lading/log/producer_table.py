@@ -12,20 +12,8 @@ from typing import Final
 from ..model.lazy_dataclass import lazy_dataclass
 from .catalog import Catalog
 from .catalog_rows import PositionRow
-from .catalog_schema import PUT_POSITION, CatalogRecordKind
+from .catalog_schema import PRODUCER_SCHEMA, PUT_POSITION, CatalogRecordKind
 
-_SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS producer_ids (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS producers (
-        name TEXT PRIMARY KEY, id INTEGER NOT NULL, epoch INTEGER NOT NULL, state TEXT NOT NULL,
-        timeout_us INTEGER NOT NULL, deadline_us INTEGER NOT NULL, updated_us INTEGER NOT NULL
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS waiting_positions (
-        producer TEXT NOT NULL, protocol TEXT NOT NULL, topic BLOB NOT NULL, partition INTEGER NOT NULL,
-        consumer TEXT NOT NULL, offset INTEGER NOT NULL, epoch INTEGER, extra BLOB, updated_us INTEGER NOT NULL,
-        PRIMARY KEY (producer, protocol, topic, partition, consumer)
-    ) WITHOUT ROWID""",
-)
 _POSITION: Final = "protocol, topic, partition, consumer, offset, epoch, extra, updated_us"
 
 
@@ -49,7 +37,7 @@ class ProducerTable:
         """Create the tables if an older Lading wrote the catalog."""
         self._catalog = catalog
         with catalog.write(CatalogRecordKind.PRODUCER) as db:
-            for statement in _SCHEMA:
+            for statement in PRODUCER_SCHEMA:
                 db.execute(statement)
 
     def take_ids(self, count: int) -> int:

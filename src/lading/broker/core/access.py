@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Final
 from weakref import WeakSet
 
 from ...clock import Dates
@@ -49,19 +51,34 @@ from .quotas import Quota, QuotaMeter
 from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow
 from .users import AccessTable, Token, User, require_password, require_user_name
 
+LOG: Final = logging.getLogger("lading.broker")
+
 
 class AccessControl(Component):
     """Users, tokens and rules of one data directory."""
 
-    def __init__(self, file: AccessFile, dates: Dates) -> None:
-        """Raises CorruptLog if the file is invalid, NewerFormat if it is of a later Lading."""
+    def __init__(
+        self,
+        file: AccessFile,
+        dates: Dates,
+        recorded_serial: int = 0,
+        on_saved: Callable[[int], None] = ignore,
+    ) -> None:
+        """Load the file; ``recorded_serial`` is the number of its last change that is stored elsewhere.
+
+        ``on_saved`` is called with the number of each change that is on disk. Raises CorruptLog if the file is invalid,
+        missing or older than the last one, NewerFormat if it is of a later Lading.
+        """
         self._file = file
         self._dates = dates
-        document = file.load()
+        self._on_saved = on_saved
+        document = file.load(recorded_serial)
         try:
             self.table = AccessTable() if document is None else AccessTable.parse(document)
-        except (KeyError, TypeError, ValueError, Refusal) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, Refusal) as error:
             raise file.damage_error(repr(error)) from None
+        if document is not None:
+            self._settle_file(recorded_serial)
         self.on_changed: Callable[[], None] = ignore
         """Called when users or rules have changed."""
         self.version = 0
@@ -73,6 +90,22 @@ class AccessControl(Component):
         self._meters: dict[str, tuple[Quota, QuotaMeter]] = {}
         """By user, with the quota that they count for."""
         self._ends_us: int | None = None
+
+    def _settle_file(self, recorded_serial: int) -> None:
+        """Give a file of an older version its checksum, and write its number where a crash has left it out."""
+        if not self._file.serial:
+            try:
+                self._file.save(self.table.document())
+            except OSError as error:
+                LOG.warning("%s has no checksum yet: %s", self._file.path, error.strerror or error)
+                return
+        self._file.mark()
+        if self._file.serial != recorded_serial:
+            self._on_saved(self._file.serial)
+
+    def find_file_difference(self) -> str | None:
+        """Return what is wrong with the file on the disk, or None; what is in memory counts in any case."""
+        return self._file.find_difference(self.table.document())
 
     # -- who a client is
 
@@ -351,6 +384,7 @@ class AccessControl(Component):
         """Write another table, then use it."""
         with refuse_disk_errors("the table of users"):
             yield partial(self._file.save, table.document())
+        self._on_saved(self._file.serial)
         self.table = table
         self._tokens = {token.hash: token for token in table.tokens.values()}
         self.version += 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from ...broker.core.access import AccessControl
 from ...broker.core.settings import BrokerSettings
 from ...model.errors import LocalError
 from ...open_files import open_files_limit, share_open_files
@@ -99,6 +100,16 @@ class SettingsReload:
         for callback in self._services.limits_callbacks:
             callback(settings)
         logging.getLogger().setLevel(settings.log_level.upper())
+
+
+def report_access_file(access: AccessControl) -> None:
+    """Log an error if the file of users and rights is not what the broker has in memory, which stays in use."""
+    difference = access.find_file_difference()
+    if difference is not None:
+        log.error(
+            "SIGHUP: %s. This broker keeps the users and rights that it has in memory; their next change writes the "
+            "file again", difference,
+        )  # fmt: skip
 
 
 def _replace(section: Any, names: Sequence[str], value: object) -> Any:

@@ -1,0 +1,91 @@
+"""What SQLite takes for a catalog and is none: damage in the names of columns, in texts and in documents of rows.
+
+SQLite has no checksums. Its own check finds pages that hang together wrongly; what this one finds would otherwise end
+the start in the middle. A bit that makes another valid number or name is found by neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from typing import Final
+
+from .catalog_schema import LATER_SCHEMAS, SCHEMA
+
+_DOCUMENTS: Final = (("topics", "settings", dict), ("commit_keys", "winners", list), ("markings", "ranges", list))
+"""Table, column, and the type of the JSON in it."""
+_STATES: Final = {
+    "transactions": frozenset({"open", "committed", "aborted"}),
+    "producers": frozenset({"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}),
+}
+"""By table: the values of its column ``state``."""
+
+
+def find_damage(db: sqlite3.Connection) -> str | None:
+    """Return what is damaged in a catalog of a known version, or None; an empty file is not damaged."""
+    try:
+        return _find_damage(db)
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+        return "it has a text that is not UTF-8"
+
+
+def _find_damage(db: sqlite3.Connection) -> str | None:
+    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        return " ".join(found.split())
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if not tables:
+        return None
+    if not db.execute("PRAGMA user_version").fetchone()[0]:
+        return "it has tables, but no version"
+    return _find_other_columns(db, tables) or _find_unreadable_rows(db, tables)
+
+
+def _find_other_columns(db: sqlite3.Connection, tables: list[str]) -> str | None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as expected:
+        expected.executescript(SCHEMA)
+        needed = {name for (name,) in expected.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for statement in LATER_SCHEMAS:
+            expected.execute(statement)
+        known = {name for (name,) in expected.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for name in sorted(known):
+            is_there = name in tables
+            if is_there and _columns(db, name) != _columns(expected, name):
+                return f"table {name} has other columns"
+            if not is_there and name in needed:
+                return f"table {name} is missing"
+    return None
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
+    return db.execute(f"PRAGMA table_info({table})").fetchall()
+
+
+def _find_unreadable_rows(db: sqlite3.Connection, tables: list[str]) -> str | None:
+    for table in tables:
+        # Python decodes each text, which the check of SQLite does not
+        for _ in db.execute(f'SELECT * FROM "{table}"'):
+            pass
+    for table, column, type_ in _DOCUMENTS:
+        if table in tables:
+            for (text,) in db.execute(f"SELECT {column} FROM {table}"):
+                if not _is_document(text, type_):
+                    return f"table {table} has an invalid document in column {column}"
+    for table, states in _STATES.items():
+        if table in tables:
+            for (state,) in db.execute(f"SELECT DISTINCT state FROM {table}"):
+                if state not in states:
+                    return f"table {table} has an invalid state {state!r}"
+    if db.execute("PRAGMA foreign_key_check").fetchone():
+        return "a topic is of a stream that does not exist"
+    return None
+
+
+def _is_document(text: str, type_: type) -> bool:
+    try:
+        return isinstance(json.loads(text), type_)
+    except (TypeError, ValueError):
+        return False
