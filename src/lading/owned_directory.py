@@ -20,6 +20,21 @@ DATA_LOCK_FILE: Final = "lock"
 """In a data directory, with the process id of the broker that has it."""
 
 
+def make_private_directory(directory: Path) -> None:
+    """Create ``directory`` for its owner alone, whatever the umask is; one that exists stays as it is.
+
+    Missing parents are made in the same way: ``Path.mkdir`` would give them what the umask leaves.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+
+
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file, or create it for its owner alone: an ``opener`` of ``open``."""
+    return os.open(path, flags, FILE_MODE)
+
+
 @contextmanager
 def lock_directory(directory: Path, lock_file: str) -> Iterator[int]:
     """Lock ``directory`` and a file in it as long as the block runs; gives the file's descriptor.
@@ -59,7 +74,7 @@ def own_directory(directory: Path, lock_file: str, *, what: str, busy: LocalErro
     """
     with ExitStack() as held:
         try:
-            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            make_private_directory(directory)
             held.enter_context(lock_directory(directory, lock_file))
         except BlockingIOError:
             raise busy from None
@@ -98,7 +113,7 @@ def lock_data_directory(data: Path) -> Iterator[None]:
     """
     with ExitStack() as held:
         try:
-            data.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            make_private_directory(data)
             handle = held.enter_context(lock_directory(data, DATA_LOCK_FILE))
             check_sharing(data)
         except BlockingIOError:

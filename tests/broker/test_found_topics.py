@@ -146,6 +146,21 @@ def test_an_empty_topic_that_the_catalog_lost_is_taken_in(tmp_path: Path) -> Non
     broker.stop()
 
 
+def test_a_flipped_bit_in_a_description_gives_no_other_name(tmp_path: Path) -> None:
+    """The catalog is lost, so that ``topic.json`` alone has name and settings."""
+    path = stopped(tmp_path) / "topic.json"
+    (tmp_path / CATALOG).unlink()
+    content = path.read_bytes()
+    at = content.index(b'"t"') + 1
+    path.write_bytes(content[:at] + b"u" + content[at + 1 :])
+    with pytest.raises(CorruptLog, match=r"topic\.json.*checksum does not match"):
+        opened(tmp_path)
+    path.write_bytes(content)
+    broker = opened(tmp_path)
+    assert payloads(read(broker, broker.topology.resolve("s.t").partition(0))) == [b"0", b"1"]
+    broker.stop()
+
+
 def test_a_flipped_bit_in_a_page_of_the_catalog_sets_it_aside(tmp_path: Path) -> None:
     stopped(tmp_path, 50)
     data = bytearray((tmp_path / CATALOG).read_bytes())

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import lading
 from lading import testing
+from lading.backup.back_up import back_up
+from lading.backup.restore import restore
+from lading.backup.store import DirectoryStore
+from lading.broker.core.change import complete
+from lading.broker.core.quotas import Quota
+from lading.cli.app import build_app
+from lading.mirror.state import MirrorState
 from lading.model.errors import LocalError
 from lading.owned_directory import lock_data_directory
+from lading.pipeline.quarantine import Quarantine
+from lading.pipeline.run import run
+from lading.pipeline.settings import PipelineSettings
+from lading.serve import reset_access
 from lading.spool import spool_log
+from lading.tables.local import LocalExecutor
 from tests.broker.room import fill, opened, topic_of
 from tests.listeners import ADMIN_ONLY
 
 
-@pytest.fixture(params=[0o000, 0o022], ids=["umask 000", "umask 022"])
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=["umask 000", "umask 022", "umask 077"])
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
     yield
@@ -55,6 +69,57 @@ def test_nothing_that_the_log_writes_is_for_others(tmp_path: Path) -> None:
     broker.stop()
     spool_log.Spool(tmp_path / "spool", "q").close()
     assert wide(tmp_path / "data") == [] and wide(tmp_path / "spool") == []
+
+
+@pytest.mark.usefixtures("umask")
+def test_nothing_that_a_backup_or_a_restore_writes_is_for_others(tmp_path: Path) -> None:
+    broker = opened(tmp_path / "data")
+    fill(broker, topic_of(broker).partition(0), 2)
+    complete(broker.access.set_quotas({"*": Quota(1e6)}))
+    broker.stop()
+    store = DirectoryStore(tmp_path / "shelf" / "backups")
+    back_up(tmp_path / "data", store)
+    restore(store, tmp_path / "new" / "restored")
+    assert wide(tmp_path / "data") == wide(tmp_path / "shelf") == wide(tmp_path / "new") == []
+    reset_access(tmp_path / "data", None, "access.json.until-now")
+    assert wide(tmp_path / "data") == []
+
+
+@pytest.mark.usefixtures("umask")
+def test_no_certificate_and_no_mirror_is_for_others(tmp_path: Path) -> None:
+    assert CliRunner().invoke(build_app(), ["cert", str(tmp_path / "keys" / "certs")]).exit_code == 0
+    MirrorState(tmp_path / "mirrors" / "one").close()
+    assert wide(tmp_path / "keys") == wide(tmp_path / "mirrors") == []
+
+
+@pytest.mark.usefixtures("umask")
+def test_nothing_of_a_pipeline_but_its_tables_is_for_others(tmp_path: Path) -> None:
+    """The umask says who may read a table, as with every program that writes one; quarantine and state are private."""
+    broker = opened(tmp_path / "data")
+    fill(broker, topic_of(broker).partition(0), 2)
+    broker.stop()
+    file = tmp_path / "flights.toml"
+    file.write_text(
+        f"[source]\nfrom = '{tmp_path / 'data'}'\ntopic = 's.t'\n[quality]\nmax_failure_ratio = 1.0\n"
+        "[headers]\ncarrier = { type = 'string', values = ['UA'] }\n[good]\nto = 'delta:good'\n"
+    )
+    settings = PipelineSettings.load(file)
+    with contextlib.closing(LocalExecutor(1)) as executor:
+        run(lambda: pytest.fail("needs no Spark"), settings, executor=executor)
+    ledger = Quarantine(settings).ledger
+    with ledger.lock():
+        ledger.park([("t", 0, 1, 1)])
+    quarantine, own = tmp_path / "good_quarantine", tmp_path / "good" / "_lading"
+    assert stat.S_IMODE(quarantine.stat().st_mode) == stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert wide(own) == wide(quarantine / "_lading") == []
+    mode = 0o777 & ~current_umask()
+    assert stat.S_IMODE((tmp_path / "good").stat().st_mode) == mode
+
+
+def current_umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
 
 
 def test_a_deleted_lock_file_lets_nobody_in(tmp_path: Path) -> None:

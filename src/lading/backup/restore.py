@@ -18,8 +18,9 @@ from ..log import watermark
 from ..log.catalog import FILE_NAME as CATALOG_FILE
 from ..log.catalog_state import SUFFIX as OPENING_SUFFIX
 from ..log.catalog_state import pack_restored
-from ..log.disk import RealDisk, sync_directory
+from ..log.disk import RealDisk, replace, sync_directory, touch
 from ..model.errors import CorruptLog, LocalError, directory_error
+from ..owned_directory import make_private_directory
 from .back_up import COPY_BYTES, OnProgress
 from .point import ARCHIVE_SUFFIX, POINTS, BackupPoint, StoredFile, read_point
 from .store import BackupStore
@@ -77,10 +78,10 @@ def restore(
             if not (staging / MARK).is_file():
                 raise LocalError(f"{staging}: already exists, but is of no restore that was interrupted; move it away")
             shutil.rmtree(staging)
-        staging.mkdir(mode=0o700, parents=True)
+        make_private_directory(staging)
     except OSError as error:
         raise directory_error("data directory", staging, error) from None
-    (staging / MARK).touch(0o600)
+    touch(staging / MARK)
     report = RestoreReport(point)
     _Reader(store, report, on_progress).copy(staging)
     lasting = [one for one in report.damage if not keep_damaged or not one.split(":")[0].endswith(DISPENSABLE)]
@@ -91,7 +92,7 @@ def restore(
             f"backup {store.url} of {point.name}: {'; '.join(lasting[:SHOWN])}{more}; restore another one with --point"
             + ("" if keep_damaged else ", or what is intact with --keep-damaged")
         )
-    (staging / f"{CATALOG_FILE}{OPENING_SUFFIX}").write_bytes(pack_restored(point.opening))
+    replace(RealDisk(), staging / f"{CATALOG_FILE}{OPENING_SUFFIX}", pack_restored(point.opening))
     (staging / MARK).unlink()
     _begin_epochs(staging, point)
     _make_durable(staging)

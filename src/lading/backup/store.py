@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..log.disk import RealDisk, sync_directory
 from ..model.errors import LocalError, directory_error
+from ..owned_directory import make_private_directory
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -60,7 +61,7 @@ class DirectoryStore:
     def lock(self) -> Iterator[None]:
         """See BackupStore; what an interrupted writer left is deleted."""
         try:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_directory(self._root)
             handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise directory_error("backup", self._root, error) from None
@@ -79,7 +80,7 @@ class DirectoryStore:
         """See BackupStore."""
         path = self._root / name
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_directory(path.parent)
         except OSError as error:
             raise directory_error("backup", path.parent, error) from None
         part = path.with_name(path.name + PART_SUFFIX)

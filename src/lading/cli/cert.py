@@ -50,6 +50,7 @@ def cert(
         lading cert ./certs --server broker --host broker.example --host 10.0.0.7 --client alice
     """
     from ..endpoints.encryption.authority import make_authority, make_certificate, own_names, write_file
+    from ..owned_directory import make_private_directory
 
     if not servers and not clients:
         servers, clients = ["server"], ["client"]
@@ -64,7 +65,7 @@ def cert(
         made[name] = make_certificate(name, hosts or own_names(), days, authority)
     for name in clients or ():
         made[name] = make_certificate(name, (), days, authority)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(directory)
     files = []
     for name, each in made.items():
         for path, data in ((directory / f"{name}.key", each.key_to_pem()), (directory / f"{name}.pem", each.to_pem())):

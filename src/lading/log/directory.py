@@ -6,15 +6,16 @@ A delete first renames to ``….deleted``, so that a crash leaves either all of 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ..model.checked_document import pack_document
 from ..model.errors import CorruptLog
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.names import flat_name
+from ..owned_directory import make_private_directory
 from .creation import create_logs
 from .disk import Disk, RealDisk, UnsyncedDisk, file_size, replace, sync_directory
 from .formats import DESCRIPTION as DESCRIPTION_FORMAT
@@ -123,7 +124,7 @@ class DataDirectory:
         self.root = data / TOPICS
         self._paths: dict[bytes, Path] = {}
         """Directories of topics, as long as what was found is kept: a start asks several times for each."""
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(data)
         self.root.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self._own_disk, data)
 
@@ -165,7 +166,7 @@ class DataDirectory:
 
     def describe(self, description: TopicDescription) -> None:
         """Replace the description as a whole."""
-        content = json.dumps(description.document(), indent=1).encode()
+        content = pack_document(description.document())
         replace(self._own_disk, self.path(description.uuid) / DESCRIPTION, content)
 
     def mark_deleted(self, uuid: bytes) -> None:

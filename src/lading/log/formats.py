@@ -17,7 +17,8 @@ import numpy as np
 
 from ..chunk import layout
 from ..chunk import overlay as overlay_record
-from ..model.checked_document import is_intact
+from ..model.checked_document import FIELD as CHECKSUM
+from ..model.checked_document import is_checksum, is_intact
 from ..model.errors import NewerFormat
 from . import index
 from .disk import Disk, File, RealDisk
@@ -95,13 +96,18 @@ class FormatGate:
             return None
 
     def parse_known_document(self, format_: Format, data: bytes, path: Path | str) -> Any:
-        """Return a JSON document that has its version beside the rest. Raises ValueError if it is not JSON."""
+        """Return a JSON document that has its version beside the rest.
+
+        Raises ValueError if it is not JSON, or if it has a checksum that does not match.
+        """
         document = json.loads(data)
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is int and version not in format_.reads:
             # without a checksum, a digit of which one bit flipped may still be a digit
             covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in format_.reads)
             self.require_known(format_, version, path, covered=covered or version > 9 or is_intact(data))
+        if isinstance(document, dict) and is_checksum(document.get(CHECKSUM)) and not is_intact(data):
+            raise ValueError("its checksum does not match")
         return document
 
     def require_known_watermark(self, data: bytes, path: Path | str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model.errors import LocalError, directory_error
-from ..owned_directory import DIRECTORY_MODE, lock_directory, own_directory
+from ..owned_directory import FILE_MODE, lock_directory, make_private_directory, own_directory
 from ..transports.interface import Position
 
 LOCK_FILE: Final = "mirror.lock"
@@ -68,7 +68,9 @@ class MirrorState:
     def __init__(self, directory: Path) -> None:
         """Open the state, or create it. Raises LocalError if it is of a later version, or cannot be read."""
         try:
-            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            make_private_directory(directory)
+            # SQLite gives its log the mode that this file has
+            (directory / DATABASE).touch(FILE_MODE)
         except OSError as error:
             raise directory_error("the state directory", directory, error) from None
         self._path = directory / DATABASE

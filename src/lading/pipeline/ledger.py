@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import CorruptLog, LimitExceeded, LocalError
-from ..tables.files import read_document, write_document
+from ..owned_directory import open_private
+from ..tables.files import make_local_directory, read_document, write_document
 from ..tables.state import PipelineStateDirectory
 from ..transports.topics import UnknownTopic
 from .side_effects import NoHeadersThere, TopicSending, send_copies
@@ -71,8 +72,8 @@ class Ledger:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the redrive lock; LocalError if another process holds it."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with (self._directory / "lock").open("a") as file:
+        make_local_directory(self._directory)
+        with open(self._directory / "lock", "a", opener=open_private) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -116,6 +116,7 @@ def to_table_run(
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, settings.command("--resume"),
         lambda manifest: apply_side_effects(state, manifest, settings), plan.forms, plan.partitions,
+        frozenset({plan.quarantine}),
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog
 from ..model.run import Decoded
-from ..tables.files import OWN, STAGED
+from ..owned_directory import open_private
+from ..tables.files import OWN, STAGED, make_local_directory
 from ..tables.manifest import DataFile
 from ..tables.staging import HashingFile
 from ..tables.state import PipelineStateDirectory
@@ -79,9 +80,9 @@ class StagedArrow:
 
     def __init__(self, state: Path, name: str, schema: pa.Schema, kind: str, target: str) -> None:
         directory = state / OWN / STAGED
-        directory.mkdir(parents=True, exist_ok=True)
+        make_local_directory(directory)
         self._name, self._kind, self._target = name, kind, target
-        self._sink = HashingFile((directory / name).open("xb", buffering=0))
+        self._sink = HashingFile(open(directory / name, "xb", buffering=0, opener=open_private))  # noqa: SIM115
         self._writer = pa.ipc.new_stream(self._sink, schema)
         self._rows = 0
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..model.errors import LocalError
+from ..owned_directory import make_private_directory
 
 OLDEST = 17
 VERSION_TIMEOUT_S = 20
@@ -110,7 +111,7 @@ def shim_home(program: Path, version: int) -> Path:
     except OSError:
         pass
     try:
-        script.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(script.parent)
         draft = script.with_name(f".java-{os.getpid()}")
         draft.write_text(text)
         draft.chmod(0o755)

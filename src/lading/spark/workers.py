@@ -14,6 +14,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from ..owned_directory import make_private_directory
+
 DAEMONS = ("pyspark.daemon", "lading.spark.daemon")
 """The modules that a process of Spark's workers was started as, before it forked."""
 
@@ -66,7 +68,7 @@ def worker_python() -> str:
     if not script.exists():
         draft = script.with_name(f".{script.name}-{os.getpid()}")
         try:
-            script.parent.mkdir(parents=True, exist_ok=True)
+            make_private_directory(script.parent)
             draft.write_text(text)
             draft.chmod(0o755)
             draft.replace(script)

@@ -17,7 +17,7 @@ from ..log.partition import open_partition
 from ..log.retention import find_expired_end
 from ..model.errors import LocalError
 from ..model.names import DEFAULT_STREAM
-from ..owned_directory import DIRECTORY_MODE, own_directory
+from ..owned_directory import make_private_directory, own_directory
 
 LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20
@@ -34,7 +34,7 @@ class Spool:
 
     def __init__(self, directory: Path, topic: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Open the spool, or create it. Raises LocalError if the directory holds another topic."""
-        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        make_private_directory(directory)
         GATE.check_directory(directory)
         home = DataDirectory(directory)
         found = list(read_descriptions(directory))

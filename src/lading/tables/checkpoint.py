@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import CorruptLog
-from .files import read_document, write_document
+from .files import make_local_directory, read_document, write_document
 from .manifest import Manifest, same_ranges
 from .offsets import OffsetsDocument, parse_document
 from .ranges import OffsetRange, split_ranges
@@ -72,7 +72,7 @@ class Checkpoint:
 
     def begin(self, batch: PlannedBatch) -> None:
         """Write down the batch that a restart repeats, unless a manifest has it."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_local_directory(self.directory)
         write_document(self.path, {"version": 1, "start": batch.start, "end": batch.end})
 
     def archive(self) -> None:

@@ -10,10 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
-from ..model.errors import LadingError, LocalError
+from ..model.errors import LadingError, LocalError, directory_error
+from ..owned_directory import make_private_directory
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.directory import DEFAULT_FORM
 from .formats.registry import new_table, open_table
@@ -54,6 +56,9 @@ class TableRun:
     partitions: Mapping[TablePath, Partitions] = field(default_factory=dict)
     """How tables are divided; those that are not named have no partitions."""
 
+    private: frozenset[TablePath] = frozenset()
+    """Tables that are for their owner alone, whatever the umask is, if this run makes them on a file system."""
+
     @property
     def places(self) -> list[TablePath]:
         """Every directory in which files are staged."""
@@ -69,6 +74,11 @@ class RunStart(NamedTuple):
 
 def claim_table(run: TableRun, table: TablePath) -> None:
     """Make a table this run's own. Raises LocalError if it holds data of another writer."""
+    if table in run.private and isinstance(table, Path):
+        try:
+            make_private_directory(table)
+        except OSError as error:
+            raise directory_error("the table", table, error) from None
     new_table(run.forms.get(table, DEFAULT_FORM), table, run.partitions.get(table, Partitions())).claim(
         run.state.pipeline
     )

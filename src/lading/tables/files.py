@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from ..model.checked_document import FIELD as CHECKSUM
+from ..model.checked_document import is_checksum, is_intact, pack_document
 from ..model.errors import CorruptLog, NewerFormat, SettingError, directory_error
+from ..owned_directory import DIRECTORY_MODE, open_private
 from .object_path import SCHEMES, ObjectPath, ObjectWriter, TablePath
 
 OWN: Final = "_lading"
@@ -89,12 +92,23 @@ def sync_file(file: IO[bytes] | io.RawIOBase) -> None:
         os.fsync(file.fileno())
 
 
+def make_local_directory(directory: Path) -> None:
+    """Create a directory with its parents, unless it exists.
+
+    Lading's own are for their owner alone, whatever the umask is. A table is for those whom the umask lets read it, as
+    tables of other writers are.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=DIRECTORY_MODE if OWN in path.parts else 0o777, exist_ok=True)
+
+
 def make_directory(what: str, directory: TablePath) -> None:
     """Create ``directory`` if it does not exist. Raises LocalError if it cannot be created or written to."""
     if isinstance(directory, ObjectPath):
         return check_directory(what, directory)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_local_directory(directory)
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as error:
         raise directory_error(what, directory, error) from None
@@ -130,8 +144,10 @@ def delete_tree(directory: TablePath) -> None:
 
 
 def document_text(document: Any) -> str:
-    """Return a JSON document as it is written."""
-    return f"{json.dumps(document, indent=1)}\n"
+    """Return a JSON document as it is written: with a checksum of the file, unless it has a field of that name."""
+    if CHECKSUM in document:
+        return f"{json.dumps(document, indent=1)}\n"
+    return pack_document(document).decode()
 
 
 def write_document(path: TablePath, document: Any) -> None:
@@ -144,7 +160,7 @@ def write_document(path: TablePath, document: Any) -> None:
         return
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with draft.open("w") as file:
+        with open(draft, "w", encoding="utf-8", opener=open_private) as file:
             file.write(document_text(document))
             file.flush()
             os.fsync(file.fileno())
@@ -162,10 +178,11 @@ DOCUMENT_VERSION: Final = 1
 def read_document(path: TablePath) -> Any:
     """Return the JSON document at ``path``, or None if there is no file.
 
-    Raises CorruptLog if it cannot be read, NewerFormat if a later Lading wrote it.
+    Raises CorruptLog if it cannot be read, or is not what was written; NewerFormat if a later Lading wrote it.
     """
     try:
-        document = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        document = json.loads(data)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
@@ -176,6 +193,11 @@ def read_document(path: TablePath) -> Any:
             f"{path} was written by a later Lading (version {version}, this one knows {DOCUMENT_VERSION}); run that "
             "version"
         )
+    if isinstance(document, dict) and is_checksum(document.get(CHECKSUM)):
+        # older versions wrote none
+        if not is_intact(data):
+            raise CorruptLog(f"{path}: its checksum does not match, it was changed or damaged; restore it")
+        del document[CHECKSUM]
     return document
 
 

@@ -18,7 +18,7 @@ from ..columns.dictionary_encoding import REPEATING
 from ..columns.instants import drop_unreadable_times
 from ..model.errors import Unreachable
 from ..transports.fetched import States
-from .files import OWN, STAGED, create_file, name_from, sync_file, table_location
+from .files import OWN, STAGED, create_file, make_local_directory, name_from, sync_file, table_location
 from .formats.interface import FileLayout, Table, TableFile
 from .formats.parquet import ParquetTable
 from .formats.registry import open_table
@@ -293,7 +293,7 @@ class PartitionFiles:
         name = self._new_name()
         directory = self._target.table / OWN / STAGED
         if isinstance(directory, Path):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_local_directory(directory)
         sink = HashingFile(create_file(directory / name))
         schema = pa.schema([
             field.with_type(_type_for([batch.column(at).type for batch in self._waiting], field.type))

@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ..model.errors import LocalError
+from ..owned_directory import open_private
 from .checkpoint import Checkpoint
-from .files import OWN, STAGED, make_directory, name_from, read_document, remove_empty, write_document
+from .files import (
+    OWN,
+    STAGED,
+    make_directory,
+    make_local_directory,
+    name_from,
+    read_document,
+    remove_empty,
+    write_document,
+)
 from .manifest import Manifests
 from .object_path import TablePath
 from .offsets import OffsetsDocument
@@ -106,7 +116,7 @@ class PipelineStateDirectory:
             # a unique name: a table tells by it who may write to it
             name = lost or f"{name_prefix(owner) or what}-{secrets.token_hex(4)}"
             known = {"version": 1, "pipeline": name, "of": what, "owner": owner}
-            (directory / OWN / "manifests").mkdir(parents=True, exist_ok=True)
+            make_local_directory(directory / OWN / "manifests")
             write_document(path, known)
         if (known["of"], known["owner"]) != (what, owner):
             raise LocalError(
@@ -119,7 +129,7 @@ class PipelineStateDirectory:
     def running(self) -> Iterator[str]:
         """Be the one run of this pipeline; gives the run's token. LocalError while another process is that run."""
         try:
-            file = (self.own / RUN_LOCK).open("a+")
+            file = open(self.own / RUN_LOCK, "a+", opener=open_private)  # noqa: SIM115
         except FileNotFoundError:
             raise self._withdrawn_error() from None
         with file:
@@ -149,7 +159,7 @@ class PipelineStateDirectory:
         A run that lost its lock, as with a file system that went away, may reach its commit after a new one has begun:
         the token stops it.
         """
-        with (self.own / COMMIT_LOCK).open("a") as file:
+        with open(self.own / COMMIT_LOCK, "a", opener=open_private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             present: Any = read_document(self.own / "run.json")
             if run is not None and (present is None or present["run"] != run):
