@@ -8,6 +8,7 @@ KafkaHeaders and RetryTopicHeaders; Redpanda Connect's pages of the output fallb
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from lading import Consumer, Producer, testing
-from lading.model.errors import FilterError, LimitExceeded, LocalError
+from lading.model.errors import FilterError, LocalError
 from lading.pipeline.dead_letter_redrive import ForeignDeadLetters
 from lading.pipeline.ledger import Ledger
 from lading.transports.lading.transport import LadingTransport
@@ -204,19 +205,49 @@ def test_spring_retry_topics_and_redpanda_connect(place: DeadLetterPlace) -> Non
     assert [[(key, value) for key, _, value in one.headers] for one in found] == [own, own]
 
 
+ODD: list[list[tuple[str, Any]]] = [
+    [("__connect.errors.topic", b"")], [("__connect.errors.topic", b"..")], [("__connect.errors.topic", b"a/b?c#d%e")],
+    [("__connect.errors.topic", b"x" * 300)], [("__connect.errors.topic", b"gone"), ("__connect.errors.offset", b"-1")],
+    [("__dlq.errors.topic", b""), ("__dlq.errors.partition", b"-3"), ("__dlq.errors.offset", b"-9")],
+]  # fmt: skip
+
+
+def test_letters_of_an_odd_origin_hold_up_no_others(place: DeadLetterPlace) -> None:
+    """They came before the others in one batch, and each stopped every redrive from then on."""
+    for headers in ODD:
+        place.send(None, headers)
+        place.send(b"good", [*CONNECT[:2], ("__connect.errors.offset", b"7")])
+    done = place.letters().redrive()
+    assert (done.sent, done.refused + done.gone) == (4 + len(ODD), len(ODD))
+    assert done.problems and all(problem for problem in done.problems)
+    assert sum(message.payload == b"good" for message in place.origin()) == len(ODD)
+    # those wait, and are sent where --to says
+    assert place.letters().redrive(to=place.orders).sent == done.refused
+
+
+def test_a_step_that_an_earlier_release_left_open_is_given_up(place: DeadLetterPlace) -> None:
+    letters = place.letters()
+    ledger = letters._ledger(create=True)
+    assert ledger is not None
+    with ledger.lock():
+        ledger.begin(place.url, "", [(place.topic, 0, 0, 0)])
+    assert letters.redrive().sent == 4
+    assert all(entry.done for entry in ledger.entries())
+
+
 def test_a_letter_above_the_limit_of_its_topic(place: DeadLetterPlace, served: testing.BrokerProcess) -> None:
-    """It stops a redrive with what to do, and not those after it, which was so for ever: the step was tried again."""
+    """The others are sent, and what to do about it is said each time; a redrive of nothing else is an error."""
     noise = Random(17).randbytes(100_000)
     place.send(noise, OWN + CONNECT)
     limit_messages(served.endpoints["kafka"], place.orders, 10_000)
     letters = ForeignDeadLetters(place.url, place.topic, place.state)
     kafka = f"kafka://{served.endpoints['kafka']}"
-    for _ in range(2):
-        with pytest.raises(LimitExceeded, match=r"max\.message\.bytes\).*raise that limit.*; or leave out .* --where"):
-            letters.redrive(server=kafka)
-    assert place.origin() == []
-    done = letters.redrive("offset <> 5", server=kafka)
-    assert (done.sent, done.already) == (4, 0)
+    said = r"max\.message\.bytes\).*raise that limit.*; or leave out .* --where"
+    done = letters.redrive(server=kafka)
+    assert (done.sent, done.refused, len(place.origin())) == (4, 1, 3)
+    assert len(done.problems) == 1 and re.search(said, done.problems[0])
+    with pytest.raises(LocalError, match=said):
+        letters.redrive(server=kafka)
     limit_messages(served.endpoints["kafka"], place.orders, 1_000_000)
     done = letters.redrive(server=kafka)
     assert (done.sent, done.already) == (1, 4)

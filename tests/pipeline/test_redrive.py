@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lading import read_arrow
+from lading import Producer, read_arrow
 from lading.model.errors import FilterError, LocalError, SettingError
 from lading.pipeline import ledger as ledger_module
 from lading.pipeline import quarantine as quarantine_module
 from lading.pipeline.quarantine import Quarantine
+from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import send_copies
+from lading.tables.local import LocalExecutor
 
 from .conftest import PARTITIONS, ROWS, Place
-from .direct import Crash, Driver
+from .direct import Crash, Driver, no_session
 from .flights import fate
 
 FAILED = PARTITIONS * sum(fate(row) not in ("late", "flights") for row in range(ROWS))
@@ -186,3 +189,48 @@ def test_an_interrupted_redrive_sends_nothing_twice(
     assert again.num_rows == FAILED
     assert _ends(place) >= before + FAILED
     print(f"redrive interrupted ({'after' if arrived else 'before'} it arrived): lost 0, twice 0 of {FAILED}")
+
+
+SEVERAL = """
+[pipeline]
+id = "several"
+[[source]]
+from = "{url}"
+topic = "{first}"
+[[source]]
+from = "{url}"
+topic = "{second}"
+[headers]
+carrier = "string required"
+[quality]
+max_failure_ratio = 1.0
+[good]
+to = "parquet:./good"
+[quarantine]
+to = "parquet:./bad"
+"""
+
+
+@pytest.mark.parametrize("gone", ["topic", "source"])
+def test_a_source_that_is_gone_holds_up_no_other(place: Place, tmp_path: Path, gone: str) -> None:
+    """Its topic was deleted, or the file names it no more; it is the first of the two."""
+    first, second = f"{place.topic}-gone", f"{place.topic}-kept"
+    with Producer(place.url) as producer:
+        for topic in (first, second):
+            producer.send(topic, b"without headers")
+    file = tmp_path / "several.toml"
+    text = SEVERAL.format(url=place.url, first=first, second=second)
+    file.write_text(text)
+    settings = PipelineSettings.load(file)
+    with closing(LocalExecutor()) as executor:
+        assert run(no_session, settings, executor=executor)["quarantined"] == 2
+    if gone == "topic":
+        place.transport.delete_topic(first)
+    else:
+        file.write_text(text.replace(f'"{first}"', f'"{place.topic}"'))
+    done = _quarantine(file).redrive()
+    assert (done.sent, done.refused, len(done.problems)) == (1, 1, 1)
+    assert first in done.problems[0]
+    assert read_arrow(place.url, second).num_rows == 2
+    # it waits
+    assert _quarantine(file).redrive(to=second).sent == 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput
-from .output import Output, json_line, meter, print_first_rows, print_note
+from .output import Output, json_line, literal, meter, print_first_rows, print_note
 
 if TYPE_CHECKING:
     from ..pipeline.dead_letter_redrive import ForeignDeadLetters
@@ -96,7 +96,10 @@ def redrive(
     facts += [f"{done.gone:,} have no payload, and their original is deleted"] if done.gone else []
     facts += [f"{done.resumed:,} of an interrupted redrive were finished first"] if done.resumed else []
     facts += [f"delivery is {done.delivery}"] if done.delivery == AT_LEAST_ONCE else []
+    facts += [f"{done.refused:,} were refused and are left where they are"] if done.refused else []
     print_note(", ".join(facts))
+    for problem in done.problems:
+        print_note(f"[red]{literal(problem)}[/]")
 
 
 def _dead_letters(source: str, topic: str, state: Path | None) -> ForeignDeadLetters:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput, Where
-from .output import Output, json_line, meter, print_first_rows, print_note, print_table
+from .output import Output, json_line, literal, meter, print_first_rows, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.quarantine import Quarantine
@@ -130,7 +130,10 @@ def redrive(
         f"{done.already:,} had been sent again already"
         + (f"; {done.resumed:,} of an interrupted redrive were finished first" if done.resumed else "")
         + (f"; delivery is {done.delivery}" if done.delivery == AT_LEAST_ONCE else "")
+        + (f"; {done.refused:,} were refused and wait" if done.refused else "")
     )
+    for problem in done.problems:
+        print_note(f"[red]{literal(problem)}[/]")
 
 
 def _quarantine(file: Path) -> Quarantine:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -14,14 +15,14 @@ import pyarrow.compute as pc
 
 from ..client.consumer import Consumer
 from ..model.batch import FIELDS, SCHEMA
-from ..model.errors import DataLoss, LocalError
+from ..model.errors import LadingError, LocalError, Unreachable
 from ..tables.files import OWN
 from ..tables.state import PipelineStateDirectory
 from ..transports.open import is_queue
-from ..transports.topics import UnknownTopic
 from .dead_letters import parse_filter, recognize, restore_keys, select, strip
-from .ledger import UNACCEPTED, Ledger, MessageIdentity
+from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .quarantine import AT_LEAST_ONCE, MAX_REPLAYS, ONCE
+from .redrive_delivery import RedriveDelivery
 from .rows import COPY_SCHEMA, replay, replays_of
 from .side_effects import sends_once
 
@@ -36,7 +37,7 @@ class RedrivenLetters:
     """Result of a redrive, or with ``dry_run`` what it would be.
 
     ``strangers`` are messages of the topic that no convention recognises, ``gone`` those whose payload was left out and
-    whose original was deleted.
+    whose original was deleted, ``refused`` those that no topic takes, for what ``problems`` says.
     """
 
     sent: int
@@ -48,6 +49,8 @@ class RedrivenLetters:
     dry_run: bool
     delivery: str
     """ONCE or AT_LEAST_ONCE."""
+    refused: int = 0
+    problems: tuple[str, ...] = ()
 
 
 class ForeignDeadLetters:
@@ -104,7 +107,8 @@ class ForeignDeadLetters:
         target = server or self._url
         ledger = self._ledger(create=not dry_run)
         with ledger.lock() if ledger is not None and not dry_run else nullcontext():
-            resumed = self._finish(ledger, max_replays, on_sent) if ledger is not None and not dry_run else 0
+            delivery = None if ledger is None or dry_run else RedriveDelivery(ledger, self._access, on_sent)
+            resumed = 0 if ledger is None or delivery is None else self._finish(ledger, delivery, max_replays)
             before = ledger.list_sent() if ledger is not None else set()
             counts = dict.fromkeys(("sent", "parked", "already", "strangers", "gone"), 0)
             for batch, columns in self.batches(where):
@@ -120,20 +124,26 @@ class ForeignDeadLetters:
                     elif limit is None or counts["sent"] + len(keep) < limit:
                         keep.append(at)
                 counts["sent"] += len(keep)
-                if keep and not dry_run and ledger is not None:
+                if keep and delivery is not None:
                     rows = pa.array(keep)
-                    gone = self._send(ledger, target, to, batch.take(rows), columns.take(rows), max_replays, on_sent)
-                    counts["sent"] -= gone
+                    sent, gone = self._send(delivery, target, to, batch.take(rows), columns.take(rows), max_replays)
+                    counts["sent"] += sent - len(keep)
                     counts["gone"] += gone
-        delivery = ONCE if sends_once(target, self._access(target)) else AT_LEAST_ONCE
-        return RedrivenLetters(**counts, resumed=resumed, dry_run=dry_run, delivery=delivery)
+        refused = {} if delivery is None else delivery.refused
+        if delivery is not None:
+            delivery.require_any(counts["sent"] + resumed)
+        word = ONCE if sends_once(target, self._access(target)) else AT_LEAST_ONCE
+        return RedrivenLetters(
+            **counts, resumed=resumed, dry_run=dry_run, delivery=word, refused=sum(refused.values()),
+            problems=tuple(refused),
+        )  # fmt: skip
 
     def _send(
-        self, ledger: Ledger, server: str, to: str | None, batch: pa.RecordBatch, columns: pa.RecordBatch,
-        max_replays: int, on_sent: Callable[[int], None],
-    ) -> int:  # fmt: skip
-        """Send messages by target topic; return how many cannot be restored."""
-        gone = 0
+        self, delivery: RedriveDelivery, server: str, to: str | None, batch: pa.RecordBatch, columns: pa.RecordBatch,
+        max_replays: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Send messages by target topic; return how many were sent, and how many cannot be restored."""
+        sent = gone = 0
         targets: list[Any] = [to or topic for topic in columns.column("origin_topic").to_pylist()]
         for topic in dict.fromkeys(targets):
             mine = pa.array([target == topic for target in targets])
@@ -143,35 +153,30 @@ class ForeignDeadLetters:
             if not restored:
                 continue
             identities = self._identities(part)
-            entry = ledger.begin(server, topic, [identities[at] for at in restored])
-            ledger.deliver(entry, [made], self._access(server))
-            on_sent(len(restored))
-        return gone
+            sent += delivery.send(server, topic, [identities[at] for at in restored], made)
+        return sent, gone
 
     def _access(self, server: str) -> Mapping[str, Any]:
         """Return the transport options of a server: those given are of the source."""
         return self._transport if server == self._url else {}
 
-    def _finish(self, ledger: Ledger, max_replays: int, on_sent: Callable[[int], None]) -> int:
+    def _finish(self, ledger: Ledger, delivery: RedriveDelivery, max_replays: int) -> int:
         """Send what an interrupted redrive had recorded, under the same key."""
-        done = 0
-        for entry in [one for one in ledger.entries() if not one.done]:
-            wanted = set(entry.messages)
-            parts = []
+
+        def restore(entry: LedgerEntry) -> list[pa.RecordBatch]:
+            wanted, parts = set(entry.messages), []
             for batch, columns in self.batches():
                 keep = pa.array([identity in wanted for identity in self._identities(batch)])
                 if pc.any(keep).as_py():
                     parts.append(self._restore(batch.filter(keep), columns.filter(keep), max_replays)[0])
-            with suppress(*UNACCEPTED):
-                ledger.deliver(entry, parts, self._access(entry.server))
-                done += len(wanted)
-                on_sent(len(wanted))
-        return done
+            return parts
+
+        return sum(delivery.finish(entry, partial(restore, entry)) for entry in ledger.entries() if not entry.done)
 
     def _restore(
         self, batch: pa.RecordBatch, columns: pa.RecordBatch, max_replays: int
     ) -> tuple[pa.RecordBatch, list[int]]:
-        """Return the originals in COPY_SCHEMA, in their order, and the rows that could be restored."""
+        """Return the originals in COPY_SCHEMA, in their order, and the row that each was restored from."""
         whole = _original(batch, columns)
         left_out = pc.and_(
             pc.equal(columns.column("convention"), pa.scalar(WITHOUT_PAYLOAD)), whole.column("payload").is_null()
@@ -191,7 +196,8 @@ class ForeignDeadLetters:
             (columns.column("origin_offset").take(places).fill_null(0).to_numpy(), partitions.to_numpy())
         )
         out = replay(made) if max_replays else _plain(made)
-        return out.add_column(0, COPY_SCHEMA.field(0), partitions).take(cast("Any", pa.array(order))), kept
+        restored = out.add_column(0, COPY_SCHEMA.field(0), partitions).take(cast("Any", pa.array(order)))
+        return restored, [kept[at] for at in order.tolist()]
 
     def _fetch(self, letter: dict[str, Any]) -> pa.RecordBatch | None:
         """Read the original of a dead letter without payload from its topic; None if it is not there any more."""
@@ -208,7 +214,10 @@ class ForeignDeadLetters:
                     found = batch.filter(pc.equal(batch.column("offset"), pa.scalar(offset, pa.int64())))
                     if found.num_rows:
                         return found
-        except (UnknownTopic, DataLoss):
+        except Unreachable:
+            raise
+        except LadingError:
+            # no such topic, partition or offset any more, or never one of that name
             return None
         return None
 

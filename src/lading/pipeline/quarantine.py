@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -21,9 +21,10 @@ from ..model.names import flat_name
 from ..tables.files import table_location
 from ..tables.object_path import ObjectPath, TablePath
 from ..tables.schema import with_field_names
-from .ledger import UNACCEPTED, Ledger, MessageIdentity
+from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .plan import VERDICT
 from .reasons import SENTENCES
+from .redrive_delivery import RedriveDelivery
 from .rows import COPY_SCHEMA, TIMESTAMP_US, replay
 from .settings import PipelineSettings
 from .side_effects import sends_once
@@ -48,7 +49,10 @@ _NAMED = pa.array(["expectation", "route"])
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Result of a redrive, real or with ``dry_run``; ``resumed`` counts messages of an interrupted redrive."""
+    """Result of a redrive, real or with ``dry_run``; ``resumed`` counts messages of an interrupted redrive.
+
+    ``refused`` are messages that no topic takes, for what ``problems`` says; they wait.
+    """
 
     sent: int
     parked: int
@@ -58,6 +62,8 @@ class Redriven:
     dry_run: bool
     delivery: str
     """ONCE or AT_LEAST_ONCE."""
+    refused: int = 0
+    problems: tuple[str, ...] = ()
 
 
 class Quarantine:
@@ -167,19 +173,25 @@ class Quarantine:
         if dry_run:
             return self._sorted_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
         with self.ledger.lock():
-            resumed = self._finish(on_sent)
+            delivery = RedriveDelivery(self.ledger, self._settings.access, on_sent)
+            resumed = self._finish(delivery)
 
             def send(batch: pa.RecordBatch) -> int:
                 steps = 0
                 for topic, part in _by_topic(batch):
-                    server, target = self._server(topic), to or topic
-                    entry = self.ledger.begin(server, target, identities(part))
-                    self.ledger.deliver(entry, [_replayed(part)], self._settings.access(server))
-                    steps += 1
-                    on_sent(part.num_rows)
+                    try:
+                        server = self._server(topic, to)
+                    except LocalError as error:
+                        delivery.refused[str(error)] += part.num_rows
+                        continue
+                    steps += delivery.send(server, to or topic, identities(part), _replayed(part)) > 0
                 return steps
 
-            return self._sorted_out(where, reasons, max_replays, limit, send, dry_run=False, resumed=resumed)
+            done = self._sorted_out(where, reasons, max_replays, limit, send, dry_run=False, resumed=resumed)
+            refused = sum(delivery.refused.values())
+            sent = done.sent - refused
+            delivery.require_any(sent + resumed)
+            return replace(done, sent=sent, refused=refused, problems=tuple(delivery.refused))
 
     def _sorted_out(
         self, where: str | None, reasons: Collection[str], max_replays: int, limit: int | None,
@@ -214,26 +226,22 @@ class Quarantine:
         once = all(sends_once(server, self._settings.access(server)) for server in servers)
         return ONCE if once else AT_LEAST_ONCE
 
-    def _finish(self, on_sent: Callable[[int], None]) -> int:
+    def _finish(self, delivery: RedriveDelivery) -> int:
         """Send what an interrupted redrive had recorded; messages that arrived then are not duplicated."""
-        done = 0
-        open_ = [entry for entry in self.ledger.entries() if not entry.done]
-        for entry in open_:
-            wanted = set(entry.messages)
-            parts = []
+
+        def restore(entry: LedgerEntry) -> list[pa.RecordBatch]:
+            wanted, parts = set(entry.messages), []
             for batch in self.batches():
                 keep = [at for at, identity in enumerate(identities(batch)) if identity in wanted]
                 parts += [_replayed(batch.take(pa.array(keep)))] if keep else []
-            with suppress(*UNACCEPTED):
-                self.ledger.deliver(entry, parts, self._settings.access(entry.server))
-                done += len(wanted)
-                on_sent(len(wanted))
-        return done
+            return parts
 
-    def _server(self, topic: str) -> str:
+        return sum(delivery.finish(entry, partial(restore, entry)) for entry in self.ledger.entries() if not entry.done)
+
+    def _server(self, topic: str, to: str | None) -> str:
         sources = self._settings.document.source
         mine = next((source for source in sources if source.topic in (topic, f"default.{topic}")), None)
-        if mine is None and len(sources) > 1:
+        if mine is None and len(sources) > 1 and to is None:
             raise LocalError(f"no [[source]] of {self._settings.name} names the topic {topic!r} any more; use --to")
         return self._settings.server(mine or sources[0])
 

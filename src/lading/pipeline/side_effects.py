@@ -157,6 +157,12 @@ def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
         _require_headers(transport, server, topic)
 
 
+def require_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
+    """Raise UnknownTopic or NoHeadersThere if the topic takes no copies, or the transport's error."""
+    with open_server(server, access) as transport:
+        _require_headers(transport, server, topic)
+
+
 def ensure_topic(
     server: str, topic: str, partitions: int, access: Mapping[str, Any]
 ) -> tuple[TopicMeta, MessageBound | None]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.native.protocol import SENT
-from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ...model.errors import LadingError, MalformedMessage, Reason, Refusal, RemoteError
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
 from ..client_tls import parse_tls
@@ -74,6 +75,11 @@ class LadingTransport(UserAdministration):
                 meta = read_topic(self._http.get("topics", stream, topic).json())
             except Refusal as error:
                 if error.reason not in _NOT_FOUND:
+                    raise
+                continue
+            except RemoteError as error:
+                # a name that the path of a request cannot have, such as an empty one
+                if error.code != HTTPStatus.NOT_FOUND:
                     raise
                 continue
             self._places[name] = (meta.stream, meta.topic)
