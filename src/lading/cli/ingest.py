@@ -118,6 +118,7 @@ def ingest(
     from ..columns.instants import unreadable_times_sentence
     from ..tables.ingest import ingest as ingest_topic
     from ..tables.local import LocalExecutor
+    from ..tables.partitions import long_values_sentence
 
     with (
         Interruption().install() as interruption,
@@ -146,6 +147,7 @@ def ingest(
                 "rows_per_s": round(report.rows_per_s),
                 "bad_values": report.bad_values,
                 "unreadable_times": report.unreadable_times,
+                "long_values": report.long_values,
                 "table": str(to),
             }
         )
@@ -158,6 +160,8 @@ def ingest(
             print_note(
                 f"{report.bad_values:,} header values do not fit the type of their column and are null in the table"
             )
+        if report.long_values:
+            print_note(long_values_sentence(report.long_values))
         if report.unreadable_times:
             print_note(unreadable_times_sentence(report.unreadable_times, "the table"))
 

@@ -229,6 +229,7 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
 
 def _show(report: RunReport) -> None:
     from ..columns.instants import unreadable_times_sentence
+    from ..tables.partitions import long_values_sentence
 
     rows = [
         {
@@ -259,6 +260,8 @@ def _show(report: RunReport) -> None:
     )
     if unreadable := report["unreadable_times"]:
         print_note(unreadable_times_sentence(unreadable, "their tables"))
+    if long_values := report["long_values"]:
+        print_note(long_values_sentence(long_values))
     if refused := report["copies_refused"]:
         print_note(
             f"{format_count(refused, 'quarantined message')} in the table alone: the quarantine topic takes none of "

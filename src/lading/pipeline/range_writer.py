@@ -110,6 +110,8 @@ class _Range:
     def finish(self) -> list[tuple[int, DataFile]]:
         """Close the files; return each with the number that orders it."""
         files = [entry for table in (*self._files.values(), self._failed) for entry in table.finish()]
+        if long_values := sum(table.long_values for table in self._files.values()):
+            self.counts["long_values"] = long_values
         if self._copies is not None:
             files.append((self._piece.start, self._copies.close()))
         files += [(self._piece.start, file) for file in self._topics.finish()]

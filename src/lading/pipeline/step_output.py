@@ -38,6 +38,8 @@ def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, a
                     files[one.path].add({name: rows.column(name) for name in one.schema.names})
                     counts[one.counter] += rows.num_rows
                     counts[f"to.{one.name}"] += rows.num_rows
+        if long_values := sum(table.long_values for table in files.values()):
+            counts["long_values"] = long_values
         done = tuple(file for table in files.values() for _, file in table.finish())
         return StagedStepRows(task, done, dict(counts))
     except BaseException as error:

@@ -61,7 +61,8 @@ class IngestProgress:
 class IngestReport:
     """Result of one run. ``read`` counts messages before ``where``, ``bad_values`` header values that became null.
 
-    ``unreadable_times`` are messages whose own time is outside the years 1 to 9999, and null in the table.
+    ``unreadable_times`` are messages whose own time is outside the years 1 to 9999, and null in the table, and
+    ``long_values`` those whose value is too long for the name of a partition, and null in a directory of Parquet files.
     """
 
     rows: int
@@ -75,6 +76,7 @@ class IngestReport:
     table: TablePath
     manifests: Path
     unreadable_times: int = 0
+    long_values: int = 0
 
 
 def ingest(
@@ -217,7 +219,7 @@ def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirector
     rows, seconds, counts = watch.counts["written"], watch.seconds, watch.counts
     return IngestReport(
         rows, watch.files, watch.size_bytes, rows / seconds, watch.batches, counts["read"], counts["bad_values"],
-        seconds, table, state.manifests.directory, counts["unreadable_times"],
+        seconds, table, state.manifests.directory, counts["unreadable_times"], counts["long_values"],
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from ..columns.contract import did_you_mean
 from ..model.errors import LocalError, SettingError
@@ -24,6 +25,11 @@ TIME_FORMATS: Final[Mapping[str, str]] = {"year": "%Y", "month": "%Y-%m", "day":
 """How the partitions of a timestamp are written, as Iceberg writes them for people; all in UTC."""
 COUNTED: Final = ("bucket", "truncate")
 EXAMPLES: Final = 'partition_by = ["day(timestamp)", "carrier"]'
+NAME_BYTES_MAX: Final = 255
+"""Bytes of the name of a directory, on every common file system."""
+PATH_BYTES_MAX: Final = 600
+"""Bytes of all levels together: the key of an object has 1,024, with the table's and the file's name."""
+DIGEST_BYTES: Final = 32
 PARTITIONS_MAX: Final = 1_000
 """A task has a file open for each partition of its range, so many at most."""
 _FORM: Final = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?(\w+)\s*\)|(\w+))\s*")
@@ -183,7 +189,7 @@ class Partitions:
     def name_of(self, values: Sequence[str | None]) -> str:
         """Return the name of the partition with these values."""
         return "/".join(
-            f"{field.name}={NULL if value is None else quote(value, safe='')}"
+            f"{field.name}={NULL if value is None else _quote_value(value)}"
             for field, value in zip(self.fields, values, strict=True)
         )
 
@@ -216,6 +222,45 @@ class Partitions:
             f"the table {table}: a task's messages fall into more than {PARTITIONS_MAX:,} partitions by "
             f"{', '.join(self.words)}; partition by fewer values, such as day instead of hour, or have fewer rows"
         )
+
+
+def drop_long_values(name: str) -> str:
+    """Return the name of a partition with null for values that make a level longer than the name of a directory."""
+    if len(name) <= NAME_BYTES_MAX:
+        return name
+    levels = (level.partition("=") for level in name.split("/"))
+    return "/".join(
+        f"{column}={NULL if len(column) + 1 + len(value) > NAME_BYTES_MAX else value}" for column, _, value in levels
+    )
+
+
+def long_values_sentence(rows: int) -> str:
+    """Return the sentence that tells of rows whose value is null, as no directory can have its name."""
+    have = "1 row has" if rows == 1 else f"{rows:,} rows have"
+    return (
+        f"{have} a value that is longer than the name of a directory ({NAME_BYTES_MAX} bytes) and is null in the "
+        "table; a delta: or iceberg: table keeps it"
+    )
+
+
+def shorten_directory(name: str) -> str:
+    """Return the directory of a partition whose values are in a log, with digests for levels that are too long."""
+    if len(name) <= NAME_BYTES_MAX:
+        return name
+    level_bytes_max = NAME_BYTES_MAX if len(name) <= PATH_BYTES_MAX else DIGEST_BYTES
+    return "/".join(_shorten_level(level, level_bytes_max) for level in name.split("/"))
+
+
+def _shorten_level(level: str, bytes_max: int) -> str:
+    column, _, value = level.partition("=")
+    if len(level) <= bytes_max or len(value) <= DIGEST_BYTES:
+        return level
+    return f"{column}={xxhash.xxh3_128_hexdigest(value.encode())}"
+
+
+def _quote_value(value: str) -> str:
+    # quoting alone would leave the word for null as it is
+    return f"%5F{NULL[1:]}" if value == NULL else quote(value, safe="")
 
 
 def _check_form(field: PartitionField, text: str, key: str) -> None:

@@ -16,7 +16,7 @@ import xxhash
 from ..columns.contract import Projection, parse_columns
 from ..columns.dictionary_encoding import REPEATING
 from ..columns.instants import drop_unreadable_times
-from ..model.errors import Unreachable
+from ..model.errors import LocalError, Unreachable
 from ..transports.fetched import States
 from .files import OWN, STAGED, create_file, make_local_directory, name_from, sync_file, table_location
 from .formats.interface import FileLayout, Table, TableFile
@@ -24,7 +24,7 @@ from .formats.parquet import ParquetTable
 from .formats.registry import open_table
 from .manifest import HASH_NAME, TABLE, DataFile
 from .object_path import TablePath
-from .partitions import PARTITIONS_MAX, Partitions
+from .partitions import NAME_BYTES_MAX, PARTITIONS_MAX, Partitions, drop_long_values
 from .ranges import OffsetRange
 from .scan import Counts, read_range
 from .scan_spec import ScanSpec
@@ -147,13 +147,27 @@ def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
     try:
         for part in read_range(job.reading, piece, counts):
             writer.add(dict(zip(part.batch.schema.names, part.batch.columns, strict=True)))
+            if writer.long_values and job.fail_on_bad_value:
+                raise _long_value_error(writer, part.batch, piece)
         files = writer.finish()
     except BaseException:
         writer.discard()
         raise
     numbers = {"read": counts.read, "written": counts.kept, "bad_values": counts.bad_values}
-    numbers["unreadable_times"] = counts.unreadable_times
+    numbers |= {"unreadable_times": counts.unreadable_times, "long_values": writer.long_values}
     return StagedRange(piece, tuple(files), numbers)
+
+
+def _long_value_error(writer: TableFiles, batch: pa.RecordBatch, piece: OffsetRange) -> LocalError:
+    """Return the error for values that are longer than the name of a directory; ``batch`` has the first of them."""
+    place = f"topic {piece.topic!r}, partition {piece.partition}"
+    if "offset" in batch.schema.names and writer.long_offset is not None:
+        place += f", offset {writer.long_offset}"
+    return LocalError(
+        f"{place}: a value by which the table is divided makes a name of more than {NAME_BYTES_MAX} bytes, which no "
+        "directory has; write a delta: or iceberg: table, divide by another column, or read it as null with "
+        "on_bad_value=null"
+    )
 
 
 def staging_stem(run: str, piece: OffsetRange, attempt: str) -> str:
@@ -188,12 +202,21 @@ class TableFiles:
         self._partitions: dict[str, PartitionFiles] = {}
         self._done: list[tuple[int, DataFile]] = []
         self._begun = 0
+        self.long_values = 0
+        """Rows in the partition of null, because their value is longer than the name of a directory."""
+        self.long_offset: int | None = None
+        """The offset of the first of them, if the table has this column."""
 
     def add(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         """Take some messages: at least the columns of the table, in its types or as dictionaries of them."""
         arrays = [_held(columns[field.name], field) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
         for name, rows in self._levels.split(batch):
+            if self._table.reads_values_from_names and (fitting := drop_long_values(name)) != name:
+                if not self.long_values and "offset" in rows.schema.names:
+                    self.long_offset = rows.column("offset")[0].as_py()
+                self.long_values += rows.num_rows
+                name = fitting
             if (files := self._partitions.get(name)) is None:
                 files = self._begin(name)
             files.add(rows)

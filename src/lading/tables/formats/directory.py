@@ -49,6 +49,8 @@ class DirectoryTable:
     """The transforms of partitions, of those that count, that the form has."""
     has_log: ClassVar[bool] = False
     """Whether the table itself knows what was committed to it."""
+    reads_values_from_names: ClassVar[bool] = True
+    """Whether readers take the values of partitions from the names of directories, for want of a log."""
     keeps_partition_columns: ClassVar[bool] = False
     """Whether files hold the columns that are partitions; readers of directories take them from the names."""
 

@@ -150,7 +150,7 @@ class IcebergTable(LoggedTable["Table"]):
 
     def partition_directory(self, partition: str) -> str:
         """Return where the files of a partition lie: for people, as metadata have its values, and without escapes."""
-        return re.sub(r"[^A-Za-z0-9_./-]", "_", partition)
+        return re.sub(r"[^A-Za-z0-9_./-]", "_", super().partition_directory(partition))
 
     def prepare(self, schema: pa.Schema) -> None:
         """Make the table if there is none, and add the columns that it does not have, in a commit of their own.

@@ -71,6 +71,10 @@ class Table(Protocol):
         """Whether the table itself knows what was committed to it."""
 
     @property
+    def reads_values_from_names(self) -> bool:
+        """Whether readers take the values of partitions from the names of directories, for want of a log."""
+
+    @property
     def keeps_partition_columns(self) -> bool:
         """Whether files hold the columns that are partitions themselves."""
 

@@ -19,6 +19,7 @@ from ...model.errors import LocalError
 from ..files import read_document
 from ..manifest import DataFile
 from ..object_path import ObjectPath, TablePath
+from ..partitions import shorten_directory
 from .directory import OWNER
 from .interface import Rename
 from .parquet import ParquetTable
@@ -51,6 +52,7 @@ class LoggedTable(ParquetTable, Generic[T]):
     """The form's name for people."""
     package: ClassVar[str]
     has_log = True
+    reads_values_from_names = False
     log: ClassVar[str]
     """The directory of the log, in the table's."""
 
@@ -64,6 +66,10 @@ class LoggedTable(ParquetTable, Generic[T]):
                 "its own from the first row; name another directory, and read both"
             )
         return super().check_claim(owner)
+
+    def partition_directory(self, partition: str) -> str:
+        """Return where the files of a partition lie: the log has its values, so that a long one may be a digest."""
+        return shorten_directory(partition)
 
     def check_log(self) -> None:
         """Raise the error of a log, or of its catalog, that cannot be read."""
