@@ -52,7 +52,7 @@ def test_the_port_of_a_scheme_is_where_an_endpoint_of_its_protocol_listens() -> 
 
 
 def test_schemes_and_rules_are_told_once() -> None:
-    assert len(SCHEMES) == sum(len(one.schemes) for one in PROTOCOLS) == 6
+    assert len(SCHEMES) == sum(len(one.schemes) for one in PROTOCOLS) == 7
     assert len({rule.name for rule in VISIBILITY}) == len(VISIBILITY)
 
 

@@ -56,6 +56,46 @@ def read(data: bytes | memoryview, *, extended: bool = True) -> Iterator[DiskMes
         at = stop
 
 
+class RecordIndex(NamedTuple):
+    """Where the records of a segment begin, where reading stopped, and why: "" at the end of the segment."""
+
+    starts: list[int]
+    stop: int
+    problem: str
+    is_torn: bool
+    """Whether the last record is not whole, as one that is being written."""
+
+
+def find_records(data: bytes | memoryview, at: int = 0) -> RecordIndex:
+    """Find the records of a segment from a position on, by their lengths."""
+    starts: list[int] = []
+    end = len(data)
+    while at < end:
+        if end - at < _LENGTH.size:
+            return RecordIndex(starts, at, "a record is truncated", True)
+        (size,) = _LENGTH.unpack_from(data, at)
+        if not RECORD_BYTES_MIN <= size <= RECORD_BYTES_MAX:
+            return RecordIndex(starts, at, f"a record claims {size} bytes", False)
+        if at + _LENGTH.size + size > end:
+            return RecordIndex(starts, at, "a record is truncated", True)
+        starts.append(at)
+        at += _LENGTH.size + size
+    return RecordIndex(starts, at, "", False)
+
+
+def read_record(data: memoryview, at: int, *, forked: bool) -> DiskMessage:
+    """Return the whole record at a position. Raises MalformedMessage if its ext block is not one.
+
+    ``forked``: the fork wrote it. Upstream's nsqd has no marks, and all 16 bits of attempts.
+    """
+    (size,) = _LENGTH.unpack_from(data, at)
+    record = data[at + _LENGTH.size : at + _LENGTH.size + size]
+    if forked:
+        return _record(record, True, at)
+    time_ns, attempts, message_id = _HEAD.unpack_from(record)
+    return DiskMessage(time_ns, attempts, message_id, False, NO_EXT, b"", bytes(record[RECORD_BYTES_MIN:]))
+
+
 def _record(data: memoryview, extended: bool, at: int) -> DiskMessage:
     time_ns, field, message_id = _HEAD.unpack_from(data)
     mark, attempts = (field >> 12, field & 0xFFF) if field > ATTEMPTS_MAX else (0, field)

@@ -72,7 +72,8 @@ PROTOCOL: Final = Protocol(
         EndpointSpec("nsqlookupd_http", "lading.endpoints.nsq.nsqlookupd_http:endpoint"),
     ),
     schemes={
-        "nsq": Scheme("lading.transports.nsq.transport:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True)
+        "nsq": Scheme("lading.transports.nsq.transport:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True),
+        "nsq-files": Scheme("lading.transports.nsq.files:NsqFilesTransport", None, "nsq-files:///var/lib/nsq"),
     },
     visibility=(CHANNEL,),
     capabilities={"": DELIVERED, "sent": SENT},
