@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from bench._floods import flood_cases, login_rows
 from bench.measure import cpu_s, kernels_loaded, median
 from lading import testing
 from tests.endpoints.connection import Connection
@@ -40,6 +41,7 @@ from tests.endpoints.kafka_frames import KafkaFrames
 QUESTION = "Longest wait of an honest client beside each large request; clean start with as many topics"
 MANY = 1_000
 START = "(a clean start)"
+LOGINS = "(logins)"
 PATIENCE_S = 300
 REST_S = 0.0005
 PING, STATS, GET_TOPIC, CREATE_TOPIC, DELETE_TOPIC, GET_TOPICS = 1, 10, 300, 302, 303, 301
@@ -142,6 +144,7 @@ class Cases:
         yield from self._kafka_lists()
         yield from self._kafka_changes()
         yield from self._nsq()
+        yield from flood_cases(self._broker)
 
     def _get(self, endpoint: str, path: str) -> Work:
         return lambda: self._ask(endpoint, "GET", path)
@@ -333,6 +336,11 @@ def measure(quick: bool, patterns: Sequence[str] = ("",), kept: Path | None = No
         # what the first second behind a start and 600 new connections costs by itself
         rows.append(_row("nothing", honest, lambda: time.sleep(1)))
         rows += [_row(name, honest, work) for name, work in Cases(broker, stack).all() if wanted.search(name)]
+        honest.close()
+        if wanted.search(LOGINS):
+            for row in login_rows(Path(scratch)):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
     return rows
 
 

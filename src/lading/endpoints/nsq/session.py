@@ -49,6 +49,8 @@ MUCH_IN_FLIGHT: Final = 512
 FEW_BYTES: Final = 64 * 21
 STEPS_MAX: Final = 128
 """Commands of one connection that are taken, or refused, before others have their turn."""
+REFUSED_COST: Final = 8
+"""A refused command counts as so many more: each has a response of its own."""
 FINS_MAX: Final = 128
 """FINs behind one another, which are one step."""
 _FINS_BYTES_MAX: Final = 21 * FINS_MAX
@@ -198,6 +200,7 @@ class NsqdSession(ProtocolSession):
                     break
             except NsqProtocolError as fault:
                 self._refuse(fault)
+                self._steps_left -= REFUSED_COST
             except TopicNeeded as needed:
                 inbox.at = at
                 self._is_creating = True
@@ -283,7 +286,7 @@ class NsqdSession(ProtocolSession):
             inbox.at, faults = self.consumer.finish(inbox.array, start, end)
             for fault in faults:
                 self._refuse(fault)
-                self._steps_left -= 1
+                self._steps_left -= REFUSED_COST
             # a FIN whose 21st byte is no line feed is none of the run: it is read as any other line
             if faults or inbox.at > start:
                 return True

@@ -1,0 +1,174 @@
+"""Clients that an honest one must not wait for: floods of small requests, costly filters, wrong passwords."""
+
+from __future__ import annotations
+
+import base64
+import json
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from lading import testing
+from tests.endpoints.identity import PASSWORDS, broker_with_users
+from tests.endpoints.kafka_frames import request_frame
+from tests.endpoints.websocket_frames import BINARY, CONT, HANDSHAKE, PING, encode_frame
+
+STRANGERS: Final = 200
+FLOOD_S: Final = 3.0
+PIECE_BYTES: Final = 64 << 10
+KEY: Final = b"\x01\x02\x03\x04"
+WILDCARDS: Final = 2_000
+
+Work = Callable[[], Any]
+
+
+class Flood(NamedTuple):
+    """A connection says ``first`` once and ``again`` as often as it is taken."""
+
+    endpoint: str
+    first: bytes
+    again: bytes
+
+
+def _kafka(name: str, version: int, **fields: Any) -> bytes:
+    request = request_frame(name, version, 7, **fields)
+    return struct.pack(">i", len(request)) + request
+
+
+_WEBSOCKET: Final = HANDSHAKE.encode() + b"\r\n"
+_CHUNKED: Final = b"POST /pub?topic=flood HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+FLOODS: Final[Mapping[str, Flood]] = {
+    "empty parts of WebSocket messages": Flood(
+        "iggy_websocket",
+        _WEBSOCKET + encode_frame(BINARY, b"", KEY, fin=False),
+        encode_frame(CONT, b"", KEY, fin=False),
+    ),
+    "WebSocket pings": Flood("iggy_websocket", _WEBSOCKET, encode_frame(PING, b"", KEY)),
+    "NSQ NOPs": Flood("nsqd_tcp", b"  V2", b"NOP\n"),
+    "NSQ TOUCH of unknown ids": Flood("nsqd_tcp", b"  V2SUB flood c\n", b"TOUCH 0123456789abcdef\n"),
+    "nsqlookupd PINGs": Flood("nsqlookupd_tcp", b"  V1", b"PING\n"),
+    "pipelined HTTP requests": Flood("nsqd_http", b"", b"GET /ping HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "HTTP bodies in chunks of a byte": Flood("nsqd_http", _CHUNKED, b"1\r\nx\r\n"),
+    "Kafka ApiVersions": Flood("kafka", b"", _kafka("ApiVersions", 0)),
+    "Iggy pings": Flood("iggy_tcp", b"", struct.pack("<II", 4, 1)),
+}
+
+
+def flood_cases(broker: testing.BrokerProcess) -> Iterator[tuple[str, Work]]:
+    """Each flood by ``STRANGERS`` connections, and filters of one user."""
+    for name, flood in FLOODS.items():
+        yield f"{STRANGERS} x {name}", lambda flood=flood: _flood(broker.endpoints[flood.endpoint], flood)
+    yield "six filters LIKE '%a%a...'", lambda: _filter(broker)
+
+
+def _flood(address: str, flood: Flood) -> None:
+    piece = flood.again * (PIECE_BYTES // len(flood.again))
+    until_s = time.monotonic() + FLOOD_S
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for _ in range(STRANGERS):
+            stranger = stack.enter_context(_connect(address, flood.first))
+            selector.register(stranger, selectors.EVENT_READ | selectors.EVENT_WRITE, [piece])
+        while time.monotonic() < until_s and selector.get_map():
+            for key, events in selector.select(0.05):
+                stranger, left = key.fileobj, key.data
+                assert isinstance(stranger, socket.socket)
+                try:
+                    if events & selectors.EVENT_READ and not stranger.recv(PIECE_BYTES):
+                        raise ConnectionError
+                    if events & selectors.EVENT_WRITE:
+                        left[0] = left[0][stranger.send(left[0]) :] or piece
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    # refused: another one comes
+                    selector.unregister(stranger)
+                    stranger.close()
+                    stranger = stack.enter_context(_connect(address, flood.first))
+                    selector.register(stranger, selectors.EVENT_READ | selectors.EVENT_WRITE, [piece])
+
+
+def _connect(address: str, first: bytes) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    stranger = socket.create_connection((host, int(port)), 60)
+    stranger.sendall(first)
+    stranger.setblocking(False)
+    return stranger
+
+
+def _filter(broker: testing.BrokerProcess) -> None:
+    # enough of one message, whose key nearly matches
+    with httpx.Client(base_url=f"http://{broker.endpoints['nsqd_http']}", timeout=60) as nsqd:
+        for _ in range(20):
+            nsqd.post("/pub", params={"topic": "filtered"}, content=b"a" * 100_000).raise_for_status()
+    where = f"payload LIKE '%{'a%' * (WILDCARDS - 1)}b'"
+    url = f"http://{broker.endpoints['admin']}/topics/default/filtered/0/batches"
+
+    def ask(_: int) -> None:
+        httpx.get(url, params={"offset": 0, "where": where}, timeout=300).raise_for_status()
+
+    with ThreadPoolExecutor(6) as askers:
+        list(askers.map(ask, range(6)))
+
+
+def login_rows(directory: Path) -> Iterator[dict[str, Any]]:
+    """The longest login by password while strangers show wrong ones, and beside a key server that drips."""
+    with _DrippingServer() as url:
+        settings = {"oauth.issuer": "https://login.example", "oauth.audience": "lading", "oauth.jwks_url": url}
+        with broker_with_users(directory / "users", (), settings) as (broker, _):
+            honest = httpx.Client(
+                base_url=f"http://{broker.endpoints['admin']}", auth=("root", PASSWORDS["root"]), timeout=60
+            )
+            honest.get("/topics").raise_for_status()
+            token = ".".join(
+                base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+                for part in ({"alg": "ES256", "kid": "unknown"}, {"iss": "https://login.example"}, {})
+            )
+            wrong = b"Basic " + base64.b64encode(b"root:wrong")
+            floods = {"wrong passwords": wrong, "tokens, and a key server that drips": b"Bearer " + token.encode()}
+            for name, authorization in floods.items():
+                request = b"GET /topics HTTP/1.1\r\nhost: a\r\nauthorization: " + authorization + b"\r\n\r\n"
+                flood = Flood("admin", b"", request)
+                strangers = Thread(target=_flood, args=(broker.endpoints["admin"], flood))
+                strangers.start()
+                waits = []
+                while strangers.is_alive():
+                    begun_s = time.perf_counter()
+                    honest.get("/topics").raise_for_status()
+                    waits.append(time.perf_counter() - begun_s)
+                    time.sleep(0.01)
+                yield {
+                    "beside": f"{STRANGERS} x {name}",
+                    "login ms": round(max(waits) * 1_000, 1),
+                    "logins": len(waits),
+                }
+
+
+class _DrippingServer(ExitStack):
+    """A key server that sends a byte now and then; its address."""
+
+    def __enter__(self) -> str:  # type: ignore[override]
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                with suppress(OSError):
+                    while True:
+                        self.wfile.write(b"x")
+                        time.sleep(0.1)
+
+            def log_message(self, *arguments: object) -> None:
+                """Say nothing."""
+
+        server = self.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        self.callback(server.shutdown)
+        return f"http://127.0.0.1:{server.server_port}/keys"
