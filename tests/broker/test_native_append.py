@@ -37,11 +37,11 @@ def crashed(path: Path, broker: Broker, **settings: Any) -> Broker:
     return opened(path, **settings)
 
 
-def refused(broker: Broker, partition: Partition, data: bytes) -> str:
+def refused(broker: Broker, partition: Partition, data: bytes, reason: Reason = Reason.OUT_OF_SEQUENCE) -> str:
     before = partition.log.next_offset
     with pytest.raises(Refusal) as refusal:
         broker.native_appender.append(partition, memoryview(data), now_us=NOW)
-    assert refusal.value.reason is Reason.OUT_OF_SEQUENCE
+    assert refusal.value.reason is reason
     assert partition.log.next_offset == before
     return str(refusal.value)
 
@@ -56,11 +56,42 @@ def test_blocks_without_a_writer_are_simply_appended(broker: Broker, partition: 
 def test_a_repeated_block_gets_the_offset_it_had(broker: Broker, partition: Partition) -> None:
     first = append_block(broker, partition, block(b"a", b"b", writer=WRITER))
     second = append_block(broker, partition, block(b"c", writer=WRITER, sequence=1))
-    for sequence, known in ((0, first), (1, second)):
-        again = append_block(broker, partition, block(b"anything", writer=WRITER, sequence=sequence))
+    for sequence, known, contents in ((0, first, (b"a", b"b")), (1, second, (b"c",))):
+        again = append_block(broker, partition, block(*contents, writer=WRITER, sequence=sequence))
         assert (again.done, again.duplicate, again.base_offset) == (True, True, known.base_offset)
     assert payloads(read(broker, partition)) == [b"a", b"b", b"c"]
     assert broker.counters.duplicate_blocks == 2
+
+
+@pytest.mark.parametrize("end", ["none", "stop", "crash", "crash after a snapshot"])
+def test_a_repeated_number_with_other_content_is_refused(
+    tmp_path: Path, broker: Broker, partition: Partition, end: str
+) -> None:
+    append_block(broker, partition, block(b"a", writer=WRITER))
+    append_block(broker, partition, block(b"b", writer=WRITER, sequence=1))
+    if end == "stop":
+        broker.stop()
+        broker = opened(tmp_path, writer_window=4)
+    elif end.startswith("crash"):
+        if end != "crash":
+            broker._memory.snapshot_all()
+        broker = crashed(tmp_path, broker, writer_window=4)
+    partition = broker.topology.topic("s", "t").partition(0)
+    for sequence, other in ((0, b"c"), (1, b"a")):
+        told = refused(broker, partition, block(other, writer=WRITER, sequence=sequence), Reason.WRITER_ID_REUSED)
+        assert "writer id reused" in told and WRITER.hex() in told
+    # a copy of the first block's bytes is a repetition, whatever time the broker has written into it
+    assert append_block(broker, partition, block(b"a", writer=WRITER), NOW + SECOND).duplicate
+    assert payloads(read(broker, partition)) == [b"a", b"b"]
+    broker.stop()
+
+
+def test_a_block_of_the_brokers_own_is_known_by_its_number_alone(broker: Broker, partition: Partition) -> None:
+    for content in (b"a", b"b"):
+        done = broker.native_appender.append_remade(partition, memoryview(block(content, writer=WRITER)), now_us=NOW)
+        broker.appender.flush()
+    assert (done.duplicate, done.base_offset) == (True, 0)
+    assert payloads(read(broker, partition)) == [b"a"]
 
 
 def test_a_repeated_block_waits_for_the_sync_of_the_first(broker: Broker, partition: Partition) -> None:
@@ -135,14 +166,15 @@ def test_a_start_reads_only_what_comes_after_the_snapshot(tmp_path: Path) -> Non
     partition = topic_of(broker).partition(0)
     noise = random.Random(1).randbytes
     for sequence in range(60):
-        append_block(broker, partition, block(noise(10_000), writer=WRITER, sequence=sequence))
+        last = block(noise(10_000), writer=WRITER, sequence=sequence)
+        append_block(broker, partition, last)
     assert partition.log.segments_count > 2
     snapshot = partition.log.load_snapshot("writers")
     assert snapshot is not None
     assert snapshot.end_offset > 0
     again = crashed(tmp_path, broker, segment_bytes=1 << 16)
     found = again.topology.topic("s", "t").partition(0)
-    assert append_block(again, found, block(b"x", writer=WRITER, sequence=59)).duplicate
+    assert append_block(again, found, last).duplicate
     assert append_block(again, found, block(b"x", writer=WRITER, sequence=60)).base_offset == 60
     again.stop()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from pathlib import Path
 
 import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.topology import Partition
+from lading.broker.core.writers import Writers
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.protocols import VISIBILITY
 from lading.log.reader import DirectoryReader
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import NOW, SECOND, append, append_block, block, fill, opened, payloads, read, rows, topic_of
+from tests.broker.test_append import FailingDisk
 from tests.broker.test_native_append import WRITER, crashed
 
 
@@ -225,3 +229,122 @@ def test_a_directory_reader_hears_of_a_late_commit(tmp_path: Path, broker: Broke
     broker.tick(NOW + 10 * SECOND)
     broker.tick(NOW + 10 * SECOND + 100_000)
     assert DirectoryReader(path).last_stable_offset == 1
+
+
+ENDS = ("abort", "time-out", "still open", "commit")
+
+
+@pytest.mark.parametrize("restart", ["none", "stop", "crash"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_transaction_makes_no_block_of_another_one_a_repetition(tmp_path: Path, end: str, restart: str) -> None:
+    """A writer whose name repeats, as that of a client that was started again: what it sends must be there."""
+    broker = opened(tmp_path, transaction_timeout_us=10 * SECOND)
+    partition = topic_of(broker).partition(0)
+    first = broker.native_transactions.begin(timeout_us=60 * SECOND, now_us=NOW)
+    if end == "time-out":
+        first = broker.native_transactions.begin(now_us=NOW)
+    for sequence in range(3):
+        append_block(broker, partition, block(b"%d" % sequence, transaction=first, writer=WRITER, sequence=sequence))
+    if end == "abort":
+        broker.native_transactions.abort([first], now_us=NOW)
+    elif end == "time-out":
+        broker.tick(NOW + 10 * SECOND)
+    elif end == "commit":
+        broker.native_transactions.commit("first", [first], now_us=NOW)
+    if restart == "stop":
+        broker.stop()
+        broker = opened(tmp_path)
+    elif restart == "crash":
+        broker = crashed(tmp_path, broker)
+    partition = broker.topology.topic("s", "t").partition(0)
+    second = broker.native_transactions.begin(now_us=NOW)
+    for sequence in range(3):
+        data = block(b"%d" % sequence, transaction=second, writer=WRITER, sequence=sequence)
+        assert not append_block(broker, partition, data).duplicate
+        # within its transaction it is a repetition
+        assert append_block(broker, partition, data).duplicate
+    broker.native_transactions.commit("second", [second], now_us=NOW)
+    if end == "still open":
+        # two processes of one name, the first of which comes late: it cannot continue after the second one began
+        late = memoryview(block(b"3", transaction=first, writer=WRITER, sequence=3))
+        assert reason(lambda: broker.native_appender.append(partition, late, now_us=NOW)) is Reason.WRITER_ID_REUSED
+        broker.native_transactions.abort([first], now_us=NOW)
+    found = payloads(read(broker, partition))
+    assert found == [b"0", b"1", b"2"] * (2 if end == "commit" else 1)
+    broker.stop()
+
+
+def test_numbers_may_continue_over_transactions(broker: Broker, partition: Partition) -> None:
+    for sequence in range(4):
+        one = broker.native_transactions.begin(now_us=NOW)
+        append_block(broker, partition, block(b"%d" % sequence, transaction=one, writer=WRITER, sequence=sequence))
+        if sequence % 2:
+            broker.native_transactions.commit(f"key {sequence}", [one], now_us=NOW)
+        else:
+            broker.native_transactions.abort([one], now_us=NOW)
+    assert payloads(read(broker, partition)) == [b"1", b"3"]
+
+
+def test_a_number_that_was_used_in_a_transaction_is_refused_outside_of_it(broker: Broker, partition: Partition) -> None:
+    one = broker.native_transactions.begin(now_us=NOW)
+    data = block(b"x", transaction=one, writer=WRITER)
+    append_block(broker, partition, data)
+    broker.native_transactions.abort([one], now_us=NOW)
+    plain = memoryview(block(b"x", writer=WRITER))
+    assert reason(lambda: broker.native_appender.append(partition, plain, now_us=NOW)) is Reason.WRITER_ID_REUSED
+    assert read(broker, partition).count == 0
+
+
+def test_a_full_disk_takes_back_that_a_writer_started_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.ENOSPC
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    first, second = (broker.native_transactions.begin(now_us=NOW) for _ in range(2))
+    for sequence in range(2):
+        append_block(broker, partition, block(b"old", transaction=first, writer=WRITER, sequence=sequence))
+    disk.failing = {"write"}
+    data = block(b"new", transaction=second, writer=WRITER)
+    assert append_block(broker, partition, data).error is not None
+    disk.failing = set()
+    assert not append_block(broker, partition, data).duplicate
+    more = block(b"more", transaction=second, writer=WRITER, sequence=1)
+    assert append_block(broker, partition, more).error is None
+    broker.native_transactions.commit("key", [second], now_us=NOW)
+    broker.native_transactions.abort([first], now_us=NOW)
+    assert payloads(read(broker, partition)) == [b"new", b"more"]
+    broker.stop()
+
+
+def test_a_lost_catalog_assigns_no_transaction_id_again(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    one = broker.native_transactions.begin(now_us=NOW)
+    append_block(broker, partition, block(b"a", transaction=one, writer=WRITER))
+    broker.native_transactions.commit("key", [one], now_us=NOW)
+    broker._memory.snapshot_all()
+    broker.stop()
+    for path in tmp_path.glob("catalog.sqlite*"):
+        path.unlink()
+    again = opened(tmp_path)
+    assert again.native_transactions.begin(now_us=NOW) > one
+    again.stop()
+
+
+def test_a_snapshot_of_version_1_knows_blocks_without_their_transaction() -> None:
+    document = {
+        "version": 1,
+        "writers": [[WRITER.hex(), 0, 2, [[0, 10, 11, 1], [1, 11, 12, 1]]]],
+        "transactions": [[7, [[11, 12]]]],
+    }
+    writers = Writers(64, 100)
+    writers.load(json.dumps(document).encode(), "writers.snapshot")
+    plain = writers.find(WRITER, 0, 0, {}, digest=5)
+    assert plain is not None and plain.base_offset == 10
+    repeated = writers.find(WRITER, 0, 1, {}, transaction_id=7, digest=5)
+    assert repeated is not None and repeated.base_offset == 11
+    assert reason(lambda: writers.find(WRITER, 0, 0, {}, transaction_id=7)) is Reason.WRITER_ID_REUSED
+    assert writers.find(WRITER, 0, 0, {}, transaction_id=8) is None
+    again = Writers(64, 100)
+    again.load(writers.dump(), "writers.snapshot")
+    assert list(again.items()) == list(writers.items())

@@ -14,6 +14,7 @@ import pytest
 from lading import read_arrow, testing
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.open import open_transport
+from tests.mirror.end_driver import EXITED, RAISED, STEPS, WAYS
 
 CHUNKS, CHUNK_MESSAGES = 60, 4
 TIMEOUT_S = 110
@@ -49,6 +50,21 @@ def test_mirrors_that_are_killed(
             assert doubled <= killed * CHUNK_MESSAGES
         else:
             assert arrived == sent
+
+
+def test_mirrors_that_end_at_their_commit(broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    """What the first life sent was not committed, or was and it does not know: the second one sends the same."""
+    with_topic(broker.url, "ended", CHUNKS)
+    names = [f"{step}_{way}" for step in STEPS for way in WAYS]
+    command = [sys.executable, "-m", "tests.mirror.end_driver", broker.url, "ended", str(tmp_path)]
+    pairs = [f"{broker.url}={name}" for name in names]
+    done = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    sent = read_arrow(broker.url, "ended", "payload").column(0).to_pylist()
+    for name in names:
+        assert figures[name]["ended"] == {"raise": RAISED, "exit": EXITED, "kill": -9}[name.partition("_")[2]]
+        assert read_arrow(broker.url, name, "payload").column(0).to_pylist() == sent, name
 
 
 def with_topic(url: str, topic: str, chunks: int) -> None:

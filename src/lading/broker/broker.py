@@ -117,7 +117,7 @@ class Broker:
             DeadLetters(
                 self.catalog, self.counters, self.topology.topic_by_uuid, self.topology.resolve,
                 self.at_once.create_topic_in_stream,
-                lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
+                lambda partition, block, now_us: self.native_appender.append_remade(partition, block, now_us=now_us),
                 self.access.grantor_allows,
             )
         )  # fmt: skip

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from ..model.errors import LadingError, SettingError
 from ..transports.interface import HeaderAwareTransport, PipeliningTransport, Transport
-from ..transports.lading.blocks import WRITER_ID_BYTES
 from ..transports.lading.transport import LadingTransport
 from ..transports.transactions import PreparedTransaction, TransactionalTransport, TransactionDecision
 from .header_columns import with_header
@@ -43,11 +42,10 @@ class DeliveryTarget(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One attempt of one task: the work that all tasks do together, the part of it, and the number of the attempt."""
+    """One task: the work that all tasks do together, and the part of it. All attempts at the task have the same."""
 
     work: str
     number: int
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +98,7 @@ class LadingTransactionCommit:
 
     def write(self, parts: Parts, task: Task) -> SentByTask:
         """Append in a transaction, which stays open."""
-        name = f"{task.work}/{task.number}/{task.attempt}"
-        writer_id = hashlib.blake2b(name.encode(), digest_size=WRITER_ID_BYTES).digest()
-        transaction, count = _send_in_transaction(self._transport, self._topic, task.work, parts, writer_id)
+        transaction, count = _send_in_transaction(self._transport, self._topic, task.work, parts)
         return SentByTask(transaction, task.work, count)
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
@@ -200,11 +196,11 @@ def send_once(transport: Transport, target: DeliveryTarget, key: str, parts: Par
     target's transactional id, as long as nothing else was sent under that since.
     """
     if isinstance(transport, LadingTransport):
-        transaction, count = _send_in_transaction(transport, target.topic, key, parts, None)
+        transaction, count = _send_in_transaction(transport, target.topic, key, parts)
         transport.commit(key, [transaction])
         return count
     protocol = choose_commit_protocol(transport, target)
-    sent = protocol.write(parts, Task(key, 0, 0))
+    sent = protocol.write(parts, Task(key, 0))
     protocol.commit(key, [sent])
     return sent.count
 
@@ -216,13 +212,14 @@ def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
     return sum(transport.send(topic, number, batch).count for number, batch in parts)
 
 
-def _send_in_transaction(
-    transport: LadingTransport, topic: str, scope: str, parts: Parts, writer_id: bytes | None
-) -> tuple[int, int]:
-    """Append in a transaction that stays open; return its id and how many messages. An error aborts it."""
+def _send_in_transaction(transport: LadingTransport, topic: str, scope: str, parts: Parts) -> tuple[int, int]:
+    """Append in a transaction that stays open; return its id and how many messages. An error aborts it.
+
+    The writer is a new one: no other attempt can continue this transaction, in this process or in a later one.
+    """
     transaction = transport.begin(scope)
     try:
-        writer = transport.writer(writer_id, 0, transaction)
+        writer = transport.writer(transaction_id=transaction)
         count = 0
         for number, batch in parts:
             writer.send(topic, number, batch)

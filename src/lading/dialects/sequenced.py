@@ -14,6 +14,7 @@ class SequencedBatch(NamedTuple):
     ``writer`` is empty where it has none; the batch takes the writer's numbers ``sequence`` and ``numbers - 1`` more.
     ``transaction`` is the id it was written under, 0 for none. ``transactional``: it belongs to what its writer has
     open. ``outcome``: a control record that ends what its writer has open in this partition, committed or not.
+    ``digest`` is that of the content; 0 if the dialect keeps none.
     """
 
     writer: bytes
@@ -25,6 +26,7 @@ class SequencedBatch(NamedTuple):
     transaction: int = 0
     transactional: bool = False
     outcome: bool | None = None
+    digest: int = 0
 
 
 @runtime_checkable

@@ -45,7 +45,7 @@ INDEX: Final = Format("index", 1, (1,), "topics/ID/N/*.index", "none: what is no
 STATES: Final = Format("states", overlay_record.VERSION, (1,), "topics/ID/N/states.log", "byte 8 of each record")
 WATERMARK: Final = Format("watermark", 1, (1,), "topics/ID/N/watermark", "u16 at byte 4")
 SNAPSHOT: Final = Format("snapshot", 1, (1,), "topics/ID/N/*.snapshot", "u32 at byte 8")
-WRITERS: Final = Format("writers", 1, (1,), "topics/ID/N/writers.snapshot", "`version` in what the snapshot holds")
+WRITERS: Final = Format("writers", 2, (1, 2), "topics/ID/N/writers.snapshot", "`version` in what the snapshot holds")
 DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and checkpoints of tables (*.json)", "`version`")
 
 BACKUP: Final = Format("backup", 1, (1,), "points/TIME.json of a backup", "`version`")

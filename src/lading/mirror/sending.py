@@ -35,7 +35,6 @@ class TopicTarget:
         self._mirror = mirror
         id_ = f"lading-mirror-{mirror}-{topic}" if isinstance(transport, TransactionalTransport) else None
         self._protocol = choose_commit_protocol(transport, DeliveryTarget(settings.target, topic, KEY_PREFIX, id_))
-        self._attempts = 0
         self._capabilities = capabilities_at(transport, topic)
         self._takes_headers = not isinstance(transport, HeaderAwareTransport) or transport.takes_headers(topic)
         if settings.carrier == "off" and not transport.capabilities.order:
@@ -83,10 +82,9 @@ class TopicTarget:
             # what a queue has taken of a work it cannot give back, so nothing of it is sent
             raise LimitExceeded(sentence)
         name = f"{self._mirror}/{work.number}"
-        self._attempts += 1
         parts = self._parts(work, stretches, is_repeated and not self.is_exact and not self._is_queue)
         try:
-            sent = self._protocol.write(parts, Task(name, 0, self._attempts))
+            sent = self._protocol.write(parts, Task(name, 0))
         except LimitExceeded as error:
             raise self._explain(error, stretches) from None
         self._protocol.commit(name, [sent])

@@ -151,6 +151,7 @@ class Reason(StrEnum):
     NOT_IN_FLIGHT = "not_in_flight"
     TOO_MANY_DEFERRED = "too_many_deferred"
     OUT_OF_SEQUENCE = "out_of_sequence"
+    WRITER_ID_REUSED = "writer_id_reused"
     PRODUCER_FENCED = "producer_fenced"
     PRODUCER_UNKNOWN = "producer_unknown"
     TRANSACTION_NOT_OPEN = "transaction_not_open"

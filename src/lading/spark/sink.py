@@ -129,7 +129,7 @@ class TopicWriter:
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
             parts = self._parts(batches, partitions, number)
-            sent = delivery.write(parts, Task(work, number, context.taskAttemptId()))
+            sent = delivery.write(parts, Task(work, number))
         freeze_modules()
         return TaskCommit(sent)
 

@@ -361,9 +361,12 @@ class DeadLetters(Component):
 
 
 def _writer_id(row: DeadLetterIntentRow) -> bytes:
-    """Return the name under which the next block of a marking is written to a target: the same after any restart."""
-    place = row.topic + row.target + b"%d/%d/%d/%d" % (
-        row.partition, row.target_partition, row.id, row.ranges[0][0],
+    """Return the name under which the next block of a marking is written to a target: the same after any restart.
+
+    The time is part of it: ids of rows begin again at 1 after a catalog was lost.
+    """
+    place = row.topic + row.target + b"%d/%d/%d/%d/%d" % (
+        row.partition, row.target_partition, row.id, row.marked_us, row.ranges[0][0],
     )  # fmt: skip
     return blake2b(place, digest_size=16, person=b"lading-dead").digest()
 

@@ -45,11 +45,11 @@ class NativeAppender:
     ) -> Append:
         """Append the blocks of ``body`` in order; those that were appended before are left out.
 
-        ``checked`` is what ``native.messages.check`` said of the body, where that was done in another thread. The
-        Append names the offset of the first block, the old one where it is repeated, and is done when every block
-        lasts. Refused before anything is appended: a block that is not whole (MalformedMessage), a gap in a writer's
-        sequence, a transaction that is not open. Where the disk fills up half-way the blocks before that stay, and
-        are known when they are sent again.
+        ``checked`` is what ``native.messages.check`` returned for the body, if another thread called it. The Append
+        names the offset of the first block, the old one if it is repeated, and is done when every block is durable.
+        Refused before anything is appended: an incomplete block (MalformedMessage), a gap in a writer's sequence, a
+        number that the writer used for another block, a transaction that is not open. If the disk fills up half-way,
+        the blocks before that are kept, and are recognized when they are sent again.
         """
         blocks = native.check(body) if checked is None else checked
         if not blocks:
@@ -59,7 +59,7 @@ class NativeAppender:
             raise Refusal(Reason.MALFORMED, "the blocks of a request belong to one transaction; send one request each")
         if transactions != {0}:
             self._transactions.require_open(*transactions)
-        known = self._known(partition, blocks)
+        known = self._find_repeated(partition, blocks)
         now_us = partition.log.append_time_us(now_us)
         offsets = [
             (repeated.base_offset, repeated.end_offset) if repeated else self._write(partition, body, one, now_us)
@@ -75,18 +75,34 @@ class NativeAppender:
             duplicate=duplicates == len(blocks),
         )
 
-    def _known(self, partition: Partition, blocks: Sequence[native.Checked]) -> list[AppendedBlock | None]:
-        """For each block the one it repeats, or None; Refusal where one does not follow."""
-        headers = [one.block.header for one in blocks]
+    def append_remade(self, partition: Partition, body: memoryview, *, now_us: int) -> Append:
+        """Append blocks of the broker's own that are made anew after a crash: known by their numbers alone.
+
+        They may then hold other messages, since limits and the log may have changed: the Append says which offsets
+        the first one took.
+        """
+        checked = [one._replace(digest=0) for one in native.check(body)]
+        return self.append(partition, body, now_us=now_us, checked=checked)
+
+    def _find_repeated(self, partition: Partition, blocks: Sequence[native.Checked]) -> list[AppendedBlock | None]:
+        """Return for each block the one that it repeats, or None. Raises Refusal if one does not follow."""
+        headers = [checked.block.header for checked in blocks]
         if all(header.writer_id == native.NO_WRITER and not header.transaction_id for header in headers):
             return [None] * len(blocks)
         writers = self._memory.of(partition)
         expected: dict[bytes, tuple[int, int]] = {}
         known: list[AppendedBlock | None] = []
-        for header in headers:
+        for header, checked in zip(headers, blocks, strict=True):
             repeated = None
             if header.writer_id != native.NO_WRITER:
-                repeated = writers.find(header.writer_id, header.writer_epoch, header.sequence, expected)
+                repeated = writers.find(
+                    header.writer_id,
+                    header.writer_epoch,
+                    header.sequence,
+                    expected,
+                    transaction_id=header.transaction_id,
+                    digest=checked.digest,
+                )
                 if repeated is None:
                     expected[header.writer_id] = (header.writer_epoch, header.sequence + 1)
             known.append(repeated)
@@ -111,7 +127,8 @@ class NativeAppender:
             writer = b"" if header.writer_id == native.NO_WRITER else header.writer_id
             facts = (writer, header.writer_epoch, header.sequence, 1, append.base_offset, append.end_offset)
             partition.writers.add(
-                SequencedBatch(*facts, transaction=header.transaction_id), partition.log.high_watermark
+                SequencedBatch(*facts, transaction=header.transaction_id, digest=checked.digest),
+                partition.log.high_watermark,
             )
         if header.transaction_id:
             self._transactions.add_partition(header.transaction_id, partition)

@@ -65,8 +65,9 @@ class NativeTransactions(Component):
         named = 0
         for partition in partitions_of(topics):
             writers = partition.writers
+            if writers is not None:
+                named = max(named, writers.highest_transaction_id)
             for transaction_id in list(writers.transactions) if writers is not None else ():
-                named = max(named, transaction_id)
                 if transaction_id in decided:
                     self._settle(partition, transaction_id, decided[transaction_id] == "committed")
                 elif _was_settled(partition, transaction_id):
@@ -78,7 +79,8 @@ class NativeTransactions(Component):
                     self._settle(partition, transaction_id, False)
             self._hold(partition)
         if named > highest:
-            # the catalog has lost it: an id that is given again would join what lies in the log with something new
+            # the catalog has lost it: an id that is assigned again would join old blocks in the log with new ones, and
+            # new blocks would pass for repetitions of old ones
             self._catalog.skip_transaction_ids(named)
         self._counters.transactions_open = len(self._open)
 

@@ -55,12 +55,14 @@ class Native:
         """See sequenced.SequencedDialect.iter_batches; a writer is 16 bytes, a block takes one number."""
         for chunk in run.chunks.tolist():
             offset = chunk[BASE_OFFSET]
-            for block in messages.blocks(run.region.data[chunk[BODY_START] : chunk[BODY_END]]):
+            body = memoryview(run.region.data[chunk[BODY_START] : chunk[BODY_END]])
+            for block in messages.blocks(body):
                 header = block.header
                 writer = b"" if header.writer_id == messages.NO_WRITER else header.writer_id
                 facts = (writer, header.writer_epoch, header.sequence, 1, offset, offset + block.rows)
                 if offset + block.rows > first:
-                    yield SequencedBatch(*facts, transaction=header.transaction_id)
+                    digest = messages.digest_content(body, block)
+                    yield SequencedBatch(*facts, transaction=header.transaction_id, digest=digest)
                 offset += block.rows
 
 

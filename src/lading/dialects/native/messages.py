@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from numpy.typing import NDArray
 
 from lading.model.batch import SCHEMA
@@ -61,12 +62,16 @@ class Block(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A block whose every value was looked at; the times are None where every timestamp is null."""
+    """A block whose every value was checked.
+
+    The times are None if every timestamp is null, ``digest`` is 0 for a block without a writer.
+    """
 
     block: Block
     min_timestamp_us: int | None
     max_timestamp_us: int | None
     null_timestamps: bool
+    digest: int = 0
 
 
 def encode_block(
@@ -121,6 +126,17 @@ def blocks(body: bytes | memoryview) -> Iterator[Block]:
             )
         yield Block(BlockHeader(*facts), at, end, found.rows)
         at = end
+
+
+def digest_content(body: memoryview, block: Block) -> int:
+    """Return the XXH3 of what the header of a numbered block does not say, the same as sent and as stored.
+
+    Returns 0, which is compared with nothing, for a block without a writer.
+    """
+    if block.header.writer_id == NO_WRITER:
+        return 0
+    digest: int = xxhash.xxh3_64_intdigest(body[block.start + HEADER_BYTES : block.end])
+    return digest
 
 
 def rows_of(body: memoryview, block: Block, included: list[int] | None = None) -> pa.RecordBatch:
@@ -188,7 +204,8 @@ def check(body: bytes | memoryview) -> list[Checked]:
         batch = rows_of(data, block)
         times: Any = batch.column("timestamp").cast(pa.int64())
         extremes: Any = pc.min_max(times).as_py()
-        checked.append(Checked(block, extremes["min"], extremes["max"], times.null_count > 0))
+        digest = digest_content(data, block)
+        checked.append(Checked(block, extremes["min"], extremes["max"], times.null_count > 0, digest))
     return checked
 
 
@@ -206,7 +223,7 @@ def restamp(
     stamp = np.frombuffer(now_us.to_bytes(8, "little"), np.uint8)
     low: list[int] = []
     high: list[int] = []
-    for block, min_us, max_us, has_nulls in checked:
+    for block, min_us, max_us, has_nulls, _ in checked:
         at = to + block.start + _APPEND_TIME_AT
         target[at : at + 8] = stamp
         low += [time for time in (min_us, now_us if has_nulls else None) if time is not None]

@@ -227,7 +227,14 @@ _STATUS: Final[Mapping[Reason, int]] = {
     Reason.NO_PARTITIONS: 404,
     **{reason: 409 for reason in Reason if reason.value.endswith("exists")},
     **dict.fromkeys(
-        (Reason.AMBIGUOUS_NAME, Reason.STALE_GENERATION, Reason.OUT_OF_SEQUENCE, Reason.TRANSACTION_NOT_OPEN), 409
+        (
+            Reason.AMBIGUOUS_NAME,
+            Reason.STALE_GENERATION,
+            Reason.OUT_OF_SEQUENCE,
+            Reason.WRITER_ID_REUSED,
+            Reason.TRANSACTION_NOT_OPEN,
+        ),
+        409,
     ),
     **{reason: 413 for reason in Reason if reason.value.endswith("too_large")},
     Reason.UNAUTHORIZED: 403,
