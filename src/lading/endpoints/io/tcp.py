@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from ...settings import Address
 from ..base.peer import close_sending, origin_of
+from ..base.services import LISTEN_BACKLOG
 from ..base.session import Peer, ReceiveResult
 from .connection import SessionConnection, SessionServer
 
@@ -225,7 +226,8 @@ class TcpServer(SessionServer):
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(lambda: Connection(self), sock=listener)
+        # asyncio calls listen() again, and would set its own default of 100
+        self._listening = await loop.create_server(lambda: Connection(self), sock=listener, backlog=LISTEN_BACKLOG)
 
     async def stop(self) -> None:
         """Accept no more, answer what is whole, close; a client that does not read is cut."""
