@@ -339,7 +339,7 @@ class LadingBroker(BrokerAddresses):
         except UnknownTopic:
             return
         if found:
-            raise AssertionError(f"{topic} has {len(found)} messages {_describe(headers or {})}: {_listed(found)}")
+            raise AssertionError(f"{topic} has messages {_describe(headers or {})}: {len(found)}{_listed(found)}")
 
     def _admin(self) -> LadingTransport:
         if self._transport is None:
@@ -370,7 +370,9 @@ def _describe(wanted: ExpectedHeaders) -> str:
 
 def _listed(messages: list[Message]) -> str:
     lines = [
-        f"\n  {message.partition}/{message.offset}: {message.headers!r} {(message.payload or b'')[:80]!r}"
+        f"\n  partition {message.partition}, offset {message.offset}: "
+        + "".join(f"{header}, " for header in message.headers)
+        + f"payload {(message.payload or b'')[:80]!r}"
         for message in messages[:SHOWN_MAX]
     ]
     more = len(messages) - SHOWN_MAX

@@ -41,16 +41,16 @@ def test_lines_filter_and_offsets(lading: Run) -> None:
     assert [message["payload"] for message in last] == ["two", "three"]
 
 
-def test_a_payload_that_was_not_asked_for_is_told(process: Run) -> None:
-    unread = "'-' as the payload sends it"
-    process("topic", "create", "unread")
-    assert unread in process("message", "send", "unread", stdin="one").stderr
-    assert unread not in process("message", "send", "unread", stdin="").stderr
-    assert unread not in process("message", "send", "unread", "-", stdin="one").stderr
-    assert unread not in process("message", "send", "unread", "--lines", stdin="one\n").stderr
-    assert unread not in process("message", "send", "unread", "two", stdin="one").stderr
-    found = documents(process("message", "poll", "unread", "-o", "json"))
-    assert [message["payload"] for message in found] == [None, None, "one", "one", "two"]
+def test_a_pipe_is_the_payload_if_none_is_typed(process: Run) -> None:
+    assert (
+        "sent 1 message to piped (new topic, 1 partition)" in process("message", "send", "piped", stdin="hi\n").stderr
+    )
+    assert "new topic" not in process("message", "send", "piped", stdin="two\nlines").stderr
+    process("message", "send", "piped", stdin="")
+    process("message", "send", "piped", "-", stdin="as it is\n")
+    process("message", "send", "piped", "typed", stdin="not read")
+    found = documents(process("message", "poll", "piped", "-o", "json"))
+    assert [message["payload"] for message in found] == ["hi", "two\nlines", None, "as it is\n", "typed"]
 
 
 def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.BrokerProcess) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from lading import Producer, testing
+from lading.cli.main import main
 from tests.broker.room import fill, opened, topic_of
 from tests.endpoints.test_watchdog import hanging
 
@@ -82,6 +84,53 @@ def test_0_done_and_a_reader_that_goes_away(broker: testing.BrokerProcess, ladin
         process.stdout.close()
         said = process.stderr.read()
         assert (process.wait(TIMEOUT_S), said) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["message poll coded --count 3000", "message poll --help", "topic list"])
+def test_0_for_people_whose_pager_goes_away(broker: testing.BrokerProcess, words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "lading.cli.main", *words.split()], stdin=subprocess.DEVNULL, stdout=gone,
+            stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, env=os.environ | {"LADING_SERVER": broker.url},
+        )  # fmt: skip
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+
+
+def test_2_output_that_is_closed(broker: testing.BrokerProcess) -> None:
+    command = f"{sys.executable} -m lading.cli.main topic list >&-"
+    environment = os.environ | {"LADING_SERVER": broker.url}
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "lading: standard output: Bad file descriptor\n")
+
+
+def test_0_output_in_ascii(broker: testing.BrokerProcess, process: Run) -> None:
+    with Producer(broker.url) as producer:
+        producer.send("ascii", b"x", headers={"city": "citt\u00e0 \U0001f6a2"})
+    text = process("message", "poll", "ascii", PYTHONIOENCODING="ascii").stdout
+    assert "city = string: citt\\u00e0 \\ud83d\\udea2" in text
+    lines = process("message", "poll", "ascii", "-o", "json", PYTHONIOENCODING="ascii").stdout
+    assert lines.isascii() and json.loads(lines)["headers"][0]["value"] == "citt\u00e0 \U0001f6a2"
+
+
+def test_0_a_machine_where_the_broker_runs(
+    broker: testing.BrokerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What the broker does not need, and ports that the broker itself has taken, are no failures."""
+    from lading.cli import doctor
+
+    assert doctor._find_broker(int(broker.endpoints["admin"].rsplit(":", 1)[1])) == "ok"
+    assert doctor._find_broker(int(broker.endpoints["kafka"].rsplit(":", 1)[1])) is None
+    taken = int(broker.endpoints["kafka"].rsplit(":", 1)[1])
+    assert doctor._port("kafka", taken, socket.SOCK_STREAM, "ok")().well
+    assert not doctor._port("kafka", taken, socket.SOCK_STREAM, None)().well
+    monkeypatch.setitem(sys.modules, "lading.spark.session", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--data", str(tmp_path)])
+    assert (ended.value.code, "note Spark" in capsys.readouterr().err) == (0, True)
 
 
 def test_1_a_check_failed(lading: Run, tmp_path: Path) -> None:

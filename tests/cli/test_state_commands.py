@@ -66,11 +66,36 @@ def test_what_cannot_be_done_is_a_sentence(lading: Run) -> None:
         ("topic", "set", "two", "dead_letter=x"): "did you mean dead_letter_topic",
         ("topic", "set", "two", "dead_letter_topic=two"): "cannot be its own",
         ("topic", "set", "two", "retention_age_us=soon"): "a duration like",
+        ("topic", "set", "two", "retention_age_us=7"): "retention_age_us=7: the unit is missing; write 7d, 7s or 7us",
+        ("topic", "create", "three", "--set", "retention_bytes=5"): "the unit is missing; write 5GB, 5MB or 5B",
+        ("topic", "set", "two", "retention_age_us=7us"): "Set retention_age_us of 'two' to 7 us, less than a second?",
+        ("topic", "create", "three", "--set", "retention_age_us=0.5ms"): "to 500 us, less than a second?",
         ("topic", "set", "two", "hide_states"): "write KEY=VALUE",
         ("topic", "retention", "two", "--within", "late"): "a duration like",
     }
     for arguments, sentence in cases.items():
         assert sentence in lading(*arguments, code=2).stderr, arguments
+
+
+def test_poll_says_which_messages_their_state_hides(lading: Run) -> None:
+    lading("topic", "create", "veiled", "-p", "2")
+    for partition in ("0", "0", "1"):
+        lading("message", "send", "veiled", "x", "-p", partition)
+    assert "hidden" not in lading("message", "poll", "veiled").stderr
+    lading("state", "set", "veiled", "--state", "marked_for_deletion", "--range", "0-1", "-p", "0")
+    lading("state", "set", "veiled", "--state", "poisoned", "--offset", "0", "-p", "1")
+    sentence = "3 messages of veiled are hidden: 1 poisoned, 2 marked for deletion; --states all shows them"
+    assert sentence in lading("message", "poll", "veiled").stderr
+    only = lading("message", "poll", "veiled", "-p", "1").stderr
+    assert "1 message of veiled is hidden: 1 poisoned; --states all shows them" in only
+    assert "hidden" not in lading("message", "poll", "veiled", "--states", "all").stderr
+    assert "hidden" not in lading("message", "poll", "veiled", "-o", "json").stderr
+
+
+def test_a_retention_below_a_second_is_set_if_confirmed(lading: Run) -> None:
+    lading("topic", "create", "brief")
+    said = lading("topic", "set", "brief", "retention_age_us=250ms", "retention_mark_us=7us", "--yes").stderr
+    assert "retention_age_us = 250 ms" in said
 
 
 def test_settings_and_retention_of_a_topic(lading: Run) -> None:

@@ -47,6 +47,8 @@ def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     assert "no quota" not in lading("user", "quota", **root).stdout
     lading("user", "quota", "ann", "--send", "10MB", "--requests", "25%", **root)
     lading("user", "quota", "ann", "--read", "1MiB", "--requests", "none", **root)
+    printed = lading("user", "quota", "ann", **root).stdout
+    assert "10 MB/s" in printed and "1 MB/s" in printed
     shown = json.loads(lading("user", "quota", "ann", "-o", "json", **root).stdout)
     assert shown == {"user": "ann", "producer_byte_rate": 1e7, "consumer_byte_rate": 1048576.0}
     assert "which user" in lading("user", "quota", "--send", "1MB", code=2, **root).stderr

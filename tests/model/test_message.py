@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import struct
 from datetime import UTC, datetime
 
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import lading
 from lading.model.headers import Header, Headers
 from lading.model.kinds import Kind
 from lading.model.message import Message
-from lading.model.values import f64, u16
+from lading.model.values import HeaderValue, f64, u16
 
 
 def test_timestamps_are_exact_to_the_microsecond_and_aware() -> None:
@@ -53,3 +58,20 @@ def test_a_message_as_html() -> None:
     assert "500 characters" in html
     assert "01" * 16 in html
     assert "null" in html
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.text(), st.integers(0, 20), st.none() | st.binary(max_size=17))))
+@example([("a", Kind.FLOAT64, struct.pack("<d", math.nan)), ("b", Kind.FLOAT32, struct.pack("<f", -math.inf))])
+@example([("a", Kind.UINT16, b"\x0c\x00"), ("b", Kind.BOOL, b"\x02"), ("c", Kind.STRING, None), ("d", Kind.RAW, None)])
+def test_a_repr_makes_the_same_headers(rows: list[tuple[str, int, bytes | None]]) -> None:
+    headers = Headers(Header(*row) for row in rows)
+    names = {name: getattr(lading, name) for name in lading.__all__} | {"HeaderValue": HeaderValue}
+    assert eval(repr(headers), names) == headers
+
+
+def test_a_repr_shows_values_as_python_writes_them() -> None:
+    headers = Headers([("carrier", "UA"), ("delay", u16(12)), ("via", None), ("raw", b"\xff"), ("ok", True)])
+    assert repr(headers) == (
+        "Headers([('carrier', 'UA'), ('delay', u16(12)), ('via', None), ('raw', b'\\xff'), ('ok', True)])"
+    )

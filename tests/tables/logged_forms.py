@@ -166,7 +166,7 @@ FORMS = (
             (True, _log_damaged, "its log cannot be read or written: .*; fix that"),
         ),
         "deltalake",
-        r"needs the package deltalake; install lading\[delta\]",
+        r"needs the package deltalake; in the clone of Lading run: pip install -c constraints\.txt '\.\[delta\]'",
     ),
     LoggedForm(
         "iceberg",
@@ -186,6 +186,7 @@ FORMS = (
             (True, _metadata_deleted, "its log cannot be read or written: .*; fix that"),
         ),
         "pyiceberg",
-        r"is an Iceberg table, which needs the package pyiceberg; install lading\[ic",
+        r"is an Iceberg table, which needs the package pyiceberg; in the clone of Lading run: "
+        r"pip install -c constraints\.txt '\.\[iceberg\]'",
     ),
 )

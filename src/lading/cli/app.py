@@ -98,7 +98,7 @@ def _print_version(wanted: bool) -> None:
 
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     profile: Annotated[
         str | None,

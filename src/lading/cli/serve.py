@@ -10,6 +10,8 @@ import typer
 from .options import AsOutput, local_path
 from .output import Output
 
+CONSOLE_ADDRESS = "127.0.0.1:7071"
+
 
 def serve(
     data: Annotated[
@@ -32,8 +34,13 @@ def serve(
         bool, typer.Option("--console", help="Also start the console, a web page on this machine.")
     ] = False,
     console_address: Annotated[
-        str, typer.Option("--console-address", metavar="HOST:PORT", help="Where the console listens on this machine.")
-    ] = "127.0.0.1:7071",
+        str | None,
+        typer.Option(
+            "--console-address",
+            metavar="HOST:PORT",
+            help=f"Where the console listens on this machine. Default: {CONSOLE_ADDRESS}.",
+        ),
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help="File that holds the admin endpoint's bearer token and nothing else."),
@@ -94,7 +101,7 @@ def serve(
         from ..model.address import parse_address
 
         try:
-            address = parse_address("127.0.0.1:0" if free_ports else console_address)
+            address = parse_address(console_address or ("127.0.0.1:0" if free_ports else CONSOLE_ADDRESS))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--console-address") from None
         beside = ConsoleProcess(address, loaded.settings).run

@@ -31,6 +31,9 @@ SettingWords = Annotated[
         "--set", metavar="KEY=VALUE", help="A setting, such as dead_letter_topic=dead or retention_age_us=7d."
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+USUAL_DURATION_US_MIN = 1_000_000
+"""Shorter retention times are asked about: they hide messages before anybody can read them."""
 
 
 @app.command("list")
@@ -96,6 +99,7 @@ def create(
         int, typer.Option("--partitions", "-p", min=1, max=100_000, help="Number of partitions.")
     ] = 1,
     settings: SettingWords = None,
+    yes: Yes = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
     """Create a topic. ``stream.topic`` creates it in that stream, a plain name in ``default``.
@@ -110,8 +114,10 @@ def create(
     from .units import topic_settings
 
     if settings:
+        values = topic_settings(settings)
+        _confirm_short_durations(name, values, yes)
         with admin(server) as lading:
-            meta = lading.create_topic(name, partitions, topic_settings(settings))
+            meta = lading.create_topic(name, partitions, values)
     else:
         with open_source(server) as transport:
             meta = transport.create_topic(name, partitions)
@@ -121,7 +127,7 @@ def create(
 @app.command()
 def delete(
     name: TopicName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
     """Delete a topic and all its messages, after confirmation.
@@ -144,6 +150,7 @@ def set_(
     settings: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY=VALUE; KEY= resets to the default.")
     ],
+    yes: Yes = False,
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -160,8 +167,10 @@ def set_(
     from .connection import admin
     from .units import topic_settings
 
+    values = topic_settings(settings)
+    _confirm_short_durations(name, values, yes)
     with admin(server) as transport:
-        meta = transport.alter_topic(name, topic_settings(settings))
+        meta = transport.alter_topic(name, values)
     if output is Output.JSON:
         json_line(meta.settings)
         return
@@ -226,6 +235,15 @@ def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
         "marked": one["marked"],
         "held": one["held"],
     }
+
+
+def _confirm_short_durations(name: str, settings: Mapping[str, Any], yes: bool) -> None:
+    from .connection import confirm
+    from .units import format_duration
+
+    for key, value in settings.items():
+        if key.endswith("_us") and value is not None and value < USUAL_DURATION_US_MIN:
+            confirm(f"Set {key} of {name!r} to {format_duration(value)}, less than a second?", yes)
 
 
 def _shown(settings: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -68,16 +68,28 @@ def _value(key: str, text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     if key.endswith("_us"):
-        return duration_us(text) if not text.isdecimal() else int(text)
+        # a bare 7 was 7 us: retention_age_us=7 then marked every message for deletion
+        _require_unit(key, text, ("d", "s", "us"))
+        return duration_us(text)
     if "bytes" in key:
+        _require_unit(key, text, ("GB", "MB", "B"))
         return parse_size_bytes(text)
     return int(text) if text.isdecimal() and not key.endswith("topic") else text
 
 
+def _require_unit(key: str, text: str, units: Sequence[str]) -> None:
+    if text.strip().isdecimal():
+        number = text.strip()
+        *others, last = (f"{number}{unit}" for unit in units)
+        raise SettingError(f"{key}={text}: the unit is missing; write {', '.join(others)} or {last}")
+
+
 def format_duration(microseconds: float) -> str:
     """Format a duration for people: ``1.5 h``."""
+    if microseconds < 1_000:
+        return f"{microseconds:.3g} us"
     if microseconds < 1_000_000:
-        return f"{microseconds / 1_000:.0f} ms"
+        return f"{microseconds / 1_000:.3g} ms"
     for unit, length in (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6)):
         if microseconds >= length:
             return f"{microseconds / length:.3g} {unit}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Server, UserName, local_path
-from .output import Output, print_note, print_table
+from .output import Output, format_size, print_note, print_table
 from .passwords import PasswordFile, read_password
 
 app = typer.Typer(
@@ -16,7 +16,7 @@ app = typer.Typer(
 )
 COLUMNS = {"id": "id", "name": "user", "administrator": "administrator", "active": "active", "created": "created"}
 QUOTA_COLUMNS = {
-    "producer_byte_rate": "send, bytes/s", "consumer_byte_rate": "read, bytes/s", "request_percentage": "requests, %",
+    "producer_byte_rate": "send", "consumer_byte_rate": "read", "request_percentage": "requests",
 }  # fmt: skip
 Data = Annotated[
     Path | None,
@@ -164,10 +164,16 @@ def quota(
     if name is not None and not rows:
         # no quota is what was asked for, too
         rows = [{"user": name}]
-    shown = [
-        {"user": row["user"], **{key: f"{row[key]:g}" if key in row else "-" for key in QUOTA_COLUMNS}} for row in rows
+    formatted = [
+        {"user": row["user"], **{key: _format_quota(key, row.get(key)) for key in QUOTA_COLUMNS}} for row in rows
     ]
-    print_table(rows if output is Output.JSON else shown, {"user": "user", **QUOTA_COLUMNS}, output=output)
+    print_table(rows if output is Output.JSON else formatted, {"user": "user", **QUOTA_COLUMNS}, output=output)
+
+
+def _format_quota(key: str, quota: float | None) -> str:
+    if quota is None:
+        return "-"
+    return f"{quota:g} %" if key == "request_percentage" else f"{format_size(quota).replace('.0 ', ' ')}/s"
 
 
 def _rate(key: str, text: str) -> float | None:

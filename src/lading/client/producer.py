@@ -89,6 +89,8 @@ class Producer:
         self._value_serializer = value_serializer
         self._outboxes: dict[Place, Outbox] = {}
         self._partitions: dict[str, int] = {}
+        self.created_topics: list[TopicMeta] = []
+        """Topics that did not exist when the first message went there, and that this producer created."""
         self._chooser = PartitionChooser(batch_count)
         self._late: Exception | None = None
         self._late_lost = 0
@@ -234,11 +236,11 @@ class Producer:
     ) -> None:
         try:
             self.close()
-        except LadingError:
+        except LadingError as unsent_error:
             if error is None:
                 raise
-            # the error that ended the block is the one to show
-            LOG.warning("%d messages were not sent", self.unsent, exc_info=True)
+            # the error that ended the block is the one to show: a second traceback on a terminal would hide it
+            LOG.warning("%d messages were not sent: %s", self.unsent, unsent_error)
 
     def _usable(self) -> None:
         self._belongs_here()
@@ -271,7 +273,9 @@ class Producer:
 
     def _made(self, topic: str, partitions: int) -> TopicMeta:
         try:
-            return self.transport.create_topic(topic, partitions)
+            meta = self.transport.create_topic(topic, partitions)
+            self.created_topics.append(meta)
+            return meta
         except Refusal as error:
             # another thread was faster
             if error.reason is not Reason.TOPIC_NAME_EXISTS:

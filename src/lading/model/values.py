@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -55,6 +56,23 @@ class HeaderValue(_HeaderValue, TypedGetters):
 
     def __str__(self) -> str:
         return format_value(self.kind, self.data)
+
+    def __repr__(self) -> str:
+        """Return what makes an equal value: ``'AA'``, ``u16(12)``, ``None``; kind and bytes if nothing shorter does."""
+        if self.data is None and self.kind == Kind.RAW:
+            return "None"
+        try:
+            value = None if self.data is None else self.typed
+        except CorruptError:
+            value = None
+        make = _MAKERS.get(self.kind)
+        # a NaN has more than one form, and a bool may have been stored as 2
+        if value is None or make is None or make(value) != self:
+            return f"HeaderValue(kind={int(self.kind)}, data={self.data!r})"
+        if isinstance(value, str | bytes | bool):
+            return repr(value)
+        number = repr(value) if math.isfinite(value) else f"float('{value}')"
+        return f"{_PREFIXES[Kind(self.kind)]}({number})"
 
 
 def _integer(kind: Kind) -> Callable[[int], HeaderValue]:
@@ -117,6 +135,20 @@ def boolean(value: bool) -> HeaderValue:
     if not isinstance(value, bool):
         raise LocalError(f"a header of kind bool takes True or False, not {value!r}")
     return HeaderValue(Kind.BOOL, b"\x01" if value else b"\x00")
+
+
+_PREFIXES = {
+    Kind.INT8: "i8", Kind.INT16: "i16", Kind.INT32: "i32", Kind.INT64: "i64", Kind.INT128: "i128",
+    Kind.UINT8: "u8", Kind.UINT16: "u16", Kind.UINT32: "u32", Kind.UINT64: "u64", Kind.UINT128: "u128",
+    Kind.FLOAT32: "f32", Kind.FLOAT64: "f64",
+}  # fmt: skip
+"""The functions of this module that make a value of a kind; text, bytes and bool are written as Python's own."""
+_MAKERS: dict[int, Callable[[Any], HeaderValue]] = {
+    **{int(kind): globals()[name] for kind, name in _PREFIXES.items()},
+    int(Kind.STRING): string,
+    int(Kind.RAW): raw,
+    int(Kind.BOOL): boolean,
+}
 
 
 def encode_value(value: Scalar | HeaderValue) -> HeaderValue:

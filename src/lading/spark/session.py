@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import LocalError
+from ..model.extras import describe_install
 from .failures import lead_with_own_errors
 from .java import Java, find_java, require_java
 from .jvm import starting
@@ -49,10 +50,7 @@ class SparkMissing(LocalError, ImportError):
 
 
 if importlib.util.find_spec("pyspark") is None:
-    raise SparkMissing(
-        "Spark is not installed; in the clone of Lading run: pip install -c constraints.txt '.[spark]' "
-        "(the broker and the client do without)"
-    )
+    raise SparkMissing(f"Spark is not installed; {describe_install('spark')} (the broker and the client do without)")
 
 
 def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> SparkSession:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..model.errors import LadingError, LocalError, Unreachable
+from ..model.extras import describe_install
 from . import object_errors
 from .storage import StoreAccess, find_access
 
@@ -338,4 +339,4 @@ def storage_options(path: ObjectPath) -> dict[str, str]:
 def require_obstore(path: ObjectPath) -> None:
     """Raise LocalError if the library is not installed."""
     if find_spec("obstore") is None:
-        raise LocalError(f"{path}: object stores need the package obstore; install lading[objects]")
+        raise LocalError(f"{path}: object stores need the package obstore; {describe_install('objects')}")

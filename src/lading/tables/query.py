@@ -15,6 +15,7 @@ from ..client.bulk import read_arrow, read_batches
 from ..columns.field_names import field_meant
 from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
+from ..model.extras import describe_install
 from ..transports.fetched import States
 from .files import table_location
 from .formats.iceberg import FILE_IO, IcebergTable
@@ -113,7 +114,7 @@ def _require_duckdb() -> Any:
     try:
         import duckdb
     except ImportError:
-        raise LocalError("SQL needs the package duckdb, which is not installed; install lading[sql]") from None
+        raise LocalError(f"SQL needs the package duckdb, which is not installed; {describe_install('sql')}") from None
     return duckdb
 
 
@@ -318,7 +319,7 @@ def _require_library(package: str, extra: str, place: str) -> None:
         import_module(package)
     except ImportError:
         raise LocalError(
-            f"table {place}: reading it needs the package {package}, which is not installed; install lading[{extra}]"
+            f"table {place}: reading it needs the package {package}, which is not installed; {describe_install(extra)}"
         ) from None
 
 

@@ -16,6 +16,7 @@ import xxhash
 
 from ...columns.instants import TIME_FIELDS
 from ...model.errors import LocalError
+from ...model.extras import describe_install
 from ..files import read_document
 from ..manifest import DataFile
 from ..object_path import ObjectPath, TablePath
@@ -240,8 +241,8 @@ class LoggedTable(ParquetTable, Generic[T]):
             import_module(self.package)
         except ImportError:
             raise LocalError(
-                f"the table {self.directory} is {self._noun} table, which needs the package {self.package}; install "
-                f"lading[{self.form}]"
+                f"the table {self.directory} is {self._noun} table, which needs the package {self.package}; "
+                + describe_install(self.form)
             ) from None
 
     def _log_error(self, error: Exception) -> LocalError:
