@@ -162,8 +162,6 @@ def told(spark: SparkSession, run: Any) -> str:
     ("schema", "options", "sentence"),
     [
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
-        ("offset bigint, value binary", {}, r"'value' is not a message field; did you mean 'payload'\? .*column.value"),
-        ("ofset bigint", {}, r"'ofset' is not a message field; did you mean 'offset'\?"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
         ("delay array<int>", {}, r"header 'delay', and a header cannot become array<int>; it can become string"),
         ("delay int", {"encoding.dealy": "be"}, r"encoding.dealy names no column.*did you mean 'delay'"),

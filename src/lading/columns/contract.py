@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
-from .field_names import near_miss_problem
+from .field_names import field_meant
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 INTEGER_DECIMAL = pa.decimal128(38, 0)
@@ -216,7 +216,7 @@ def parse_header_column(name: str, words: str) -> HeaderColumn:
 
     Without ``from`` a near miss of a message field's name is refused. Raises SettingError that names what is wrong.
     """
-    return _header_column(name, list(_tokens(words)), f'{name} = "{words} from {name}"')
+    return _header_column(name, list(_tokens(words)))
 
 
 def parse_columns(text: str) -> Projection:
@@ -239,24 +239,18 @@ def parse_columns(text: str) -> Projection:
                     f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
                     f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
                 )
-            headers.append(_header_column(name.text, words, f"{name} {words[0]} from {name}"))
+            headers.append(_header_column(name.text, words))
         elif name.text in FIELD_TYPES:
             fields.append(name.text)
         else:
-            refuse_near_miss(name.text, f"For a header of that name write `{name} string from {name}`.")
+            field = field_meant(name.text, FIELD_TYPES)
+            hint = did_you_mean(name.text, FIELD_TYPES) if field is None else f" (did you mean {field!r}?)"
             raise SettingError(
-                f"{name.text!r} is not a message field{did_you_mean(name.text, FIELD_TYPES)}; "
-                f"a header needs a type, for example `{name.text} string`"
+                f"{name.text!r} is not a message field{hint}; a header needs a type, for example `{name} string`"
             )
     if not order:
         raise SettingError("no columns are named; for example: offset, carrier string, delay int")
     return Projection(tuple(fields), tuple(headers), tuple(order))
-
-
-def refuse_near_miss(name: str, remedy: str) -> None:
-    """Raise SettingError if ``name``, declared as a header, nearly names a message field; ``remedy`` is a sentence."""
-    if problem := near_miss_problem(name, FIELD_TYPES, remedy):
-        raise SettingError(f"column {problem}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -310,8 +304,7 @@ def _parts(text: str) -> Iterator[list[_Token]]:
         yield part
 
 
-def _header_column(name: str, words: list[_Token], remedy: str) -> HeaderColumn:
-    """Return the column; ``remedy`` is how a header is declared whose name nearly is that of a message field."""
+def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
     if not words:
         raise SettingError(f"column {name!r} has no type; for example `{name} string`")
     type_, rest = parse_type(words[0].text), words[1:]
@@ -331,6 +324,4 @@ def _header_column(name: str, words: list[_Token], remedy: str) -> HeaderColumn:
             )
         else:
             encoding = parse_encoding(word.text)
-    if header is None:
-        refuse_near_miss(name, f"For a header of that name write `{remedy}`.")
     return HeaderColumn(name, name if header is None else header, type_, encoding, required)

@@ -1,4 +1,8 @@
-"""Names of message fields as people mistype them: such a name alone is refused, because no message has that header."""
+"""Names of message fields as people mistype them, for hints.
+
+A header may have any name: `key_1` and `value` are read as headers. If no message has such a header, the hint names the
+field that was probably meant.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +42,6 @@ def choose_column_name(key: str, taken: set[str]) -> str:
         name = f"header_{name}"
     taken.add(name.lower())
     return name
-
-
-def near_miss_problem(name: str, fields: Iterable[str], remedy: str) -> str | None:
-    """Return why ``name`` is refused as the name of a header, or None; ``remedy`` reads a header of that name."""
-    field = field_meant(name, fields)
-    return None if field is None else f"{name!r} is not a message field; did you mean {field!r}? {remedy}"
 
 
 def _plain(name: str) -> str:

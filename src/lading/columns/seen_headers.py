@@ -8,7 +8,8 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from ..model.run import Located
-from .contract import did_you_mean
+from .contract import FIELD_TYPES, did_you_mean
+from .field_names import field_meant
 
 NAMES_SHOWN_MAX: Final = 20
 _ABSENT: Final = -1
@@ -72,9 +73,11 @@ def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quot
     if quote:
         text = key.replace("'", "''")
         return f"none of {among} has a header {key!r}; for the text write it in single quotes: '{text}'"
+    field = field_meant(key, FIELD_TYPES)
+    hint = f" (did you mean the field {field!r}?)" if field is not None else ""
     if names is None:
-        return f"none of {among} has a header {key!r}"
+        return f"none of {among} has a header {key!r}{hint}"
     shown = ", ".join(map(repr, list(names)[:NAMES_SHOWN_MAX]))
     more = f" and {len(names) - NAMES_SHOWN_MAX:,} more" if len(names) > NAMES_SHOWN_MAX else ""
     seen = f"the headers seen are {shown}{more}" if names else "no header was seen at all"
-    return f"none of {among} has a header {key!r}{did_you_mean(key, names)}; {seen}"
+    return f"none of {among} has a header {key!r}{hint or did_you_mean(key, names)}; {seen}"

@@ -21,7 +21,7 @@ from ..model.kinds import Kind, decode_value
 from ..model.printable import escape_unseen
 from .contract import FIELD_TYPES
 from .distinct import DistinctCount
-from .field_names import choose_column_name, field_meant
+from .field_names import choose_column_name
 from .locate import Entries
 from .typed import convert_column
 
@@ -156,8 +156,7 @@ class HeaderStatistics:
         columns: list[str] = []
         for statistics in self.keys.values():
             name = choose_column_name(statistics.key, taken)
-            plain = name == statistics.key and field_meant(name, FIELD_TYPES) is None
-            origin = "" if plain else f" from {_quoted(statistics.key)}"
+            origin = "" if name == statistics.key else f" from {_quoted(statistics.key)}"
             columns.append(f"{_quoted(name)} {statistics.type}{origin}")
         return columns
 

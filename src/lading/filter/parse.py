@@ -18,7 +18,6 @@ from ..columns.contract import (
     parse_type,
     type_word,
 )
-from ..columns.field_names import near_miss_problem
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
 from .filter import Filter
@@ -194,8 +193,6 @@ class _Reader:
                 f"written in quotes: '{name}'",
                 node,
             )
-        if problem := near_miss_problem(name, FIELD_DOMAINS, f"header('{name}') reads a header of that name"):
-            self._refuse(problem, node)
         return HeaderRef(name)
 
     def _note_unquoted(self, *right: exp.Expr) -> None:

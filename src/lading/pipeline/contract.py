@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..client.consumer import Consumer
 from ..client.reading import OnLoss
 from ..columns.contract import ARRAY, FIELD_TYPES, HeaderColumn, Projection, parse_type, type_word
-from ..columns.field_names import choose_column_name, field_meant
+from ..columns.field_names import choose_column_name
 from ..columns.locate import locate
 from ..columns.repeated import convert_repeated
 from ..columns.statistics import HeaderStatistics
@@ -81,7 +81,7 @@ def headers_section(statistics: HeaderStatistics, topic: str, rows: Sequence[Map
         always = row["messages"] == statistics.messages and not row["nulls"]
         declared = row.get("proposed") or {"type": row["type"], "required": always}
         words = [declared["type"], *([declared["encoding"]] if "encoding" in declared else [])]
-        if name == row["key"] and field_meant(name, FIELD_TYPES) is None:
+        if name == row["key"]:
             value = json.dumps(" ".join([*words, *(["required"] if always else [])]))
         else:
             required = ", required = true" if always else ""

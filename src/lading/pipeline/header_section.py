@@ -16,7 +16,6 @@ from ..columns.contract import (
     parse_encoding,
     parse_header_column,
     parse_type,
-    refuse_near_miss,
 )
 from ..model.errors import SettingError
 
@@ -59,8 +58,6 @@ def _header_column(name: str, value: object) -> HeaderColumn:
         raise SettingError(f"required is {required!r}; it takes true or false")
     if not isinstance(header, str):
         raise SettingError(f"from is {header!r}; it takes the name of a header")
-    if "from" not in value:
-        refuse_near_miss(name, f'For a header of that name add from = "{name}"')
     encoding = value.get("encoding", "auto")
     type_ = parse_type(value["type"])
     return HeaderColumn(name, header, type_, parse_encoding(str(encoding)), required, _constraint(value, type_))

@@ -32,7 +32,6 @@ from ..columns.contract import (
     Projection,
     did_you_mean,
     parse_encoding,
-    refuse_near_miss,
     type_word,
 )
 from ..columns.instants import TIME_FIELDS
@@ -133,8 +132,6 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
                 continue
             fields.append(name)
         else:
-            if header is None:
-                refuse_near_miss(name, f'For a header of that name set option("column.{name}", "{name}")')
             headers.append(_header_column(field, header or name, encodings.get(name.lower())))
         order.append(name)
     return RequestedSchema(Projection(tuple(fields), tuple(headers), tuple(order)), checksum_ok, arrow_schema(schema))
