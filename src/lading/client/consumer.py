@@ -20,7 +20,7 @@ from .read_bounds import Bound, ReadBounds, TopicPartition, spans
 from .readers import PartitionBatches, Readers
 from .reading import OnLoss, Selection, columns_text
 from .received import deserialize, to_messages
-from .serdes import Deserializer
+from .serdes import AnyDeserializer, accept_deserializer
 from .unseen import DeclaredHeaders
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Consumer:
         states: States = "available",
         start: Bound = "earliest",
         end: Bound | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: AnyDeserializer = None,
+        value_deserializer: AnyDeserializer = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         verify_checksum: bool = True,
         auto_commit: bool = True,
@@ -73,6 +73,8 @@ class Consumer:
     ) -> None:
         require_choice("states", states, get_args(States))
         require_choice("on_loss", on_loss, get_args(OnLoss))
+        self._key_deserializer = accept_deserializer("key_deserializer", key_deserializer)
+        self._value_deserializer = accept_deserializer("value_deserializer", value_deserializer)
         group = find_group(group, channel, end)
         self._selection = Selection.parse(None, where, states, verify_checksum, on_loss)
         self.transport: Transport = open_for(Consumer, url, options)
@@ -84,8 +86,6 @@ class Consumer:
         self._start = start
         self._auto_commit = auto_commit
         self._timeout_s = timeout_s
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
         self._interceptors = list(interceptors)
         self._readers = Readers(self.transport, max_bytes)
         self._ready: deque[Message] = deque()

@@ -18,7 +18,7 @@ from .linger import EXIT_FLUSH_S, Linger, watch
 from .outbox import Outbox
 from .outgoing import normal, weigh
 from .partitioning import PartitionChooser
-from .serdes import Serializer, require_bytes, to_bytes
+from .serdes import AnySerializer, accept_serializer, require_bytes, to_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,8 +61,8 @@ class Producer:
         create_topics: bool = True,
         partitions: int = 1,
         interceptors: Sequence[ProducerInterceptor] = (),
-        key_serializer: Serializer = to_bytes,
-        value_serializer: Serializer = to_bytes,
+        key_serializer: AnySerializer = to_bytes,
+        value_serializer: AnySerializer = to_bytes,
         **options: Any,
     ) -> None:
         for name, value in (("batch_bytes", batch_bytes), ("batch_count", batch_count), ("partitions", partitions)):
@@ -72,6 +72,8 @@ class Producer:
             raise SettingError(f"linger_ms is None or 0 and more, not {linger_ms!r}")
         if compression not in (None, "lz4"):
             raise SettingError(f"compression is None or 'lz4', not {compression!r}")
+        self._key_serializer = accept_serializer("key_serializer", key_serializer)
+        self._value_serializer = accept_serializer("value_serializer", value_serializer)
         given = {"retries": retries, "timeout_s": timeout_s}
         self.transport: Transport = open_for(
             Producer, url, {**options, **{name: value for name, value in given.items() if value is not None}}
@@ -85,8 +87,6 @@ class Producer:
         self._create = partitions if create_topics else None
         self._interceptors = list(interceptors)
         self._on_send: list[Callable[[Outgoing], Outgoing]] = [each.on_send for each in interceptors]
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
         self._outboxes: dict[Place, Outbox] = {}
         self._partitions: dict[str, int] = {}
         self.created_topics: list[TopicMeta] = []

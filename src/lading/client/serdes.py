@@ -1,20 +1,71 @@
 """Serialisers and deserialisers: values to bytes and back, with access to the headers (kafka.md 1.1, 1.3).
 
-A serialiser is any ``(topic, headers, value) -> bytes | None`` and may add headers; a deserialiser is any
-``(topic, headers, data) -> value``. Headers are the message's own object.
+A serialiser is ``(topic, headers, value) -> bytes | None`` and may add headers, since they are the message's own;
+a deserialiser is ``(topic, headers, data) -> value``. Clients take the shorter forms of other clients too: ``(topic,
+value)``, ``(value)`` as kafka-python and aiokafka have it, and objects with a method ``serialize`` or ``deserialize``.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
 
-from ..model.errors import CorruptError, LocalError
+from ..model.errors import CorruptError, LocalError, SettingError
 from ..model.headers import Headers
 
+AnySerializer = Any
+"""What ``key_serializer`` and ``value_serializer`` take: one of the forms above."""
+AnyDeserializer = Any
+"""What ``key_deserializer`` and ``value_deserializer`` take: one of the forms above, or None."""
 Serializer = Callable[[str, Headers, Any], bytes | None]
 Deserializer = Callable[[str, Headers, bytes | None], Any]
+
+
+def accept_serializer(option: str, given: Any) -> Serializer:
+    """Return the serialiser of a producer's option in the long form. Raises SettingError if it cannot be called so."""
+    return _in_long_form(option, given, "serialize")
+
+
+def accept_deserializer(option: str, given: Any) -> Deserializer | None:
+    """Return the deserialiser of a consumer's option in the long form. Raises SettingError for another form."""
+    return None if given is None else _in_long_form(option, given, "deserialize")
+
+
+def _in_long_form(option: str, given: Any, method: str) -> Callable[[str, Headers, Any], Any]:
+    call = getattr(given, method, given)
+    match _count_arguments(call):
+        case 1:
+            return lambda topic, headers, value: call(value)
+        case 2:
+            return lambda topic, headers, value: call(topic, value)
+        case 3:
+            return call  # type: ignore[no-any-return]
+    raise SettingError(
+        f"{option} {given!r} cannot be called with (value), (topic, value) or (topic, headers, value); "
+        f"give a function of that form, or an object with a method {method}"
+    )
+
+
+def _count_arguments(call: Any) -> int | None:
+    """Return with how many values to call: as many as have no default, at least one, three for ``*args``."""
+    if not callable(call):
+        return None
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except ValueError:
+        # some functions in C do not say; they are converters such as int
+        return 1
+    kinds = inspect.Parameter
+    positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    required = sum(each.default is kinds.empty for each in positional)
+    if any(each.kind is kinds.KEYWORD_ONLY and each.default is kinds.empty for each in parameters):
+        return None
+    if any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
+        return 3 if required <= 3 else None
+    count = max(required, 1)
+    return count if count <= min(len(positional), 3) else None
 
 
 def to_bytes(topic: str, headers: Headers, value: Any) -> bytes | None:
