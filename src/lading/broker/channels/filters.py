@@ -1,4 +1,4 @@
-"""Filters by header: which messages one subscriber wants, in the kinds of the seed's ``ext_filter`` (nsq.md 4.4).
+"""Filters by header: which messages one subscriber wants, in the kinds of Youzan's ``ext_filter`` (nsq.md 4.4).
 
 Patterns are matched by RE2 (through Arrow), whose time is linear in the text; what it would compile for long is
 refused (pattern_cost.py). No pattern can hold up the broker.

@@ -1,6 +1,6 @@
 """Message states, set by offsets, ranges or a filter; an answer means they are on disk (design.md Log).
 
-Any state may follow any other: the seeds define the four states and no order among them. What changes nothing writes
+Any state may follow any other: Iggy defines the four states and no order among them. What changes nothing writes
 nothing, so a request may be repeated.
 """
 
