@@ -23,8 +23,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import cached_property
+from contextlib import ExitStack, suppress
+from functools import cached_property, partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from bench.measure import cpu_s, kernels_loaded, median
 from lading import testing
 from tests.endpoints.connection import Connection
 from tests.endpoints.frames import Frames
-from tests.endpoints.kafka_frames import KafkaFrames
+from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce
 
 QUESTION = "Longest wait of an honest client beside each large request; clean start with as many topics"
 MANY = 1_000
@@ -46,6 +46,11 @@ PATIENCE_S = 300
 REST_S = 0.0005
 PING, STATS, GET_TOPIC, CREATE_TOPIC, DELETE_TOPIC, GET_TOPICS = 1, 10, 300, 302, 303, 301
 GET_STREAM, GET_STREAMS, CREATE_PARTITIONS, DELETE_PARTITIONS, GET_CLIENTS = 200, 201, 402, 403, 22
+
+ROWS = 100_000
+REQUESTS_EACH = 128
+"""As many as one Kafka connection may have under way."""
+FETCH_NOW = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0}
 
 Work = Callable[[], Any]
 C = TypeVar("C", bound=Connection)
@@ -143,6 +148,8 @@ class Cases:
         yield from self._iggy_cases()
         yield from self._kafka_lists()
         yield from self._kafka_changes()
+        yield from self._kafka_rows()
+        yield from self._kafka_waiting()
         yield from self._nsq()
         yield from flood_cases(self._broker)
 
@@ -286,6 +293,58 @@ class Cases:
             self._kafka_ask("Metadata", 4, topics=missing, allow_auto_topic_creation=True),
         )
 
+    def _kafka_rows(self) -> Iterator[tuple[str, Work]]:
+        keys = [f"key-{number}" for number in range(ROWS)]
+        yield f"Kafka FindCoordinator, {ROWS}", self._kafka_ask("FindCoordinator", 4, key_type=0, coordinator_keys=keys)
+        for rows_count in (ROWS, 10 * ROWS):
+            # encoded by hand: the library takes seconds for it
+            head = struct.pack(">hhih", 2, 2, 7, -1) + struct.pack(">ibi", -1, 0, 1) + struct.pack(">h", 2) + b"t0"
+            rows = b"".join(struct.pack(">iq", number, -1) for number in range(rows_count))
+            frame = head + struct.pack(">i", rows_count) + rows
+            yield f"Kafka ListOffsets of {rows_count} rows, six at once", partial(self._ask_together, frame, 6)
+        places = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1} for number in range(ROWS)]
+        yield f"Kafka Fetch of {ROWS} rows", self._kafka_ask("Fetch", 4, **FETCH_NOW, topics=[_fetched("t0", places)])
+        batches = [{"index": number, "records": one_batch(b"x")} for number in range(ROWS // 10)]
+        yield (
+            f"Kafka Produce of {ROWS // 10} partitions",
+            self._kafka_ask("Produce", 7, acks=-1, timeout_ms=1_000,
+                            topic_data=[{"name": "t0", "partition_data": batches}]),
+        )  # fmt: skip
+
+    def _ask_together(self, frame: bytes, count: int) -> None:
+        """Send a frame on several connections, and wait until each has its response or is closed."""
+        with ExitStack() as stack:
+            clients = [self._kafka_client(stack) for _ in range(count)]
+            for client in clients:
+                client.send(frame)
+            for client in clients:
+                with suppress(ConnectionError):
+                    client.answer()
+
+    def _kafka_client(self, stack: ExitStack) -> KafkaFrames:
+        client = KafkaFrames(self._broker.endpoints["kafka"])
+        client.socket.settimeout(PATIENCE_S)
+        stack.callback(client.close)
+        return client
+
+    def _kafka_waiting(self) -> Iterator[tuple[str, Work]]:
+        place = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+        wait = {**FETCH_NOW, "max_wait_ms": 120_000, "min_bytes": 1}
+        for clients_count, name in ((125, "woken by one message"), (500, "whose clients leave together")):
+            # an empty topic for each of the two
+            topic = f"waiting-{clients_count}"
+            row = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+            self._kafka.ask("CreateTopics", 4, topics=[row], timeout_ms=60_000, validate_only=False)
+            frame = self._kafka.request("Fetch", 4, **wait, topics=[_fetched(topic, place)])
+            with ExitStack() as stack:
+                clients = [self._kafka_client(stack) for _ in range(clients_count)]
+                for client in clients:
+                    client.socket.sendall((struct.pack(">i", len(frame)) + frame) * REQUESTS_EACH)
+                time.sleep(2)
+                fields = produce(topic, one_batch(b"x"))
+                wake = self._kafka_ask("Produce", 7, **fields) if clients_count == 125 else stack.close
+                yield f"Kafka {clients_count * REQUESTS_EACH} fetches {name}", partial(_rest_after, wake)
+
     def _nsq(self) -> Iterator[tuple[str, Work]]:
         for path in ("/stats", "/stats?format=json"):
             yield f"nsqd GET {path}", self._get("nsqd_http", path)
@@ -416,6 +475,16 @@ class _Crowd(ExitStack):
 
     def _connect(self, address: str) -> socket.socket:
         return self.enter_context(socket.create_connection(_place(address), PATIENCE_S))
+
+
+def _fetched(topic: str, partitions: list[dict[str, int]]) -> dict[str, Any]:
+    return {"topic": topic, "partitions": partitions}
+
+
+def _rest_after(work: Work) -> None:
+    """Do what has effects that go on."""
+    work()
+    time.sleep(5)
 
 
 def _place(address: str) -> tuple[str, int]:

@@ -156,7 +156,7 @@ def _wake_kafka_fetches(world: World, count: int) -> Callable[[], None]:
 
     def wake() -> None:
         assert len(clients) == count // REQUESTS_EACH
-        producer.arrive(struct.pack(">i", len(frame)) + frame)
+        world.send(producer, struct.pack(">i", len(frame)) + frame)
 
     return wake
 

@@ -27,6 +27,8 @@ from lading.settings import Settings
 from tests.endpoints.identity import add_users
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
+PIECE_BYTES = 256 << 10
+"""A socket gives about so much at a time."""
 PASSES_MAX = 2_000_000
 """A request that has not ended after so many passes of the loop never will."""
 
@@ -91,6 +93,12 @@ class World:
             self._factories[endpoint] = self.loop.factory
         return ScriptedConnection(self.loop, self._factories[endpoint]())
 
+    def send(self, client: ScriptedConnection, data: bytes) -> None:
+        """Let ``data`` arrive in pieces, each in a pass of its own, as from a socket."""
+        for at in range(0, len(data), PIECE_BYTES):
+            with self.loop.measure_pass():
+                client.arrive(data[at : at + PIECE_BYTES])
+
     def measure(self, work: Callable[[], None], *, has_memory: bool = False) -> Cost:
         """Return what ``work`` costs, with all that the loop does for it."""
         loop = self.loop
@@ -102,8 +110,7 @@ class World:
             tracemalloc.start()
         began_s = time.thread_time()
         try:
-            with loop.measure_pass():
-                work()
+            work()
             loop.turn()
             cpu_s = time.thread_time() - began_s
             peak_bytes = tracemalloc.get_traced_memory()[1] if has_memory else 0

@@ -12,7 +12,8 @@ import pytest
 
 from lading import turns
 from lading.broker.core import positions
-from lading.dialects.kafka.requests import decode_request, prepare_codec
+from lading.dialects.kafka.requests import prepare_codec
+from lading.dialects.kafka.row_count import decode_bounded_request
 from lading.dialects.kafka.versions import METADATA
 from lading.endpoints.kafka.fetcher import Fetcher
 from lading.log.catalog import Catalog
@@ -213,7 +214,7 @@ def test_a_long_request_is_decoded_and_its_answer_encoded_by_a_worker(
     names = [{"name": f"{number:0100}"} for number in range(PARTITIONS)]
     answer = ask(client, "Metadata", 4, topics=names, allow_auto_topic_creation=False)
     assert [row.name for row in answer.topics] == [one["name"] for one in names]
-    assert [getattr(work, "func", None) for work in works[:1]] == [decode_request]
+    assert [getattr(work, "func", None) for work in works[:1]] == [decode_bounded_request]
     assert len(works) == 2
     ask(client, "Metadata", 4, topics=names[:2], allow_auto_topic_creation=False)
     assert len(works) == 2

@@ -46,7 +46,7 @@ def measure(directory: Path, part: RepeatedPart, role: str, rows_count: int, dat
             client = world.connect(part.endpoint)
             LOGINS[part.endpoint](client, role)
             client.transport.take()
-            cost = world.measure(partial(client.arrive, request), has_memory=has_memory)
+            cost = world.measure(partial(world.send, client, request), has_memory=has_memory)
             client.close()
         return cost
 

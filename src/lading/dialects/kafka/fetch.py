@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .fields import INT32, INT64, NO_TAGS, Reader, count, raise_malformed, text
+from .fields import INT32, INT64, NO_TAGS, ROWS_UNBOUNDED, Reader, count, raise_malformed, text
 from .requests import RequestHeader
 from .versions import FETCH, SERVED
 
@@ -85,18 +85,19 @@ _ROWS: Final = {version: _row(version) for version in _VERSIONS}
 
 
 @raise_malformed
-def parse_fetch_request(frame: memoryview, head: RequestHeader) -> FetchRequest:
-    """Return the body of a Fetch of a served version.
+def parse_fetch_request(frame: memoryview, head: RequestHeader, rows_max: int = ROWS_UNBOUNDED) -> FetchRequest:
+    """Return the body of a Fetch of a served version; a partition that is listed again has the last of its rows.
 
-    Raises MalformedMessage if it is cut short or its lengths are wrong.
+    Raises MalformedMessage if it is cut short, its lengths are wrong, or it has more than ``rows_max`` rows.
     """
     version = head.version
     flexible = version >= FLEXIBLE
-    reader = Reader(frame, head.body_at, flexible)
+    reader = Reader(frame, head.body_at, flexible, rows_max)
     wait_ms, min_bytes, max_bytes, isolation, *session = reader.numbers(_HEADS[version])
     session_id, session_epoch = session or (0, -1)
     by_id, with_epoch, row = version >= _WITH_IDS, version >= _WITH_EPOCH, _ROWS[version]
-    topics = []
+    topics: list[tuple[bytes, list[FetchPartition]]] = []
+    has_repeated = False
     for _ in range(reader.count(2)):
         name = bytes(reader.take(ID_BYTES)) if by_id else reader.text() or b""
         partitions = []
@@ -110,11 +111,25 @@ def parse_fetch_request(frame: memoryview, head: RequestHeader) -> FetchRequest:
             partitions.append(FetchPartition(number, offset, epoch, room))
         reader.tags()
         topics.append((name, partitions))
+        if len(partitions) > 1:
+            has_repeated = has_repeated or len({row.partition for row in partitions}) < len(partitions)
+    if has_repeated or (len(topics) > 1 and len({name for name, _ in topics}) < len(topics)):
+        topics = _merge_repeated(topics)
     # topics that leave a session, the rack and tagged fields follow: nothing here depends on them
     committed = isolation == 1
     return FetchRequest(
         head.correlation, version, wait_ms, min_bytes, max_bytes, committed, session_id, session_epoch, by_id, topics
     )
+
+
+def _merge_repeated(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[bytes, list[FetchPartition]]]:
+    """Return each partition once, at its first place with its last row, as Apache Kafka does it."""
+    merged: dict[bytes, dict[int, FetchPartition]] = {}
+    for name, partitions in topics:
+        rows = merged.setdefault(name, {})
+        for row in partitions:
+            rows[row.partition] = row
+    return [(name, list(rows.values())) for name, rows in merged.items()]
 
 
 _PARTITION: Final = struct.Struct(">ihqq")

@@ -18,13 +18,22 @@ INT16, INT32, INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">
 NO_TAGS: Final = b"\0"
 
 
+ROWS_UNBOUNDED: Final = 1 << 32
+
+
+class RowsExceeded(MalformedMessage):
+    """A request has more rows than its reader takes; it is found before they are read."""
+
+
 class Reader:
     """Takes fields off the front of a frame. What is cut short raises struct.error: see ``malformed``."""
 
-    __slots__ = ("at", "flexible", "frame")
+    __slots__ = ("at", "flexible", "frame", "rows_left")
 
-    def __init__(self, frame: memoryview, at: int, flexible: bool) -> None:
+    def __init__(self, frame: memoryview, at: int, flexible: bool, rows_max: int = ROWS_UNBOUNDED) -> None:
         self.frame, self.at, self.flexible = frame, at, flexible
+        self.rows_left = rows_max
+        """How many entries of lists may still come."""
 
     def number(self, layout: struct.Struct) -> int:
         """Read one number."""
@@ -43,7 +52,12 @@ class Reader:
         count = self._length(INT32)
         if count > (len(self.frame) - self.at) // entry_bytes:
             raise MalformedMessage(f"the request claims a list of {count} entries", at=self.at)
-        return max(count, 0)
+        if count <= 0:
+            return 0
+        self.rows_left -= count
+        if self.rows_left < 0:
+            raise RowsExceeded("the request has too many rows; ask for fewer at a time", at=self.at)
+        return count
 
     def text(self) -> bytes | None:
         """Return a string as bytes."""
@@ -85,6 +99,9 @@ def raise_malformed(read: Callable[P, R]) -> Callable[P, R]:
             return read(*args, **named)
         except struct.error:
             raise MalformedMessage("the request is truncated") from None
+        except MalformedMessage as error:
+            # the frames that it passed keep what was read: the loop would have to free all of it at a time
+            raise error.with_traceback(None) from None
 
     return wrapped
 

@@ -47,9 +47,13 @@ class Outcome(NamedTuple):
 
 
 @raise_malformed
-def parse_produce_request(frame: memoryview, head: RequestHeader) -> ProduceRequest:
-    """Return the body of a Produce of any version. Raises MalformedMessage if cut short or of wrong lengths."""
-    reader = Reader(frame, head.body_at, head.version >= FLEXIBLE)
+def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int) -> ProduceRequest:
+    """Return the body of a Produce of any version.
+
+    Raises MalformedMessage if it is cut short or its lengths are wrong, RowsExceeded if its topics and partitions are
+    more than ``rows_max``.
+    """
+    reader = Reader(frame, head.body_at, head.version >= FLEXIBLE, rows_max)
     if head.version >= _WITH_TRANSACTIONAL_ID:
         reader.text()
     acks = reader.number(INT16)

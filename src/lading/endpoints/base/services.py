@@ -25,6 +25,7 @@ from .change_runner import ChangeRunner
 from .fair_runner import FairLimits, FairRunner
 from .process import Process
 from .receive_budget import ReceiveBudget
+from .request_budget import RequestBudget
 from .turn_queue import TurnQueue
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Services:
     """For filters of clients, which may take long: none of them takes the workers from others."""
     authenticator: Authenticator = field(init=False)
     """Checks logins, and changes users and rules."""
+    requests: RequestBudget = field(default_factory=lambda: RequestBudget(_call_soon))
+    """Memory for what long requests become."""
     partings: CallbackQueue = field(default_factory=lambda: CallbackQueue(_call_soon))
     """Cancels what clients that are gone had waited for."""
     stopping: bool = False

@@ -25,6 +25,7 @@ from ...dialects.kafka.fetch import FetchedPartition, FetchPartition, FetchReque
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
+from ..base.request_budget import ROW_BYTES, Reservation
 from ..base.responses import Slot
 from ..base.services import now_us
 from .fetch_reader import ConvertedBatches, PartitionRecords
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 SESSION_NOT_FOUND: Final = 70
 WAIT_MS_MAX: Final = 300_000
+ROWS_UNWEIGHED: Final = 4
+"""A fetch that waits for so many partitions takes no more memory than its connection."""
 
 
 def answer_fetch(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
@@ -93,6 +96,8 @@ class DelayedFetch:
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
         self._waiting = self._is_over = False
+        self._reservation: Reservation | None = None
+        """While it waits for messages of many partitions."""
         self._rights_version = 0
         """That of the rights when it began to wait."""
 
@@ -183,6 +188,10 @@ class DelayedFetch:
     # -- waiting
 
     def _wait(self, wait_ms: int) -> None:
+        rows_count = sum(len(wanted) for _, _, wanted in self._places)
+        if self._reservation is None and rows_count > ROWS_UNWEIGHED:
+            requests = self._fetcher.context.services.requests
+            self._reservation = requests.hold(ROW_BYTES * rows_count, self._time_is_over)
         # what was found keeps memory
         self._topics, self._to_make = [], []
         self._waiting = True
@@ -263,6 +272,9 @@ class DelayedFetch:
             if self._unstop is not None:
                 self._unstop()
             self._connection.cancels.discard(self)
+            if self._reservation is not None:
+                self._reservation.release()
+                self._reservation = None
 
     # -- the answer
 

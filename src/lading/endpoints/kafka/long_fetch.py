@@ -15,6 +15,7 @@ from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
 from ...turns import ROWS_AT_ONCE, TurnCounter, Turns, take_turn
+from ..base.request_budget import ROW_BYTES, ROWS_MAX, Reservation
 from ..base.responses import Slot
 from .fetch import DelayedFetch, refuse_session, version_error
 from .fetcher import Fetcher
@@ -33,20 +34,27 @@ def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryvi
     if not SERVED[FETCH].low <= head.version <= SERVED[FETCH].high:
         raise version_error(connection, head.version)
     slot = connection.responses.slot()
+    reservation = connection.take_reservation()
     # what was received is overwritten by what comes next
-    parse = partial(parse_fetch_request, memoryview(bytes(frame)), head)
+    parse = partial(parse_fetch_request, memoryview(bytes(frame)), head, ROWS_MAX)
     connection.hold(True)
-    connection.run_in_worker(parse, partial(_on_parsed, fetcher, connection, slot))
+    connection.run_in_worker(parse, partial(_on_parsed, fetcher, connection, slot, reservation))
 
 
-def _on_parsed(fetcher: Fetcher, connection: RequestContext, slot: Slot, parsed: Future[FetchRequest]) -> None:
+def _on_parsed(
+    fetcher: Fetcher, connection: RequestContext, slot: Slot, reservation: Reservation, parsed: Future[FetchRequest]
+) -> None:
     try:
         request = parsed.result()
         if request.session_id != 0 and request.session_epoch > 0:
+            connection.release(reservation)
             refuse_session(connection, slot, request)
         else:
-            LongFetch(fetcher, connection, slot, request, []).begin()
+            rows_count = len(request.topics) + sum(len(wanted) for _, wanted in request.topics)
+            reservation.shrink(ROW_BYTES * rows_count)
+            LongFetch(fetcher, connection, slot, request, []).begin(reservation)
     except MalformedMessage as error:
+        connection.release(reservation)
         connection.refuse(slot, str(error))
     finally:
         connection.hold(False)
@@ -56,11 +64,15 @@ class LongFetch(DelayedFetch):
     """One Fetch of many partitions."""
 
     _work: Turns[None]
+    _held: Reservation
+    """Memory for its rows, until they are answered."""
     _is_woken = _is_looking = False
     """There was more while it looked; it looks."""
 
-    def begin(self) -> None:
+    def begin(self, reservation: Reservation) -> None:
         """Look for the first time."""
+        self._held = reservation
+        reservation.set_revocable(self._time_is_over)
         self._connection.cancels.add(self)
         self.try_now()
 
@@ -157,5 +169,10 @@ class LongFetch(DelayedFetch):
         encode = partial(fetch_answer, self._request, topics, 0, throttle_ms)
         self._connection.run_in_worker(encode, self._on_encoded)
 
+    def cancel(self) -> None:
+        super().cancel()
+        self._connection.release(self._held)
+
     def _on_encoded(self, encoded: Future[list[bytes | bytearray | memoryview]]) -> None:
+        self._connection.release(self._held)
         self._go_on(lambda: self._slot.fill(encoded.result()))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core import offsets_for_times
-from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, code_of
+from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, INVALID_REQUEST, UNKNOWN_LEADER_EPOCH, code_of
 from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from ...model.errors import LadingError
-from ...turns import take_turns
+from ...turns import TurnCounter, Turns, take_turns
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
 if TYPE_CHECKING:
@@ -55,15 +55,39 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     return {LIST_OFFSETS: answers.list_offsets, OFFSET_FOR_LEADER_EPOCH: answers.epoch_ends}
 
 
+def _find_repeated(topics: Sequence[Any]) -> Turns[set[tuple[str, int]]]:
+    """Return the partitions that are asked for more than once; Apache Kafka refuses all of their rows."""
+    turn = TurnCounter()
+    seen: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    for topic in topics:
+        for asked in topic.partitions:
+            place = topic.name, asked.partition_index
+            if place in seen:
+                repeated.add(place)
+            seen.add(place)
+            if turn.is_over():
+                yield
+    return repeated
+
+
 class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def list_offsets(self, session: Session, request: Request) -> Answer:
-        committed = request.body.isolation_level == READ_COMMITTED
-        return take_turns(
-            rows_by_topic(request.body.topics, "name", lambda name, one: self._offset(name, one, committed))
-        )
+        return take_turns(self._list_offsets(request.body))
+
+    def _list_offsets(self, body: Any) -> Turns[Fields]:
+        committed = body.isolation_level == READ_COMMITTED
+        repeated = yield from _find_repeated(body.topics)
+
+        def row(name: str, asked: Any) -> Fields:
+            if repeated and (name, asked.partition_index) in repeated:
+                return {"partition_index": asked.partition_index, "error_code": INVALID_REQUEST}
+            return self._offset(name, asked, committed)
+
+        return (yield from rows_by_topic(body.topics, "name", row))
 
     def _offset(self, name: str, asked: Any, committed: bool) -> Fields:
         row = {"partition_index": asked.partition_index}

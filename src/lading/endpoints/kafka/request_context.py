@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ...broker.core.principal import Principal
 from ...dialects.kafka.produce import ResponseLayout
 from ..base.inbox import Inbox
+from ..base.request_budget import Reservation
 from ..base.responses import ResponseQueue, Slot
 from ..base.route_cache import RouteCache
 
@@ -61,6 +62,15 @@ class RequestContext(Protocol):
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when a worker has done ``work``, unless the client is gone before."""
+
+    def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when ``work`` is done, also if the client is gone before."""
+
+    def take_reservation(self) -> Reservation:
+        """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back the memory of a request that is answered."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next pass of the event loop, also if the client is gone."""

@@ -15,6 +15,7 @@ from ...broker.core.callbacks import ignore
 from ...broker.core.principal import Principal
 from ...broker.core.quotas import QuotaMeter
 from ...dialects.kafka import versions
+from ...dialects.kafka.fields import RowsExceeded
 from ...dialects.kafka.requests import (
     HEAD,
     LENGTH_BYTES,
@@ -27,10 +28,12 @@ from ...dialects.kafka.requests import (
     parse_request_header,
     prepare_codec,
 )
+from ...dialects.kafka.row_count import decode_bounded_request
 from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import name_iggy_client, name_other_protocol
+from ..base.request_budget import ROWS_MAX, Reservation, weigh_request
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
@@ -99,6 +102,10 @@ class KafkaSession(ProtocolSession):
         """The client was told to be older than message format 2."""
         self._is_held = False
         """Requests wait for the one before them."""
+        self._reservation: Reservation | None = None
+        """Of the long request that begins next."""
+        self._reservations: set[Reservation] = set()
+        """Of requests that end with the connection."""
         self.principal: Principal | None = None
         self.produce_head_bytes = 0
         self.throttle_end_us = 0
@@ -162,15 +169,26 @@ class KafkaSession(ProtocolSession):
             requests_left -= 1 if size > 1 and inbox.view[start + 1] <= _FETCH else OTHER_REQUEST_COST
             if end <= inbox.at:
                 raise no_progress_error()
+            is_produce = size < HEAD.size or not (inbox.view[start] or inbox.view[start + 1])
+            if size > BODY_BYTES_INLINE and not is_produce and not self._has_memory(size):
+                return ReceiveResult.WAIT
             inbox.at = end
             self.requests_count += 1
             if self.requests_count == 1:
                 self.connection.settle()
             try:
-                if self.principal is None or self.principal.meter is None:
+                if is_produce and self._reservation is not None:
+                    self._handlers.producer.receive_many(self, start, end)
+                elif self.principal is None or self.principal.meter is None:
                     self._begin_request(start, end)
                 else:
                     self._begin_metered(self.principal.meter, start, end)
+            except RowsExceeded:
+                # a Produce of many partitions, of which nothing was begun: again, when it has its memory
+                inbox.at = start - LENGTH_BYTES
+                self.requests_count -= 1
+                if not self._has_memory(size):
+                    return ReceiveResult.WAIT
             except MalformedMessage as error:
                 is_first = self.requests_count == 1
                 other = name_iggy_client(inbox.view[start - LENGTH_BYTES : inbox.have]) if is_first else None
@@ -188,6 +206,9 @@ class KafkaSession(ProtocolSession):
     def lose(self) -> None:
         if self.inbox.have > self.inbox.at and not self.is_ended:
             self.connection.count_dropped("truncated")
+        for reservation in (*self._reservations, self._reservation):
+            if reservation is not None:
+                reservation.release()
         if self.cancels:
             # a hundred of each of hundreds of clients that leave together are cancelled in turns
             self._services.partings.call([waiting.cancel for waiting in self.cancels])
@@ -233,6 +254,34 @@ class KafkaSession(ProtocolSession):
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when a worker has done ``work``, unless the client is gone before."""
         self.connection.run_in_worker(work, on_done)
+
+    def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when ``work`` is done, also if the client is gone before."""
+        self.connection.run_to_end(work, on_done)
+
+    def take_reservation(self) -> Reservation:
+        """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
+        reservation = self._take_reservation()
+        assert reservation is not None
+        self._reservations.add(reservation)
+        return reservation
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back the memory of a request that is answered."""
+        self._reservations.discard(reservation)
+        reservation.release()
+
+    def _take_reservation(self) -> Reservation | None:
+        reservation, self._reservation = self._reservation, None
+        return reservation
+
+    def _has_memory(self, size_bytes: int) -> bool:
+        """Return whether there is memory for what a long request becomes; if not, it begins when there is."""
+        if self._reservation is None:
+            on_granted = partial(self.hold, False)
+            self._reservation = self._services.requests.reserve(weigh_request(size_bytes), on_granted)
+        self._is_held = not self._reservation.is_granted
+        return not self._is_held
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next pass of the event loop, also if the client is gone."""
@@ -316,9 +365,11 @@ class KafkaSession(ProtocolSession):
             self.responses.add((encode_unsupported_versions(head.correlation, self._handlers.advertised_keys),))
             return
         body = frame[head.body_at :]
-        if len(body) > BODY_BYTES_INLINE or not is_prepared(head.key, head.version):
+        if len(frame) > BODY_BYTES_INLINE or not is_prepared(head.key, head.version):
+            reservation = self._take_reservation()
             # what was received is overwritten by what comes next
-            self._answer_later(head, self._decode_and_handle(handler, head, memoryview(bytes(body))))
+            work = self._decode_and_handle(handler, head, memoryview(bytes(body)), reservation)
+            self._answer_later(head, work, reservation)
             return
         answer = self._handle(handler, head, decode_request(head.key, head.version, body))
         if isinstance(answer, Coroutine):
@@ -332,18 +383,23 @@ class KafkaSession(ProtocolSession):
         assert self._client is not None
         return handler(self._client, Request(head.key, head.version, head.client_id, body))
 
-    def _answer_later(self, head: RequestHeader, answer: Awaitable[Fields | Framed]) -> None:
-        on_answered = partial(self._on_answered, self.responses.slot(), head.key, head.version, head.correlation)
+    def _answer_later(
+        self, head: RequestHeader, answer: Awaitable[Fields | Framed], reservation: Reservation | None = None
+    ) -> None:
+        slot = self.responses.slot()
+        on_answered = partial(self._on_answered, slot, head.key, head.version, head.correlation, reservation)
         self._is_held = isinstance(answer, Coroutine)
         self.connection.run_to_end(answer, on_answered)
 
-    async def _decode_and_handle(self, handler: Handler, head: RequestHeader, body: memoryview) -> Fields | Framed:
+    async def _decode_and_handle(
+        self, handler: Handler, head: RequestHeader, body: memoryview, reservation: Reservation | None
+    ) -> Fields | Framed:
         """Return the answer to a request that a worker decodes, as it is long, or the first of its version.
 
         Requests behind it wait for what it does, not for what that waits for.
         """
         try:
-            decode = partial(decode_request, head.key, head.version)
+            decode = partial(decode_bounded_request, head.key, head.version, ROWS_MAX)
             if not is_prepared(head.key, head.version):
                 await self._services.run_in_worker(1, 0, partial(prepare_codec, head.key), head.version)
             decoded = await self._services.run_in_worker(len(body), BODY_BYTES_INLINE, decode, body)
@@ -352,7 +408,12 @@ class KafkaSession(ProtocolSession):
                 answer = await answer
         finally:
             self.hold(False)
-        return await answer if isinstance(answer, Awaitable) else answer
+        if isinstance(answer, Awaitable):
+            if reservation is not None:
+                # others may be waited for by the minute, and what is kept meanwhile is not the request
+                reservation.release()
+            answer = await answer
+        return answer
 
     async def _finish(self, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
         """Return the answer of work in turns, or of a change; the requests behind it wait."""
@@ -361,13 +422,21 @@ class KafkaSession(ProtocolSession):
         finally:
             self.hold(False)
 
-    def _on_answered(self, slot: Slot, key: int, version: int, correlation: int, answer: Future[Fields]) -> None:
+    def _on_answered(
+        self, slot: Slot, key: int, version: int, correlation: int, reservation: Reservation | None,
+        answer: Future[Fields],
+    ) -> None:  # fmt: skip
+        if reservation is not None:
+            # from here on it ends with the connection
+            self._reservations.add(reservation)
+            if self.is_lost or answer.cancelled() or answer.exception() is not None:
+                self.release(reservation)
         if answer.cancelled():
             return
         try:
             fields = answer.result()
             if not self.is_lost:
-                self._fill(slot, key, version, correlation, fields)
+                self._fill(slot, key, version, correlation, fields, reservation)
         except Exception as error:
             if not isinstance(error, MalformedMessage):
                 log.exception("%s failed", versions.SERVED[key].name, extra=self.origin())
@@ -375,7 +444,10 @@ class KafkaSession(ProtocolSession):
             error.__traceback__ = None
             self.refuse(slot, str(error))
 
-    def _fill(self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed) -> None:
+    def _fill(
+        self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed,
+        reservation: Reservation | None = None,
+    ) -> None:  # fmt: skip
         """Give the slot its response, by way of a worker if it is long."""
         name = versions.SERVED[key].name
         encode: Callable[[], bytes]
@@ -390,9 +462,13 @@ class KafkaSession(ProtocolSession):
         self.count(name, error)
         if not is_long:
             slot.fill((encode(),))
+            if reservation is not None:
+                self.release(reservation)
             return
 
         def finish(work: Future[bytes]) -> None:
+            if reservation is not None:
+                self.release(reservation)
             error = work.exception()
             if error is None:
                 slot.fill((work.result(),))

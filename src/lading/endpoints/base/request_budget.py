@@ -1,0 +1,137 @@
+"""Memory for what long requests become, shared by all connections: weighed before anything is made of them.
+
+A request that is read becomes objects that take many times its bytes. It reserves memory for them first; if there is
+none left it waits its turn, in the buffer in which it arrived, which ``ReceiveBudget`` bounds. Requests that wait for
+messages hold memory too, and give it back when others need it: they are answered early. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ...broker.core.callbacks import ignore
+
+BYTES_MAX: Final = 256 << 20
+"""For all requests."""
+ROWS_MAX: Final = 120_000
+"""Rows of one request, in all its lists; one that has more is refused."""
+ROW_BYTES: Final = 1024
+"""A row and its response take about this much at a time."""
+OBJECT_RATIO: Final = 64
+"""A byte of a request becomes at most so many, as a short row is a few bytes."""
+
+
+def weigh_request(size_bytes: int) -> int:
+    """Return the most memory that a request of this size becomes, however it is filled."""
+    return 2 * size_bytes + min(OBJECT_RATIO * size_bytes, ROWS_MAX * ROW_BYTES)
+
+
+class Reservation:
+    """The memory that one request holds, or waits for."""
+
+    __slots__ = ("_budget", "is_granted", "on_granted", "on_needed", "size_bytes")
+
+    def __init__(self, budget: RequestBudget, size_bytes: int) -> None:
+        self._budget = budget
+        self.size_bytes = size_bytes
+        self.on_granted: Callable[[], None] = ignore
+        self.is_granted = False
+        self.on_needed: Callable[[], None] | None = None
+        """Has the request end early; None: it ends by itself, soon."""
+
+    def release(self) -> None:
+        """Give the memory back, or wait for it no more; again is no error."""
+        self._budget.take_back(self)
+
+    def shrink(self, size_bytes: int) -> None:
+        """Keep only so much."""
+        self._budget.shrink(self, size_bytes)
+
+    def set_revocable(self, on_needed: Callable[[], None]) -> None:
+        """Have the request end early, by a call of ``on_needed``, when others need the memory."""
+        self._budget.set_revocable(self, on_needed)
+
+
+class RequestBudget:
+    """The memory itself."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], bytes_max: int = BYTES_MAX) -> None:
+        """``call_soon`` has a callback run in the next pass of the loop."""
+        self._call_soon = call_soon
+        self.bytes_max = self.left_bytes = bytes_max
+        self._waiting: deque[Reservation] = deque()
+        self._revocable: dict[Reservation, None] = {}
+        self._revoked_bytes = 0
+        """What requests that were asked to end still hold."""
+
+    def set_bytes_max(self, bytes_max: int) -> None:
+        """Have another bound count from now on; what is held stays."""
+        self.left_bytes += bytes_max - self.bytes_max
+        self.bytes_max = bytes_max
+
+    def reserve(self, size_bytes: int, on_granted: Callable[[], None]) -> Reservation:
+        """Return a reservation that is granted at once, or later: then ``on_granted`` is called."""
+        reservation = Reservation(self, min(size_bytes, self.bytes_max))
+        self._waiting.append(reservation)
+        self._grant()
+        if not reservation.is_granted:
+            reservation.on_granted = on_granted
+            self._revoke(self._waiting[0].size_bytes)
+        return reservation
+
+    def hold(self, size_bytes: int, on_needed: Callable[[], None]) -> Reservation:
+        """Return a reservation that is granted, and revocable; the oldest of those end early if it is too much."""
+        reservation = Reservation(self, size_bytes)
+        reservation.is_granted = True
+        self.left_bytes -= size_bytes
+        self.set_revocable(reservation, on_needed)
+        if self.left_bytes < 0:
+            self._revoke(0)
+        return reservation
+
+    def take_back(self, reservation: Reservation) -> None:
+        """See ``Reservation.release``."""
+        if reservation.on_needed is not None:
+            if self._revocable.pop(reservation, self) is self:
+                self._revoked_bytes -= reservation.size_bytes
+            reservation.on_needed = None
+        if reservation.is_granted:
+            self.left_bytes += reservation.size_bytes
+        reservation.size_bytes = 0
+        reservation.on_granted = ignore
+        self._grant()
+
+    def shrink(self, reservation: Reservation, size_bytes: int) -> None:
+        """See ``Reservation.shrink``."""
+        if reservation.is_granted and size_bytes < reservation.size_bytes:
+            self.left_bytes += reservation.size_bytes - size_bytes
+            reservation.size_bytes = size_bytes
+            self._grant()
+
+    def set_revocable(self, reservation: Reservation, on_needed: Callable[[], None]) -> None:
+        """See ``Reservation.set_revocable``."""
+        if reservation.is_granted and reservation.size_bytes:
+            reservation.on_needed = on_needed
+            self._revocable[reservation] = None
+            if self._waiting:
+                self._revoke(self._waiting[0].size_bytes)
+
+    def _grant(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].size_bytes <= self.left_bytes:
+            reservation = waiting.popleft()
+            self.left_bytes -= reservation.size_bytes
+            reservation.is_granted = True
+            if reservation.on_granted is not ignore:
+                self._call_soon(reservation.on_granted)
+
+    def _revoke(self, needed_bytes: int) -> None:
+        """Have the oldest requests that wait for messages end, until enough will be left."""
+        while self._revocable and self.left_bytes + self._revoked_bytes < needed_bytes:
+            reservation = next(iter(self._revocable))
+            del self._revocable[reservation]
+            self._revoked_bytes += reservation.size_bytes
+            assert reservation.on_needed is not None
+            self._call_soon(reservation.on_needed)
