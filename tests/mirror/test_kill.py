@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lading import read_arrow, testing
+from lading.mirror.run import MirrorReport
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.open import open_transport
+from tests.mirror.conftest import fill
 from tests.mirror.end_driver import EXITED, RAISED, STEPS, WAYS
 
 CHUNKS, CHUNK_MESSAGES = 60, 4
@@ -65,6 +69,25 @@ def test_mirrors_that_end_at_their_commit(broker: testing.BrokerProcess, tmp_pat
     for name in names:
         assert figures[name]["ended"] == {"raise": RAISED, "exit": EXITED, "kill": -9}[name.partition("_")[2]]
         assert read_arrow(broker.url, name, "payload").column(0).to_pylist() == sent, name
+
+
+def test_a_state_that_was_put_back_loses_nothing(
+    broker: testing.BrokerProcess, mirror: Callable[..., MirrorReport], tmp_path: Path
+) -> None:
+    """Its works have numbers that the target knows already, of works with other messages."""
+    state, kept = tmp_path / "state", tmp_path / "kept"
+    fill(broker.url, "restored", 10, partitions=1)
+    mirror(broker.url, broker.url, "restored", "restored_copy", state=state)
+    shutil.copytree(state, kept)
+    fill(broker.url, "restored", 10, 10, partitions=1)
+    mirror(broker.url, broker.url, "restored", "restored_copy", state=state)
+    shutil.rmtree(state)
+    kept.rename(state)
+    fill(broker.url, "restored", 10, 20, partitions=1)
+    mirror(broker.url, broker.url, "restored", "restored_copy", state=state)
+    keys = Counter(read_arrow(broker.url, "restored_copy", "key").column(0).to_pylist())
+    # what the state does not know that it sent comes again
+    assert keys == {b"k%d" % number: 2 if 10 <= number < 20 else 1 for number in range(30)}
 
 
 def with_topic(url: str, topic: str, chunks: int) -> None:

@@ -14,13 +14,15 @@ from typing import Final, TypeVar
 from lading.kernels import engine
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
 from tests.simulation.positions_world import POSITIONS_FROM, PositionsWorld
+from tests.simulation.work_world import WORKS_FROM, WorkWorld
 from tests.simulation.world import World
 from tests.simulation.written_world import WRITTEN_FROM, WrittenWorld
 
 W = TypeVar("W", bound=World | NsqWorld)
 
 KINDS: Final[Sequence[tuple[int, type[World | NsqWorld]]]] = (
-    (WRITTEN_FROM, WrittenWorld), (POSITIONS_FROM, PositionsWorld), (NSQ_FROM, NsqWorld), (0, World),
+    (WORKS_FROM, WorkWorld), (WRITTEN_FROM, WrittenWorld), (POSITIONS_FROM, PositionsWorld), (NSQ_FROM, NsqWorld),
+    (0, World),
 )  # fmt: skip
 """From which seed on a life is of which kind, the highest first."""
 

@@ -15,6 +15,7 @@ from tests.simulation.history import History, SeenMessages, SentMessages, SentTr
 from tests.simulation.nsq_model import ChannelModel, Finished
 from tests.simulation.nsq_world import NSQ_FROM, NsqWorld
 from tests.simulation.seeds import SimulationFault, live, prepare, run_seed
+from tests.simulation.work_world import WORKS_FROM, WorkWorld
 from tests.simulation.world import TRANSACTIONS_FROM, World
 from tests.simulation.written_world import WRITTEN_FROM, WrittenWorld
 
@@ -22,6 +23,7 @@ SAMPLE = 30
 FULL = 100_000
 NSQ_SAMPLE, NSQ_FULL = 12, 20_000
 WRITTEN_SAMPLE, WRITTEN_FULL = 12, 10_000
+WORKS_SAMPLE, WORKS_FULL = 12, 10_000
 AT_A_TIME = 250
 FOUND = {
     7: "a snapshot that a full disk refused kept the callbacks of a sync from being called",
@@ -86,6 +88,18 @@ def test_what_was_written_outlasts_the_process(full: bool) -> None:
     assert sum(world.failures for world in worlds) > WRITTEN_SAMPLE
     assert sum(world.written_at_once for world in worlds) > 4 * WRITTEN_SAMPLE
     assert sum(one.base_offset is not None for world in worlds for one in world.history.sent) > 20 * WRITTEN_SAMPLE
+
+
+@pytest.mark.timeout(36_000)
+def test_works_that_are_sent_again_are_there_once(full: bool) -> None:
+    if full:
+        assert _run_all((WORKS_FROM,), WORKS_FULL) == WORKS_FULL
+        return
+    worlds = [live(WORKS_FROM + seed, WorkWorld) for seed in range(WORKS_SAMPLE)]
+    assert sum(world.crashes for world in worlds) > 2 * WORKS_SAMPLE
+    assert sum(world.deaths for world in worlds) > WORKS_SAMPLE
+    assert sum(world.attempts - world.finished for world in worlds) > WORKS_SAMPLE
+    assert sum(world.finished for world in worlds) > WORKS_SAMPLE
 
 
 def _run_all(firsts: Sequence[int], count: int) -> int:

@@ -183,6 +183,12 @@ class World(SimulatedLife):
         )
         self.history.polled.append([offset for offset, _ in rows(polled.reading)] if polled.reading else [])
 
+    def finish_clients(self) -> None:
+        """End what clients left open: it is aborted when the next one takes its name."""
+        while self.has_transactions and self.bank.caller is None:
+            World.transact(self)
+            self.settle()
+
     # -- what happens
 
     def happen(self) -> None:
@@ -223,10 +229,7 @@ class World(SimulatedLife):
                 self.step += 1
                 self.send()
             self.settle()
-        # what a client left open is aborted when the next one takes its name
-        while self.has_transactions and self.bank.caller is None:
-            self.transact()
-            self.settle()
+        self.finish_clients()
         self.step += 1
         self.poll()
         found = rows(read(self.broker, self.partition, reader=native_row.ALL_STATES))

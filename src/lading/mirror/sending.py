@@ -81,7 +81,7 @@ class TopicTarget:
         if self._is_queue and (sentence := self._find_refused(stretches)):
             # what a queue has taken of a work it cannot give back, so nothing of it is sent
             raise LimitExceeded(sentence)
-        name = f"{self._mirror}/{work.number}"
+        name = f"{self._mirror}/{work.name}"
         parts = self._parts(work, stretches, is_repeated and not self.is_exact and not self._is_queue)
         try:
             sent = self._protocol.write(parts, Task(name, 0))

@@ -47,10 +47,20 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Messages of one topic that become visible together: its number in this mirror, and their ranges."""
+    """Messages of one topic that become visible together: its number in this mirror, and their ranges.
+
+    Numbers begin again in a state that was put back from a backup; the random ``token`` does not. It is empty in a work
+    that an older Lading began.
+    """
 
     number: int
     ranges: tuple[Range, ...]
+    token: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name under which the target knows this work of the mirror, and no other one."""
+        return f"{self.number}-{self.token}" if self.token else str(self.number)
 
 
 class MappedRange(NamedTuple):
@@ -119,21 +129,27 @@ class MirrorState:
     def find_begun(self, topic: str) -> Work | None:
         """Return the work that was begun and may be sent or not."""
         row = self._db.execute("SELECT number, ranges FROM works WHERE topic = ?", (topic,)).fetchone()
-        return None if row is None else Work(row[0], tuple(Range(*one) for one in json.loads(row[1])))
+        if row is None:
+            return None
+        token = self._db.execute("SELECT value FROM facts WHERE name = ?", (_token_fact(row[0]),)).fetchone()
+        return Work(row[0], tuple(Range(*one) for one in json.loads(row[1])), token[0] if token else "")
 
     def begin(self, topic: str, ranges: Sequence[Range]) -> Work:
         """Write down what is about to be sent."""
         with self._db:
             row = self._db.execute("SELECT value FROM facts WHERE name = 'works'").fetchone()
             number = 1 if row is None else int(row[0]) + 1
+            token = secrets.token_hex(4)
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (_token_fact(number), token))
             self._db.execute("INSERT OR REPLACE INTO facts VALUES ('works', ?)", (str(number),))
             self._db.execute("INSERT INTO works VALUES (?, ?, ?)", (topic, number, json.dumps(ranges)))
-        return Work(number, tuple(ranges))
+        return Work(number, tuple(ranges), token)
 
     def finish(self, topic: str, work: Work, mapped: Mapping[int, Sequence[MappedRange]]) -> None:
         """Move the positions behind a work that was sent, and keep which offsets became which, by partition."""
         with self._db:
             self._db.execute("DELETE FROM works WHERE topic = ?", (topic,))
+            self._db.execute("DELETE FROM facts WHERE name = ?", (_token_fact(work.number),))
             for one in work.ranges:
                 self._db.execute(
                     "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", (topic, one.partition, one.end, one.epoch)
@@ -186,6 +202,11 @@ class MirrorState:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def _token_fact(number: int) -> str:
+    """Return the name of the fact that holds the token of a work that was begun."""
+    return f"work {number}"
 
 
 def lock_state(directory: Path) -> AbstractContextManager[None]:
