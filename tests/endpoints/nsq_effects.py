@@ -71,6 +71,16 @@ CASES = (
         ),
     ),
     Case(
+        "what was in flight when its channel was emptied cannot be finished",
+        (
+            ("sub ch 2", ""),
+            ("pub a", ""),
+            ("read ch 1", "a"),
+            ("post /channel/empty ch", "200"),
+            ("fin ch a", "E_FIN_FAILED FIN ID failed ID not in flight"),
+        ),
+    ),
+    Case(
         "deferred messages are counted, and go when their channel is emptied",
         (
             ("sub ch 5", ""),
@@ -291,6 +301,75 @@ CASES = (
         ),
     ),
 )
+
+ID = b"0123456789abcdef"
+SUBSCRIBED = b"SUB %s ch\n"
+ERRORS: tuple[tuple[bytes, str], ...] = (
+    (b"XYZ\n", "E_INVALID invalid command XYZ, closed"),
+    (b"XYZ a b\r\n", "E_INVALID invalid command XYZ, closed"),
+    (b"\n", "E_INVALID invalid command , closed"),
+    (b"FIN\n", "E_INVALID cannot FIN in current state, closed"),
+    (b"FIN " + ID + b"\n", "E_INVALID cannot FIN in current state, closed"),
+    (b"REQ\n", "E_INVALID cannot REQ in current state, closed"),
+    (b"REQ " + ID + b"\n", "E_INVALID cannot REQ in current state, closed"),
+    (b"TOUCH\n", "E_INVALID cannot TOUCH in current state, closed"),
+    (b"RDY\n", "E_INVALID cannot RDY in current state, closed"),
+    (b"CLS\n", "E_INVALID cannot CLS in current state, closed"),
+    (b"SUB\n", "E_INVALID SUB insufficient number of parameters, closed"),
+    (b"SUB t\n", "E_INVALID SUB insufficient number of parameters, closed"),
+    (b"SUB b@d c\n", 'E_BAD_TOPIC SUB topic name "b@d" is not valid, closed'),
+    (b"PUB\n", "E_INVALID PUB insufficient number of parameters, closed"),
+    (b"MPUB\n", "E_INVALID MPUB insufficient number of parameters, closed"),
+    (b"DPUB t\n", "E_INVALID DPUB insufficient number of parameters, closed"),
+    (b"PUB b@d\n", 'E_BAD_TOPIC PUB topic name "b@d" is not valid, closed'),
+    (b"MPUB b@d\n", 'E_BAD_TOPIC E_BAD_TOPIC MPUB topic name "b@d" is not valid, closed'),
+    (b"DPUB b@d 1\n", 'E_BAD_TOPIC DPUB topic name "b@d" is not valid, closed'),
+    (b"PUB t\n\0\0\0\0", "E_BAD_MESSAGE PUB invalid message body size 0, closed"),
+    (b"PUB t\n\xff\xff\xff\xff", "E_BAD_MESSAGE PUB invalid message body size -1, closed"),
+    (b"PUB t\n\x7f\xff\xff\xff", "E_BAD_MESSAGE PUB message too big 2147483647 > 1048576, closed"),
+    (b"MPUB t\n\0\0\0\0", "E_BAD_BODY MPUB invalid body size 0, closed"),
+    (b"MPUB t\n\x7f\xff\xff\xff", "E_BAD_BODY MPUB body too big 2147483647 > 5242880, closed"),
+    (b"MPUB t\n\0\0\0\x08\0\0\0\0\0\0\0\0", "E_BAD_BODY MPUB invalid message count 0, closed"),
+    (b"MPUB t\n\0\0\0\x08\0\0\0\1\0\0\0\0", "E_BAD_MESSAGE MPUB invalid message(0) body size 0, closed"),
+    (b"DPUB t 1\n\0\0\0\0", "E_BAD_MESSAGE DPUB invalid message body size 0, closed"),
+    (b"AUTH a\n", "E_INVALID AUTH invalid number of parameters, closed"),
+    (b"AUTH\n\0\0\0\1x", "E_AUTH_DISABLED AUTH disabled, closed"),
+    (SUBSCRIBED + b"FIN\n", "OK, E_INVALID FIN insufficient number of params, closed"),
+    (SUBSCRIBED + b"FIN x\n", "OK, E_INVALID invalid message ID, closed"),
+    (SUBSCRIBED + b"FIN " + ID + b"x\n", "OK, E_INVALID invalid message ID, closed"),
+    (SUBSCRIBED + b"FIN " + ID + b"\n", "OK, E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight, open"),
+    (SUBSCRIBED + b"FIN " + ID + b"\r\n", "OK, E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight, open"),
+    (SUBSCRIBED + b"REQ " + ID + b"\n", "OK, E_INVALID REQ insufficient number of params, closed"),
+    (SUBSCRIBED + b"REQ x 1\n", "OK, E_INVALID invalid message ID, closed"),
+    (SUBSCRIBED + b"REQ " + ID + b" x\n", "OK, E_INVALID REQ could not parse timeout x, closed"),
+    (SUBSCRIBED + b"REQ " + ID + b" 1\n", "OK, E_REQ_FAILED REQ 0123456789abcdef failed ID not in flight, open"),
+    (SUBSCRIBED + b"TOUCH\n", "OK, E_INVALID TOUCH insufficient number of params, closed"),
+    (SUBSCRIBED + b"TOUCH x\n", "OK, E_INVALID invalid message ID, closed"),
+    (SUBSCRIBED + b"TOUCH " + ID + b"\n", "OK, E_TOUCH_FAILED TOUCH 0123456789abcdef failed ID not in flight, open"),
+    (SUBSCRIBED + b"RDY x\n", "OK, E_INVALID RDY could not parse count x, closed"),
+    (SUBSCRIBED + b"RDY -1\n", "OK, E_INVALID RDY could not parse count -1, closed"),
+    (SUBSCRIBED + b"RDY 2501\n", "OK, E_INVALID RDY count 2501 out of range 0-2500, closed"),
+    (SUBSCRIBED + b"SUB t c\n", "OK, E_INVALID cannot SUB in current state, closed"),
+)
+"""What a client sends, and what it is answered."""
+
+
+def read_answers(tcp: str, topic: str, sent: bytes) -> str:
+    """Send bytes; return the answers, and whether the connection is open after them."""
+    client = NsqClient(tcp)
+    answers: list[str] = []
+    try:
+        client.send(sent.replace(b"%s", topic.encode()))
+        client.send(b"")
+        while True:
+            answers.append(client.frame(0.25 if answers and answers[-1] != "OK" else SETTLE_S)[1].decode())
+    except TimeoutError:
+        return ", ".join([*answers, "open"])
+    except (EOFError, ConnectionError):
+        return ", ".join([*answers, "closed"])
+    finally:
+        client.close()
+
 
 TOPIC_FIGURES = {"depth": "depth", "message_count": "messages"}
 CHANNEL_FIGURES = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lading import testing
-from tests.endpoints.nsq_effects import CASES, Case, find_differences
+from tests.endpoints.nsq_effects import CASES, ERRORS, Case, find_differences, read_answers
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +20,8 @@ def broker() -> Iterator[testing.BrokerProcess]:
 def test_effects_are_those_of_nsqd(broker: testing.BrokerProcess, case: Case) -> None:
     addresses = broker.endpoints["nsqd_tcp"], broker.endpoints["nsqd_http"]
     assert find_differences(case, *addresses, f"effects-{CASES.index(case)}") == []
+
+
+def test_errors_are_those_of_nsqd(broker: testing.BrokerProcess) -> None:
+    address = broker.endpoints["nsqd_tcp"]
+    assert [(sent, read_answers(address, "errors", sent)) for sent, _ in ERRORS] == list(ERRORS)

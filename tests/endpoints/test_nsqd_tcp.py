@@ -143,7 +143,7 @@ def test_a_time_out_brings_a_message_back(connect: Connect, topic: str) -> None:
     again = client.message()
     assert (again.body, again.attempts, again.id) == (b"x", 2, one.id)
     client.fin(again)
-    assert client.ask(b"FIN " + one.id + b"\n") == b"E_FIN_FAILED FIN 0000000000000001 failed Message ID not in flight"
+    assert client.ask(b"FIN " + one.id + b"\n") == b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight"
 
 
 def test_ids_are_text_for_the_clients_of_upstream(connect: Connect, topic: str) -> None:
@@ -157,9 +157,9 @@ def test_ids_are_text_for_the_clients_of_upstream(connect: Connect, topic: str) 
     again = client.message()
     assert (again.id, again.attempts) == (found[0].id, 2)
     client.fin(again)
-    for stranger in (found[0].id, b"0" * 16, b"no id of anybody", b"f" * 16):
+    for stranger in (found[0].id, b"0" * 16, b"no-id-of-anybody", b"f" * 16):
         assert client.ask(b"FIN " + stranger + b"\n").startswith(b"E_FIN_FAILED FIN " + stranger)
-    assert client.ask(b"REQ no id of anybody 0\n").startswith(b"E_REQ_FAILED REQ no id of anybody failed")
+    assert client.ask(b"REQ no-id-of-anybody 0\n").startswith(b"E_REQ_FAILED REQ no-id-of-anybody failed")
     forked = reader(connect, topic, "forked", desired_tag="")
     connect().ask(pub(topic, b"x"))
     assert forked.message().id == (201).to_bytes(8, "big") + bytes(8)
@@ -283,15 +283,15 @@ SUB_FORKED = sized(b"IDENTIFY\n", b'{"desired_tag":""}') + b"SUB t bad\n"
 @pytest.mark.parametrize(
     ("data", "answer", "fatal"),
     [
-        (b"FOO bar\n", b"E_INVALID invalid command [[70 79 79] [98 97 114]]", True),
-        (b"\n", b"E_INVALID invalid command [[]]", True),
+        (b"FOO bar\n", b"E_INVALID invalid command FOO", True),
+        (b"\n", b"E_INVALID invalid command ", True),
         (b"x" * 5000, b"E_INVALID a command line is longer", True),
-        (b"PUB\n", b"E_INVALID insufficient number of parameters", True),
+        (b"PUB\n", b"E_INVALID PUB insufficient number of parameters", True),
         (b"PUB t x\n\0\0\0\1x", b"E_BAD_PARTITION topic partition is not valid", True),
-        (b"PUB t\n\0\0\0\0", b"E_BAD_BODY invalid body size 0", True),
-        (b"PUB t\n\xff\xff\xff\xff", b"E_BAD_BODY invalid body size -1", True),
-        (b"PUB t\n\x7f\xff\xff\xff", b"E_BAD_MESSAGE message too big 2147483647 > 1048576", True),
-        (b"MPUB t\n\x7f\xff\xff\xff", b"E_BAD_BODY body too big 2147483647 > 5242880", True),
+        (b"PUB t\n\0\0\0\0", b"E_BAD_MESSAGE PUB invalid message body size 0", True),
+        (b"PUB t\n\xff\xff\xff\xff", b"E_BAD_MESSAGE PUB invalid message body size -1", True),
+        (b"PUB t\n\x7f\xff\xff\xff", b"E_BAD_MESSAGE PUB message too big 2147483647 > 1048576", True),
+        (b"MPUB t\n\x7f\xff\xff\xff", b"E_BAD_BODY MPUB body too big 2147483647 > 5242880", True),
         (b"MPUB t\n\0\0\0\x08\x05\xf5\xe0\xff", b"E_BAD_BODY MPUB invalid message count 99999999", True),
         (b"MPUB t\n\0\0\0\x08\0\0\0\1\0\0\0\0", b"E_BAD_MESSAGE MPUB invalid message(0) body size 0", True),
         (pub("t", b"", b'{"a":1}'), b"E_BAD_BODY invalid body size 9 in ext json header content length", True),
@@ -315,10 +315,10 @@ SUB_FORKED = sized(b"IDENTIFY\n", b'{"desired_tag":""}') + b"SUB t bad\n"
         (SUB_FORKED + b"FIN " + bytes(7) + b"\x09" + bytes(8) + b"\n", b"OK|OK|E_FIN_FAILED FIN [0 0 0 0 0 0", False),
         (SUB_FORKED + b"REQ " + bytes(7) + b"\x09" + bytes(8) + b" x\n", b"OK|OK|E_INVALID REQ could not parse", True),
         (SUB_FORKED + b"TOUCH " + b"\x7f" * 16 + b"\n", b"OK|OK|E_TOUCH_FAILED TOUCH [127 127", False),
-        (b"SUB t bad\nFIN 0123456789abcdefX\n", b"OK|E_INVALID Invalid Message ID", True),
-        (b"SUB t bad\nFIN 0123456789abcdef\r\n", b"OK|E_INVALID Invalid Message ID", True),
-        (b"SUB t bad\nTOUCH 0123456789abcdef\r\n", b"OK|E_INVALID Invalid Message ID", True),
-        (b"SUB t bad\nREQ 0123456789abcdef 0\r\n", b"OK|E_INVALID REQ could not parse timeout 0", True),
+        (b"SUB t bad\nFIN 0123456789abcdefX\n", b"OK|E_INVALID invalid message ID", True),
+        (b"SUB t bad\nFIN 0123456789abcdef\r\n", b"OK|E_FIN_FAILED FIN 0123456789abcdef failed ID", False),
+        (b"SUB t bad\nTOUCH 0123456789abcdef\r\n", b"OK|E_TOUCH_FAILED TOUCH 0123456789abcdef", False),
+        (b"SUB t bad\nREQ 0123456789abcdef 0\r\n", b"OK|E_REQ_FAILED REQ 0123456789abcdef", False),
         (b"SUB t bad\nSUB t bad\n", b"OK|E_INVALID cannot SUB in current state", True),
         (b"SUB t bad\nCLS\nCLS\n", b"OK|CLOSE_WAIT|E_INVALID cannot CLS in current state", True),
         (sized(b"AUTH\n", b"secret"), b"E_AUTH_DISABLED", True),

@@ -116,6 +116,10 @@ class Channel:
         """Begin a message's time anew, up to ``timeout_max_us`` after its delivery; Refusal NOT_IN_FLIGHT."""
         self._lane(partition).touch(subscriber, offset, now_us)
 
+    def is_in_flight(self, partition: int, offset: int) -> bool:
+        """Return whether a message is with any subscriber."""
+        return partition < len(self.lanes) and self.lanes[partition].is_in_flight(offset)
+
     def _lane(self, partition: int) -> PartitionDispatcher:
         self.topic.partition(partition)
         return self.lanes[partition]

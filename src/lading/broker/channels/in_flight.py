@@ -189,6 +189,11 @@ class InFlightTracker:
             )
         return entry.attempts, entry.delivered_us
 
+    def is_in_flight(self, offset: int) -> bool:
+        """Return whether a message is with any subscriber."""
+        entry = self.out_of_window.get(offset)
+        return (self.window.owner(offset) if entry is None else entry.owner) > 0
+
     def expire(self, now_us: int) -> bool:
         """Take back what was not answered in time, and what was put off until now; whether anything was."""
         self._now_us = now_us

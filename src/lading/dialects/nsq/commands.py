@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ...model.errors import MalformedMessage
 from ...model.lazy_dataclass import lazy_dataclass
 from . import limits, send_layout
-from .errors import NsqProtocolError
+from .errors import UPSTREAM_INVALID_ID, NsqProtocolError
 from .send_layout import EXT, PLAIN_FORM, TRACED
 
 MAGIC: Final = b"  V2"
@@ -162,6 +162,42 @@ def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Lin
     if len(parameters) < found.parameters[0]:
         raise NsqProtocolError("E_INVALID", f"{found.lacking}insufficient number of parameters")
     return Line(found, parameters, start + stop + 1)
+
+
+def read_upstream_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Line | None:
+    """Return the command line at ``data[start:end]`` as upstream's nsqd reads it, None if it is not whole yet.
+
+    Message ids are text, and parameters are not checked: ``require_parameters`` does that after the client's state was
+    checked. Raises NsqProtocolError E_INVALID for an unknown command, and for a line of more than 4096 bytes.
+    """
+    head = bytes(data[start : min(end, start + limits.LINE_BYTES_MAX)])
+    stop = head.find(b"\n")
+    if stop < 0:
+        if len(head) >= limits.LINE_BYTES_MAX:
+            raise NsqProtocolError("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
+        return None
+    name, *parameters = head[:stop].removesuffix(b"\r").split(b" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        raise NsqProtocolError("E_INVALID", f"invalid command {name.decode(errors='replace')}")
+    if command.body is Body.MESSAGE_ID:
+        return Line(command, parameters[1:], start + stop + 1, parameters[0] if parameters else b"")
+    return Line(command, parameters, start + stop + 1)
+
+
+def require_parameters(line: Line) -> None:
+    """Raise NsqProtocolError E_INVALID, in upstream's words, for missing parameters and a malformed message id."""
+    command = line.command
+    if command.body is Body.MESSAGE_ID:
+        if not line.message_id or len(line.parameters) < command.parameters[0]:
+            raise NsqProtocolError("E_INVALID", f"{command.name} insufficient number of params")
+        if len(line.message_id) != ID_BYTES:
+            raise NsqProtocolError("E_INVALID", UPSTREAM_INVALID_ID)
+    elif len(line.parameters) < command.parameters[0]:
+        name = command.lacking or f"{command.name} "
+        raise NsqProtocolError("E_INVALID", f"{name}insufficient number of parameters")
+    elif command.name == "AUTH" and line.parameters:
+        raise NsqProtocolError("E_INVALID", "AUTH invalid number of parameters")
 
 
 def _identified(command: Command, head: bytes, at: int, start: int) -> Line | None:

@@ -44,6 +44,9 @@ FATAL: Final[Mapping[str, bool]] = {
 
 NOT_IN_FLIGHT: Final = "Message ID not in flight"
 INVALID_ID: Final = "Invalid Message ID"
+UPSTREAM_NOT_IN_FLIGHT: Final = "ID not in flight"
+UPSTREAM_NOT_OWNED: Final = "client does not own message"
+UPSTREAM_INVALID_ID: Final = "invalid message ID"
 EXT_NEEDED: Final = "this topic is extended and should identify as extend support."
 EXT_FORBIDDEN: Final = "this topic is not extended and should not identify as extend support."
 BAD_JSON_TEXT: Final = "fail to parse json header:"

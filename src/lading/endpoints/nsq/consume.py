@@ -17,7 +17,14 @@ from ...broker.core.callbacks import ignore
 from ...dialects import codes, registry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
-from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, NsqProtocolError, id_text
+from ...dialects.nsq.errors import (
+    INVALID_ID,
+    NOT_IN_FLIGHT,
+    UPSTREAM_NOT_IN_FLIGHT,
+    UPSTREAM_NOT_OWNED,
+    NsqProtocolError,
+    id_text,
+)
 from ...dialects.nsq.protocol import DELIVERED
 from ...log_lines import origin
 from ...model.batch import FIELDS_WITH_ORIGIN
@@ -62,8 +69,9 @@ class NsqConsumer:
         self._connection = connection
         self._send = send
         self._with_ext, self._detail = with_ext, detail
-        forked = with_ext or detail or identity.forked or services.settings.nsq.compat == YOUZAN
-        self._textual = not forked
+        self._strict = services.settings.nsq.compat == YOUZAN
+        forked = with_ext or detail or identity.forked or self._strict
+        self.has_textual_ids = not forked
         """Upstream's clients may take message ids for text, and some end at bytes that are none."""
         self._origin = origin(*name.split("/", 1))
         self._waiting: deque[Delivery] = deque()
@@ -168,7 +176,7 @@ class NsqConsumer:
                     given.partition.number,
                     ext=self._with_ext,
                     detail=self._detail,
-                    textual=self._textual,
+                    textual=self.has_textual_ids,
                 )
             )
 
@@ -179,7 +187,7 @@ class NsqConsumer:
 
         A fatal fault is the last one, and the position is behind its command.
         """
-        stop, ids = delivery.take_fins(source, start, end, textual=self._textual)
+        stop, ids = delivery.take_fins(source, start, end, textual=self.has_textual_ids)
         count = len(ids)
         if count == 1 and self._finished_one(int(ids[0])):
             return stop, []
@@ -196,10 +204,18 @@ class NsqConsumer:
                 continue
             at = start + _FIN_BYTES * done
             if offsets[done] < 0:
+                if self.has_textual_ids:
+                    # an id of 16 bytes that names nothing: upstream looks it up like any other
+                    message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
+                    why = UPSTREAM_NOT_IN_FLIGHT
+                    faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {why}"))
+                    done += 1
+                    continue
                 faults.append(NsqProtocolError("E_INVALID", INVALID_ID))
                 return at + _FIN_BYTES, faults
             message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
-            faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {NOT_IN_FLIGHT}"))
+            why = self._why_not_in_flight(int(partitions[done]), int(offsets[done]))
+            faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {why}"))
             done += 1
         return stop, faults
 
@@ -215,29 +231,45 @@ class NsqConsumer:
 
     def requeue(self, message_id: bytes, delay_ms: int) -> None:
         """Have a message delivered again; Fault where it is not with this client."""
-        partition, offset = self._place(message_id)
+        partition, offset = self._place("REQ", message_id)
         delay_us = min(delay_ms, limits.REQUEUE_MS_MAX) * _MS_US
         try:
             self.channel.requeue(self.subscriber, partition, offset, delay_us, now_us=now_us())
         except Refusal as refusal:
-            raise _failed("REQ", self._shown(message_id), refusal) from None
+            raise self._failed("REQ", message_id, refusal, partition, offset) from None
 
     def touch(self, message_id: bytes) -> None:
         """Begin a message's time anew; Fault where it is not with this client."""
-        partition, offset = self._place(message_id)
+        partition, offset = self._place("TOUCH", message_id)
         try:
             self.channel.touch(self.subscriber, partition, offset, now_us=now_us())
         except Refusal as refusal:
-            raise _failed("TOUCH", self._shown(message_id), refusal) from None
+            raise self._failed("TOUCH", message_id, refusal, partition, offset) from None
 
-    def _place(self, message_id: bytes) -> tuple[int, int]:
-        partition, offset = delivery.decode_message_id(delivery.internal_id(message_id, textual=self._textual))
-        if offset < 0:
+    def _place(self, verb: str, message_id: bytes) -> tuple[int, int]:
+        partition, offset = delivery.decode_message_id(delivery.internal_id(message_id, textual=self.has_textual_ids))
+        if offset < 0 and not self.has_textual_ids:
             raise NsqProtocolError("E_INVALID", INVALID_ID)
+        if offset < 0:
+            shown = self._shown(message_id)
+            raise NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {shown} failed {UPSTREAM_NOT_IN_FLIGHT}")
         return partition, offset
 
+    def _why_not_in_flight(self, partition: int, offset: int) -> str:
+        """Return why a client may not settle a message, in the words of the server that is imitated."""
+        if self._strict:
+            return NOT_IN_FLIGHT
+        return UPSTREAM_NOT_OWNED if self.channel.is_in_flight(partition, offset) else UPSTREAM_NOT_IN_FLIGHT
+
+    def _failed(self, verb: str, message_id: bytes, refusal: Refusal, partition: int, offset: int) -> NsqProtocolError:
+        if refusal.reason is Reason.TOO_MANY_DEFERRED:
+            why = "Too much deferred messages in flight"
+        else:
+            why = self._why_not_in_flight(partition, offset)
+        return NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {self._shown(message_id)} failed {why}")
+
     def _shown(self, message_id: bytes) -> str:
-        return message_id.decode(errors="replace") if self._textual else id_text(message_id)
+        return message_id.decode(errors="replace") if self.has_textual_ids else id_text(message_id)
 
 
 def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
@@ -249,11 +281,6 @@ def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
         and offsets[-1] == given[-1]
         and offsets[-1] - offsets[0] == count - 1
     )
-
-
-def _failed(verb: str, shown: str, refusal: Refusal) -> NsqProtocolError:
-    why = NOT_IN_FLIGHT if refusal.reason is not Reason.TOO_MANY_DEFERRED else "Too much deferred messages in flight"
-    return NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {shown} failed {why}")
 
 
 def convert_records(page: Page, fit: Fit) -> Records:

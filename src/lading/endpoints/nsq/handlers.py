@@ -137,7 +137,7 @@ def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
 
 def _auth(connection: CommandContext, line: Line, body: bytes) -> None:
     if not connection.node.broker.access.is_enabled:
-        raise NsqProtocolError("E_AUTH_DISABLED", "AUTH Disabled")
+        raise NsqProtocolError("E_AUTH_DISABLED", "AUTH Disabled" if connection.node.strict else "AUTH disabled")
     connection.log_in(body.decode(errors="replace"))
 
 

@@ -160,13 +160,19 @@ class Node:
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"{name!r} is no topic name")
         return self.broker.topology.resolve(name)
 
+    def require_name(self, command: str, name: str) -> None:
+        """Raise NsqProtocolError, in upstream's words, for a name that no topic has; the fork takes it for missing."""
+        if not limits.is_name(name) and not self.strict:
+            # the code twice for MPUB, as upstream has it
+            text = "E_BAD_TOPIC MPUB" if command == "MPUB" else command
+            raise NsqProtocolError("E_BAD_TOPIC", f'{text} topic name "{name}" is not valid')
+
     def publishable(self, name: str, partition: int) -> Topic:
         """Return the topic that a client publishes to. Raises TopicNeeded if it is missing, a Fault if it may not be.
 
         ``partition`` -1 is any. The fork's server makes no topics and takes a bad name for one that is missing.
         """
-        if not limits.is_name(name) and not self.strict:
-            raise NsqProtocolError("E_BAD_TOPIC", f'PUB topic name "{name}" is not valid')
+        self.require_name("PUB", name)
         try:
             topic = self.find(name)
         except Refusal as refusal:

@@ -77,10 +77,11 @@ class PublicationReader:
         inbox, command = self._inbox, line.command
         if command.parameters[1] == 2 and len(line.parameters) == 2 and not command.lacking:
             commands.partition_of(line.parameters[1])
+        self.publisher.require_name(command, line.parameters[0])
         size = commands.read_size(inbox.view, line.end, inbox.have)
         if size is None:
             return None
-        _check_size(command, size)
+        self._check_size(command, size)
         known = bytes(inbox.view[inbox.at : line.end])
         try:
             if self.require_write is not None:
@@ -131,7 +132,7 @@ class PublicationReader:
             return None
         size = _SIZE.unpack_from(inbox.data, line_end)[0]
         if not 0 < size <= route.size_max:
-            _check_size(command, size)
+            self._check_size(command, size)
         end = body + size
         if end > inbox.have or self._walk is not None:
             walked_end = self._find_batch_end(body) if command.batch else None
@@ -216,8 +217,26 @@ class PublicationReader:
             self._walk = None
         return end
 
+    def _check_size(self, command: Command, size: int) -> None:
+        if self.publisher.is_strict:
+            _check_forked_size(command, size)
+        else:
+            _check_upstream_size(command, size)
 
-def _check_size(command: Command, size: int) -> None:
+
+def _check_upstream_size(command: Command, size: int) -> None:
+    if command.batch:
+        code, what, most = "E_BAD_BODY", "body", limits.REQUEST_BYTES_MAX
+    else:
+        code, what, most = "E_BAD_MESSAGE", "message", limits.MESSAGE_BYTES_MAX
+    if size <= 0:
+        what = "body" if command.batch else "message body"
+        raise NsqProtocolError(code, f"{command.name} invalid {what} size {size}")
+    if size > most:
+        raise NsqProtocolError(code, f"{command.name} {what} too big {size} > {most}")
+
+
+def _check_forked_size(command: Command, size: int) -> None:
     most = limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX
     if size <= 0:
         raise NsqProtocolError("E_BAD_BODY", f"invalid body size {size}")

@@ -67,6 +67,15 @@ class Publisher:
         """Whether more waits for the disk than the setting allows: whoever is not answered yet waits for it."""
         return self._broker.appender.congested
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether refusals are in the words of the fork's server."""
+        return self._node.strict
+
+    def require_name(self, command: Command, name: bytes) -> None:
+        """Raise NsqProtocolError for a name that no topic has, as upstream does before it looks at the body."""
+        self._node.require_name(command.name, name.decode(errors="replace"))
+
     def find_route(self, line: bytes) -> PublishRoute:
         """Return what a publishing line means that is not among ``routes`` any more; Fault as in ``resolve``.
 

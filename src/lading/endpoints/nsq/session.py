@@ -297,10 +297,14 @@ class NsqdSession(ProtocolSession):
         if route is not None:
             publication = self.intake.take(route, known, stop, self.now_us)
         else:
-            line = commands.read_line(inbox.view, inbox.at, inbox.have)
+            reads_upstream = not self.node.strict and not self._has_binary_ids(start)
+            read_line = commands.read_upstream_line if reads_upstream else commands.read_line
+            line = read_line(inbox.view, start, inbox.have)
             if line is None:
                 return False
             require_state(self, line.command)
+            if reads_upstream:
+                commands.require_parameters(line)
             if line.command.form is None:
                 return self._answer(line)
             publication = self.intake.take_first(line, self.now_us)
@@ -308,6 +312,11 @@ class NsqdSession(ProtocolSession):
             return False
         self._answer_publication(publication)
         return True
+
+    def _has_binary_ids(self, start: int) -> bool:
+        """Return whether the command at the front has a message id of the fork's: 16 bytes, a line feed perhaps."""
+        is_forked = self.identity.forked or (self.consumer is not None and not self.consumer.has_textual_ids)
+        return is_forked and self.inbox.data.startswith((b"FIN ", b"REQ ", b"TOUCH "), start)
 
     def _answer_publication(self, publication: Publication) -> None:
         """Answer in turn: now, or when the messages are durable."""
