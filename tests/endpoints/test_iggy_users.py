@@ -425,6 +425,11 @@ def test_what_is_denied_is_in_no_list(
         told += [talk.ask(READ, payload, code=code) for code, payload in lists]
         assert [(status, b"hidden" in body) for status, body in told] == [(0, False)] * 6
         talk.socket.close()
+        # nor goes it with its stream
+        admin = http_users_client(running, bearer=tokens["bob"])
+        assert admin.delete("/streams/s").status_code == 403
+        assert bob.delete("/streams/s").json()["id"] == bob.delete("/streams/s/purge").json()["id"] == 41
+        assert frames.ask(203, named("s"))[0] == 41
         assert [row["name"] for row in log_in(running, "root").get("/streams").json()] == ["s", "hidden"]
     finally:
         assert root.post("/rules", json={"delete": rows}).status_code == 204

@@ -26,7 +26,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from ...clock import Dates
@@ -48,8 +48,11 @@ from .credentials import (
 from .disk_refusals import refuse_disk_errors
 from .principal import Principal
 from .quotas import Quota, QuotaMeter
-from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow
+from .rights import ANONYMOUS, EVERYBODY, NAME_CHARACTERS_MAX, AccessRule, Resource, Right, rules_allow, topic_resource
 from .users import AccessTable, Token, User, require_password, require_user_name
+
+if TYPE_CHECKING:
+    from .topology import Topic
 
 LOG: Final = logging.getLogger("lading.broker")
 
@@ -254,6 +257,19 @@ class AccessControl(Component):
                 Reason.UNAUTHORIZED, f"user {name!r} may not {operation} {resource.kind} {named!r}; "
                 f"an administrator can allow it: lading acl add {name} {operation} …",
             )  # fmt: skip
+
+    def require_topics(
+        self, principal: Principal | None, operation: Right, topics: Iterable[Topic], stream: str
+    ) -> None:
+        """Raise Refusal unless ``principal`` may do this with each topic of a stream, which the text alone names.
+
+        A rule about one of them may deny what another allows for the stream.
+        """
+        if self.is_administrator(principal):
+            return
+        for topic in topics:
+            resource = topic_resource(topic.stream.name, topic.name)
+            self.require(principal, operation, resource, f"in stream {stream}")
 
     def count_rules(self, principal: Principal) -> int:
         """Return the number of rules of a principal; 1 for one that may do everything."""

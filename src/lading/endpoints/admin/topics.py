@@ -78,6 +78,8 @@ class AdminTopics:
 
     async def _delete_stream(self, request: Request, path: Parameters) -> Response:
         stream = self._broker.topology.stream(path["stream"])
+        topics = stream.list_topics()
+        self._broker.access.require_topics(principal_of(request), Right.DELETE, topics, stream.name)
         await self._services.changes.make(self._broker.changes.delete_stream(stream))
         return Response(status_code=204)
 

@@ -205,6 +205,8 @@ OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
 }
 """The same by operation of the current generation."""
 _CREATE: Final = (c.CreateStream, c.CreateTopic)
+_EMPTY_STREAM: Final = (c.DeleteStream, later.PurgeStream)
+_EMPTY_STREAM_OPERATIONS: Final = frozenset({"delete_stream", "purge_stream"})
 _RENAME: Final = (later.UpdateStream, later.UpdateTopic)
 _RENAME_OPERATIONS: Final = frozenset({"update_stream", "update_topic"})
 _NOT_GAINED: Final = (Right.READ, Right.WRITE, Right.DELETE, Right.ALTER_CONFIGS)
@@ -220,6 +222,8 @@ def require_command(broker: Broker, principal: Principal | None, command: Any) -
             # as it is stored: rules are about that
             fields["name"] = normalise_name(command.name)
         _require(broker, principal, COMMAND_RIGHTS.get(type(command), _EVERYTHING), fields)
+        if isinstance(command, _EMPTY_STREAM):
+            _require_topics(broker, principal, command.stream)
         if isinstance(command, _RENAME):
             _require_new_name(broker, principal, fields, normalise=normalise_name)
 
@@ -228,6 +232,8 @@ def require_operation(broker: Broker, principal: Principal | None, name: str, fi
     """Raise Refusal unless a user may do an operation of the current generation; ``fields`` have the broker's ids."""
     if broker.access.is_enabled and name != "ping":
         _require(broker, principal, OPERATION_RIGHTS.get(name, _EVERYTHING), fields)
+        if name in _EMPTY_STREAM_OPERATIONS:
+            _require_topics(broker, principal, fields["stream"])
         if name in _RENAME_OPERATIONS:
             _require_new_name(broker, principal, fields)
 
@@ -237,6 +243,16 @@ def _require(broker: Broker, principal: Principal | None, needed: NeededRight | 
         raise login_refusal()
     if needed is not None:
         _require_right(broker, principal, needed.right, needed.find(broker, fields), fields)
+
+
+def _require_topics(broker: Broker, principal: Principal | None, stream: Identifier) -> None:
+    """Raise Refusal if a user may not delete each topic of a stream: a rule about one may deny it."""
+    try:
+        topics = broker.topology.stream(stream).list_topics()
+    except Refusal:
+        # told by who looks it up to empty it
+        return
+    broker.access.require_topics(principal, Right.DELETE, topics, str(stream))
 
 
 def _require_new_name(

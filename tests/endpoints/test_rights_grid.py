@@ -1,0 +1,431 @@
+"""Every command of every protocol by every role: allowed or refused as the table of rights says, without effect then.
+
+The table is in ``rights_grid.py``, by hand. Whole with LADING_TEST_FULL; otherwise users, rights and settings always,
+and a sample of the rest.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import httpx
+import pytest
+
+from lading.dialects.iggy_classic.releases import RELEASES
+from lading.dialects.iggy_current.operations import CANCEL, READS, REGISTER, WRITES
+from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
+from lading.dialects.nsq.commands import COMMANDS
+from lading.testing import BrokerProcess
+from tests.endpoints import every_request
+from tests.endpoints.current_frames import request
+from tests.endpoints.every_request import (
+    HIDDEN,
+    IGGY_LOGINS,
+    SECRET,
+    http_requests,
+    iggy_classic_requests,
+    iggy_current_requests,
+    kafka_requests,
+    nsq_commands,
+)
+from tests.endpoints.frames import Frames
+from tests.endpoints.identity import PASSWORDS, broker_with_users
+from tests.endpoints.kafka_frames import KafkaFrames, message
+from tests.endpoints.nsq_client import NsqClient, sized
+from tests.endpoints.rights_grid import ALIKE, FACES, NAME_TARGET, ROLES, RULES, Needs, is_allowed
+from tests.endpoints.test_iggy_current import Talk
+from tests.endpoints.test_nothing_leaks import list_routes
+
+HTTP_FACES: Final = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http")
+KAFKA_REFUSALS: Final = frozenset({29, 30, 31, 53})
+"""TOPIC, GROUP, CLUSTER and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+CODELESS: Final = frozenset(
+    {
+        ("ElectLeaders", "0"),
+        ("OffsetFetch", "0"),
+        ("OffsetFetch", "1"),
+        *(("DescribeLogDirs", str(version)) for version in range(3)),
+    }
+)
+"""Versions of APIs without a code for the whole request: refused by an empty response."""
+ALWAYS: Final = re.compile(
+    r"user|permission|password|token|rule|quota|acl|scram|config|topic\.alter|topics$|nodes", re.I
+)
+"""Commands that could give rights, or name something else: none of them is left out of the sample."""
+SAMPLE: Final = 4
+"""Other commands of each face and role in the ordinary run."""
+ALL_RIGHTS: Final = dict.fromkeys(
+    ("manage_servers", "read_servers", "manage_users", "read_users", "manage_streams", "read_streams", "manage_topics",
+     "read_topics", "poll_messages", "send_messages"), True,
+)  # fmt: skip
+BODIES: Final[dict[str, Any]] = {
+    "topic.alter": {"attempts_max": 3}, "group.join": {"member": "m", "topics": [SECRET]},
+    "group.heartbeat": {"member": "m"}, "group.leave": {"member": "m"}, "position.store": {"offset": 0},
+    "group.reset": {"positions": [{"topic": SECRET, "partition": 0, "offset": 0}]},
+    "transaction.commit": {"key": "k", "transactions": []}, "transaction.abort": {"transactions": []},
+    "quota.set": {"producer_byte_rate": 1e12}, "states.set": {"state": "unavailable", "first": 0, "end": 1},
+    "rules.change": {"add": [{"user": SECRET, "kind": "topic", "pattern": "any", "name": "*", "operation": "all"}]},
+    "user.alter": {"password": "password"},
+}  # fmt: skip
+"""Bodies of admin that ask for what takes the rights, by the name of the route."""
+UPDATED: Final = {"compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
+IGGY_BODIES: Final[dict[str, Any]] = {
+    "user.create": {"username": SECRET, "password": "password", "status": "active"},
+    "user.update": {"username": None, "status": "active"},
+    "user.permissions": {"permissions": {"global": ALL_RIGHTS, "streams": None}},
+    "user.password": {"current_password": "password", "new_password": "password"},
+    "personal_access_token.create": {"name": "own2", "expiry": 0}, "stream.create": {"name": "secret2"},
+    "stream.update": {"name": "secret3"}, "topic.create": {**UPDATED, "name": SECRET, "partitions_count": 1},
+    "topic.update": {**UPDATED, "name": SECRET}, "partitions.create": {"partitions_count": 1},
+    "consumer_offset.store": {"consumer_id": 1, "partition_id": 0, "offset": 0},
+    "group.create": {"name": "secret2"}, "states.set": {"state": "unavailable", "first": 0, "end": 1},
+    "message.send": every_request._MESSAGES, "snapshot": {"compression": "Stored", "snapshot_types": ["Test"]},
+}  # fmt: skip
+NSQ_BODIES: Final = {**dict.fromkeys(("pub", "pub_ext", "pubtrace", "mpub"), b"x"), "channel/setoffset": b"msgcount:0"}
+IGGY_QUERIES: Final = {
+    "partitions.delete": "partitions_count=1", "segment.delete": "segments_count=1",
+    "consumer_offset.get": "consumer_id=1&partition_id=0", "consumer_offset.delete": "partition_id=0",
+    "message.poll": "consumer_id=1&partition_id=0",
+}  # fmt: skip
+
+
+NO_TOPIC: Final = UUID(int=0)
+PATHS: Final = ("/streams", "/topics", "/users", "/rules", "/quotas", "/groups")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One request; ``ask`` sends it as a role and returns whether it was refused for want of rights."""
+
+    name: str
+    needs: Needs
+    stream: str
+    label: str
+    ask: Callable[[str], bool]
+
+
+@dataclass
+class World:
+    """A broker, and its state as an administrator sees it."""
+
+    running: BrokerProcess
+    routes: dict[str, list[Any]]
+    root: httpx.Client
+    """An administrator's."""
+    lookup: httpx.Client
+    rules: list[Any]
+    topic_id: UUID = NO_TOPIC
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a refused request must not change."""
+        found: dict[str, Any] = {path: self.root.get(path).json() for path in PATHS}
+        for row in found["/users"]:
+            found[f"tokens of {row['name']}"] = self.root.get(f"/users/{row['name']}/tokens").json()
+        for stream in ("default", HIDDEN):
+            found[f"states of {stream}"] = self.root.get(f"/topics/{stream}/{SECRET}/states").json()
+        found["channels"] = self.lookup.get(f"/channels?topic={SECRET}").json()
+        return found
+
+    def repair(self) -> None:
+        """Have everything again that the requests name, after one that was allowed."""
+        root = self.root
+        streams, topics, users, rules, quotas = (root.get(path).json() for path in PATHS[:5])
+        for name in {row["name"] for row in streams} & {"secret2", "secret3", SECRET}:
+            assert root.delete(f"/streams/{name}").status_code == 204
+        for name in {row["name"] for row in users} & {"secret2"}:
+            assert root.delete(f"/users/{name}").status_code == 204
+        if quotas:
+            root.put(f"/quotas/{SECRET}", json={})
+        there = {row["stream"]: row for row in topics if row["topic"] == SECRET}
+        for stream in (HIDDEN, "default"):
+            row = there.get(stream)
+            if row is not None and (not row["partitions"] or row["settings"]):
+                assert root.delete(f"/topics/{stream}/{SECRET}").status_code == 204
+                row = None
+            if row is None:
+                row = root.post(f"/topics/{stream}/{SECRET}", json={}).json()
+            if stream == "default":
+                self.topic_id = UUID(row["id"])
+        if SECRET not in {row["name"] for row in users}:
+            assert root.post(f"/users/{SECRET}", json={"password": "password"}).status_code == 201
+            rules = root.get("/rules").json()
+        change = {
+            "add": [row for row in self.rules if row not in rules],
+            "delete": [row for row in rules if row not in self.rules],
+        }
+        if change["add"] or change["delete"]:
+            assert root.post("/rules", json=change).status_code == 204
+
+
+def password_of(role: str) -> str:
+    return PASSWORDS.get(role, "password")
+
+
+def text(value: str) -> bytes:
+    """A text behind its size, as Iggy has it."""
+    data = value.encode()
+    return bytes((len(data),)) + data
+
+
+def http_client(running: BrokerProcess, endpoint: str, role: str) -> httpx.Client:
+    auth = None if role == "stranger" else httpx.BasicAuth(role.encode(), password_of(role).encode())
+    return httpx.Client(base_url=f"http://{running.endpoints[endpoint]}", auth=auth, timeout=30, verify=False)
+
+
+@contextmanager
+def open_world(path: Path) -> Iterator[World]:
+    routes: dict[str, list[Any]] = dict(list_routes(path / "routes"))
+    others = [role for role in ROLES if role not in ("stranger", *PASSWORDS)]
+    with broker_with_users(path / "data", RULES, others=others) as (running, _):
+        root = http_client(running, "admin", "root")
+        assert root.post("/topics/default/elsewhere", json={}).status_code == 201
+        made = World(running, routes, root, http_client(running, "nsqlookupd_http", "root"), root.get("/rules").json())
+        made.repair()
+        with http_client(running, "nsqd_http", "root") as nsqd:
+            assert nsqd.post(f"/pub?topic={SECRET}", content=b"x").text == "OK"
+            assert nsqd.post(f"/channel/create?topic={SECRET}&channel=channel").status_code == 200
+        yield made
+        made.root.close()
+        made.lookup.close()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One in which everything is refused: what it has stays as it is."""
+    with open_world(tmp_path_factory.mktemp("refused")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def allowed_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One in which requests are allowed, some of which change something later: members time out."""
+    with open_world(tmp_path_factory.mktemp("allowed")) as made:
+        yield made
+
+
+# -- each face: all of its commands
+
+
+def kafka_commands(world: World) -> Iterator[Command]:
+    def ask(role: str, name: str, version: int, frame: bytes) -> bool:
+        kafka = KafkaFrames(world.running.endpoints["kafka"])
+        try:
+            if role != "stranger":
+                assert kafka.ask("SaslHandshake", 1, mechanism="PLAIN").error_code == 0
+                secret = f"\0{role}\0{password_of(role)}".encode()
+                assert kafka.ask("SaslAuthenticate", 2, auth_bytes=secret).error_code == 0
+            kafka.send(frame)
+            try:
+                answer = kafka.answer()
+            except ConnectionError:
+                return True
+            told = repr(message(name + "Response").decode(answer, version=version, header=True))
+            codes = {int(code) for code in re.findall(r"error_code[=:'\s]+(-?\d+)", told)}
+            return bool(codes & KAFKA_REFUSALS)
+        finally:
+            kafka.close()
+
+    for label, frame in kafka_requests(world.topic_id, is_full=False):
+        name, version, *variant = label.split(" ")
+        if variant != [""]:
+            # all of something, and what it is that one may see: test_nothing_leaks
+            continue
+        needs = ALIKE if (name, version) in CODELESS else FACES["kafka"][name]
+        yield Command(
+            name, needs, "default", label,
+            lambda role, name=name, version=int(version), frame=frame: ask(role, name, version, frame),  # type: ignore[misc]
+        )  # fmt: skip
+
+
+def iggy_classic_commands(world: World) -> Iterator[Command]:
+    def ask(role: str, version: bytes, code: int, payload: bytes) -> bool:
+        frames = Frames(world.running.endpoints["iggy_tcp"])
+        try:
+            if role != "stranger":
+                told = struct.pack("<I", len(version)) + version + struct.pack("<I", 0)
+                assert frames.ask(38, text(role) + text(password_of(role)) + told)[0] == 0
+            status = frames.ask(code, payload)[0]
+            # before a login nothing says of which release the client is
+            return status in (40, 41) or (role == "stranger" and status != 0)
+        finally:
+            frames.close()
+
+    # clients of earlier ones do not say at their login which one they are
+    releases = [release for release in RELEASES if release.version is not None and release.version >= (0, 5)]
+    for release in releases:
+        version = ".".join(map(str, (*release.version, 0)[:3])).encode()
+        for label, code, payload in iggy_classic_requests(release):
+            name, place = label.split(" ")[1:]
+            if place in ("1/1", "2/1"):
+                continue
+            yield Command(
+                name, FACES["iggy_classic"][name], place.split("/")[0], label,
+                lambda role, version=version, code=code, payload=payload: ask(role, version, code, payload),  # type: ignore[misc]
+            )  # fmt: skip
+
+
+def iggy_current_commands(world: World) -> Iterator[Command]:
+    def ask(role: str, operation: int, code: int, body: bytes) -> bool:
+        talk = Talk(world.running.endpoints["iggy_tcp"])
+        try:
+            if role != "stranger":
+                login = struct.pack("<I", 11 << 10) + text("sdk") + text("1") + text(role) + text(password_of(role))
+                assert talk.ask(REGISTER, login + bytes(4))[0] == 0
+            talk.socket.sendall(request(operation, body, code=code))
+            reply = talk.read()
+            if reply[60] == 13:
+                # evicted: no session
+                return True
+            codes = struct.unpack_from("<I", reply, 216) + struct.unpack_from("<3I", reply + bytes(12), 256)
+            return codes[0] in (40, 41) or (codes[0] == 0 and len(reply) == 268 and 41 in codes)
+        finally:
+            talk.socket.close()
+
+    for label, operation, code, body in iggy_current_requests():
+        name, place = [*label.split(" ")[1:], "default/"][:2]
+        if place.split("/")[0].isdigit():
+            continue
+        yield Command(
+            name, FACES["iggy_current"][name], place.split("/")[0], label,
+            lambda role, operation=operation, code=code, body=body: ask(role, operation, code, body),  # type: ignore[misc]
+        )  # fmt: skip
+
+
+def nsq_tcp_commands(world: World) -> Iterator[Command]:
+    def ask(role: str, line: bytes) -> bool:
+        nsqd = NsqClient(world.running.endpoints["nsqd_tcp"])
+        try:
+            if role != "stranger":
+                nsqd.send(sized(b"AUTH\n", f"{role}:{password_of(role)}".encode()))
+                assert nsqd.frame()[0] == 0
+            nsqd.send(line + b"UNKNOWN\n")
+            answers = b""
+            with suppress(ConnectionError, EOFError):
+                for _ in range(3):
+                    answers += nsqd.frame()[1]
+            return b"E_UNAUTHORIZED" in answers or b"E_AUTH_FIRST" in answers
+        finally:
+            nsqd.close()
+
+    for name, line in nsq_commands():
+        if name != "AUTH":
+            yield Command(name, FACES["nsq"][name], "default", name, lambda role, line=line: ask(role, line))  # type: ignore[misc]
+
+
+def http_commands(world: World, face: str) -> Iterator[Command]:
+    def ask(role: str, method: str, path: str, body: Any) -> bool:
+        with http_client(world.running, face, role) as http:
+            if face == "iggy_http":
+                http.auth = None  # type: ignore[assignment]
+                if role != "stranger":
+                    login = {"username": role, "password": password_of(role), "version": "0.11.0"}
+                    told = http.post("/users/login", json=login).json()
+                    http.headers["authorization"] = f"Bearer {told['access_token']['token']}"
+            sent = {"content": body} if isinstance(body, bytes) else {"json": body}
+            answer = http.request(method, path, **({} if body is None else sent))
+            return answer.status_code in (401, 403) or "E_UNAUTHORIZED" in answer.text
+
+    bodies = {"admin": BODIES, "iggy_http": IGGY_BODIES}.get(face, {})
+    for label, method, path, body in http_requests(world.routes[face], has_query=face.startswith("nsq")):
+        name, stream = label.split(" ")
+        if name in ("user.login", "personal_access_token.login", "user.refresh", "user.logout"):
+            continue
+        if face == "iggy_http" and name in IGGY_QUERIES:
+            path = f"{path}?{IGGY_QUERIES[name]}"
+        if face.startswith("nsq"):
+            body = {
+                "pub_ext": b"x",
+                "pubtrace": b"x",
+                "mpub": b"x",
+                "pub": b"x",
+                "channel/setoffset": b"msgcount:0",
+            }.get(name)
+        elif body is not None:
+            body = bodies.get(name, body)
+        rows = [(body, FACES[face][name])]
+        if name == "topic.alter":
+            rows.append(({"dead_letter_topic": "elsewhere"}, NAME_TARGET))
+        for sent, needs in rows:
+            yield Command(
+                f"{name} {needs}", needs, stream, f"{method} {path} {sent!r}",
+                lambda role, method=method, path=path, sent=sent: ask(role, method, path, sent),  # type: ignore[misc]
+            )  # fmt: skip
+
+
+def commands_of(world: World, face: str) -> list[Command]:
+    makers: dict[str, Callable[[World], Iterator[Command]]] = {
+        "kafka": kafka_commands, "iggy_classic": iggy_classic_commands, "iggy_current": iggy_current_commands,
+        "nsq": nsq_tcp_commands,
+    }  # fmt: skip
+    return list(http_commands(world, face) if face in HTTP_FACES else makers[face](world))
+
+
+# -- tests
+
+
+def test_every_command_is_in_the_grid(world: World) -> None:
+    classic = {row.name for release in RELEASES for row in release.commands.rows if row.code not in IGGY_LOGINS}
+    current = {row.name for code, row in READS.items() if code != CANCEL} | {row.name for row in WRITES.values()}
+    there = {
+        "kafka": {served.name for key, served in SERVED.items() if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE)},
+        "iggy_classic": classic,
+        "iggy_current": current - {WRITES[REGISTER].name},
+        "nsq": {command.name for command in COMMANDS.values()},
+        **{face: {route.name for route in world.routes[face]} for face in HTTP_FACES},
+    }
+    assert {face: set(table) for face, table in FACES.items()} == there
+
+
+@pytest.fixture(autouse=True)
+def same_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever changes the password of a user has it stay as it is."""
+    for name in ("current", "new"):
+        monkeypatch.setitem(every_request._IGGY_VALUES, name, "password")
+
+
+def choose(commands: list[Command], role: str, count: int) -> list[Command]:
+    """One form of each command that could give rights, and a few others, the same each time."""
+    first = list({command.name: command for command in reversed(commands)}.values())
+    rest = [command for command in first if not ALWAYS.search(command.name)]
+    chosen = random.Random(role).sample(rest, min(count, len(rest)))
+    return [command for command in first if ALWAYS.search(command.name)] + chosen
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "root"])
+@pytest.mark.parametrize("face", FACES)
+def test_what_the_table_does_not_allow_is_refused_and_changes_nothing(
+    world: World, face: str, role: str, full: bool
+) -> None:
+    commands = [one for one in commands_of(world, face) if not is_allowed(role, one.needs, one.stream)]
+    chosen = commands if full else choose(commands, role, SAMPLE)
+    before = world.state()
+    refused = {one.label: one.ask(role) or one.needs == ALIKE for one in chosen}
+    after = world.state()
+    assert [label for label, is_refused in refused.items() if not is_refused] == []
+    assert {what: (before[what], after[what]) for what in before if before[what] != after[what]} == {}
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "stranger"])
+@pytest.mark.parametrize("face", FACES)
+def test_what_the_table_allows_is_not_refused(allowed_world: World, face: str, role: str, full: bool) -> None:
+    world = allowed_world
+    world.repair()
+    commands = [one for one in commands_of(world, face) if is_allowed(role, one.needs, one.stream)]
+    wrong = []
+    for one in commands if full else random.Random(f"{face} {role}").sample(commands, min(SAMPLE, len(commands))):
+        if one.ask(role):
+            wrong.append(one.label)
+        world.repair()
+    assert wrong == []
+
+
+def test_bodies_are_those_of_routes() -> None:
+    assert BODIES.keys() <= FACES["admin"].keys() and IGGY_BODIES.keys() <= FACES["iggy_http"].keys()
