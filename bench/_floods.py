@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -67,7 +68,7 @@ FLOODS: Final[Mapping[str, Flood]] = {
 def flood_cases(broker: testing.BrokerProcess) -> Iterator[tuple[str, Work]]:
     """Each flood by ``STRANGERS`` connections, and filters of one user."""
     for name, flood in FLOODS.items():
-        yield f"{STRANGERS} x {name}", lambda flood=flood: _flood(broker.endpoints[flood.endpoint], flood)
+        yield f"{STRANGERS} x {name}", partial(_flood, broker.endpoints[flood.endpoint], flood)
     yield "six filters LIKE '%a%a...'", lambda: _filter(broker)
 
 
@@ -80,8 +81,8 @@ def _flood(address: str, flood: Flood) -> None:
             selector.register(stranger, selectors.EVENT_READ | selectors.EVENT_WRITE, [piece])
         while time.monotonic() < until_s and selector.get_map():
             for key, events in selector.select(0.05):
+                assert isinstance(key.fileobj, socket.socket)
                 stranger, left = key.fileobj, key.data
-                assert isinstance(stranger, socket.socket)
                 try:
                     if events & selectors.EVENT_READ and not stranger.recv(PIECE_BYTES):
                         raise ConnectionError

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from lading import Consumer, Producer
 from lading.client.serdes import accept_deserializer, accept_serializer, to_json
 from lading.model.errors import SettingError
 from lading.model.headers import Headers
@@ -34,7 +35,7 @@ def add_a_header(topic: str, headers: Headers, value: Any) -> bytes:
     [
         (lambda value: json.dumps(value).encode(), b'"v"'),
         (str.encode, b"v"),
-        (functools.partial(bytes, encoding="utf-16-le"), b"v\0"),
+        (partial(bytes, encoding="utf-16-le"), b"v\0"),
         (lambda topic, value: f"{topic}={value}".encode(), b"t=v"),
         (lambda topic, headers, value, strict=False: value.encode(), b"v"),
         (lambda *arguments: repr(len(arguments)).encode(), b"3"),
@@ -73,11 +74,13 @@ def test_a_wrong_form_is_told_with_the_option_when_the_client_is_made(given: Any
 
 
 def test_the_clients_take_what_kafka_python_takes() -> None:
-    from lading import Consumer, Producer
-
-    for option in ("key_serializer", "value_serializer"):
+    clients: list[Callable[..., Any]] = [
+        Producer,
+        Producer,
+        partial(Consumer, topics="t"),
+        partial(Consumer, topics="t"),
+    ]
+    options = ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer")
+    for client, option in zip(clients, options, strict=True):
         with pytest.raises(SettingError, match=option):
-            Producer("lading://127.0.0.1:1", **{option: 7})
-    for option in ("key_deserializer", "value_deserializer"):
-        with pytest.raises(SettingError, match=option):
-            Consumer("lading://127.0.0.1:1", "t", **{option: 7})
+            client("lading://127.0.0.1:1", **{option: 7})

@@ -22,7 +22,7 @@ from tests.house.test_hot_path import connected, count_calls
 
 READ_BYTES: Final = 16 << 10
 CALLS_MAX: Final = 6_000
-"""In one turn: about a millisecond. Floods of 16 kB took up to 290,000 calls in one."""
+"""In one turn: about a millisecond. FINs of unknown ids took 23,387 calls in one, ApiVersions of Kafka 30,849."""
 KEY: Final = b"\x01\x02\x03\x04"
 
 
