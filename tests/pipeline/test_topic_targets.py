@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from lading.pipeline.settings import PipelineSettings
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver, checked
-from .flights import TOML, fate
+from .flights import TOML, fate, messages
 
 FACES = {"lading": "admin", "kafka": "kafka", "iggy": "iggy_tcp", "nsq": "nsqd_tcp"}
 EXACT = ("lading", "kafka", "iggy")
@@ -227,3 +228,27 @@ def test_keys_that_need_a_table(place: Place) -> None:
     more = f'[quarantine]\nto = "{to}"\ntopic = "x"'
     with pytest.raises(SettingError, match=r"quarantine.to is a topic, and quarantine.topic or quarantine.server"):
         PipelineSettings.load(_write(place, to, more))
+
+
+def test_a_state_that_was_put_back_loses_nothing(place: Place, urls: dict[str, str]) -> None:
+    """Its manifests have numbers that the target knows already, of batches with other messages."""
+    late, good = (_name(place, what) for what in ("restored_late", "restored_good"))
+    file = _write(place, f"{urls['lading']}/{late}", good=f"{urls['lading']}/{good}")
+    home, kept = place.base, place.base.with_name("kept")
+    Driver(file).run()
+    # the whole directory, with the quarantine that would refuse an older state
+    shutil.copytree(home, kept)
+    sent = Counter[str]()
+    for rows in (300, 600):
+        for partition in range(PARTITIONS):
+            place.transport.send(place.topic, partition, messages(partition, rows))
+            sent += Counter(
+                f'{{"row": {row}, "p": {partition}}}' for row in range(rows) if fate(row) in ("late", "good")
+            )
+        Driver(file).run()
+        if kept.exists():
+            shutil.rmtree(home)
+            kept.rename(home)
+    arrived = _arrived(place, late) + _arrived(place, good)
+    # what the state does not know that it sent comes again
+    assert not (_expected(("late", "good")) + sent) - arrived

@@ -70,7 +70,9 @@ def apply_side_effects(state: PipelineState, manifest: Manifest, settings: Pipel
             # all copies of a pipeline go to one topic, its messages to as many as there are routes
             scope = state.pipeline if kind == COPIES else f"{state.pipeline}/{topic}"
             sending = TopicSending(f"lading-pipeline-{state.pipeline}-{kind}-{topic}", record, name)
-            _send_accepted(state, files, f"{scope}/{manifest.number}", settings, sending)
+            # numbers begin again in a state that was put back from a backup, tokens of runs do not
+            key = f"{scope}/{manifest.number}-{manifest.run}"
+            _send_accepted(state, files, key, settings, sending)
             record.note_done(name)
     if record.refused:
         amended = publish_refused(state, manifest, settings, record.refused)
