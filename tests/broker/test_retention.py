@@ -57,7 +57,9 @@ def test_nothing_goes_unless_set(tmp_path: Path) -> None:
     assert read(broker, partition).count == 40
 
 
-@pytest.mark.parametrize(("policy", "stays"), [("compact", True), ("compact,delete", False), (None, False)])
+@pytest.mark.parametrize(
+    ("policy", "stays"), [("compact", True), ("compact,delete", False), (None, False), ("none", True)]
+)
 def test_nothing_goes_where_the_last_message_of_a_key_is_to_stay(
     tmp_path: Path, policy: str | None, stays: bool
 ) -> None:

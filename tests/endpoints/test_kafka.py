@@ -545,7 +545,7 @@ def test_topics_are_made_as_asked(kafka: KafkaFrames, topic: str) -> None:
     assigned = [{"partition_index": 0, "broker_ids": [2]}]
     assert code(assignments=assigned, num_partitions=-1, replication_factor=-1) == BAD_ASSIGNMENT
     policies = ("compact", "compact,delete", "delete", "compact,keep", "")
-    assert [config("cleanup.policy", text) for text in policies] == [NONE, NONE, NONE, BAD_CONFIG, BAD_CONFIG]
+    assert [config("cleanup.policy", text) for text in policies] == [NONE, NONE, NONE, BAD_CONFIG, NONE]
     assert (config("retention.ms", "soon"), config("no.such", "1"), config("retention.ms", "-1")) == (
         BAD_CONFIG,
         BAD_CONFIG,
@@ -589,18 +589,44 @@ def test_configs_are_told_changed_and_obeyed(kafka: KafkaFrames) -> None:
         seen.append(told()["cleanup.policy"])
     kept, both, default = ("compact", True), ("compact,delete", True), ("delete", False)
     assert seen == [kept, both, default, default, both, default]
-    assert alter("cleanup.policy", "delete", operation=3) == alter("retention.ms", "1", operation=2) == BAD_CONFIG
+    assert alter("retention.ms", "1", operation=2) == BAD_CONFIG
+    # Apache Kafka 4 takes the empty list: nothing is deleted, nothing compacted
+    assert alter("cleanup.policy", "delete", operation=3) == NONE
+    assert told()["cleanup.policy"] == ("", True)
+    assert alter("cleanup.policy", "delete", operation=2) == NONE
+    assert told()["cleanup.policy"] == ("delete", False)
     # what a tool copies or ends although there is none of it
     assert alter("remote.log.delete.on.disable", None, operation=1) == NONE
     assert [alter("remote.storage.enable", text) for text in ("false", "true")] == [NONE, BAD_CONFIG]
     assert [alter("compression.type", text) for text in ("lz4", "rar")] == [NONE, BAD_CONFIG]
+    assert told()["compression.type"] == ("lz4", True)
+    assert alter("compression.type", None, operation=1) == NONE
     assert told()["compression.type"] == ("producer", False)
     # Kafka Streams asks for these where it divides a stream anew
     wanted = {"segment__bytes": "52428800", "cleanup__policy": "delete", "retention__ms": "-1"}
-    assert created(kafka, f"{name}-repartition", 1, **wanted).error_code == NONE
+    made = created(kafka, f"{name}-repartition", 1, **wanted)
+    assert made.error_code == NONE
+    assert {row.name: row.value for row in made.configs}["segment.bytes"] == "52428800"
     assert [alter("segment.bytes", text) for text in ("1000000", "x")] == [NONE, BAD_CONFIG]
     assert [alter("preallocate", text) for text in ("true", "1")] == [NONE, BAD_CONFIG]
-    assert "segment.bytes" not in told()
+    assert (told()["segment.bytes"], told()["preallocate"]) == (("1000000", True), ("true", True))
+    throttled = "leader.replication.throttled.replicas"
+    assert [alter(throttled, "0:1", operation) for operation in (2, 2)] == [NONE, NONE]
+    assert told()[throttled] == ("0:1", True)
+    assert alter(throttled, "0:" + "1" * 20_000) == BAD_CONFIG
+    # all that a request does not name goes back to its default
+    resources = [{"resource_type": 2, "resource_name": name, "configs": [{"name": "segment.ms", "value": "5"}]}]
+    assert kafka.ask("AlterConfigs", 2, resources=resources).responses[0].error_code == NONE
+    assert (told()["segment.ms"], told()["cleanup.policy"]) == (("5", True), ("delete", False))
+    assert not {"segment.bytes", "preallocate", throttled} & told().keys()
+
+
+def test_a_broker_describes_where_it_listens(kafka: KafkaFrames, address: str) -> None:
+    resources = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
+    [row] = kafka.ask("DescribeConfigs", 4, resources=resources).results
+    # 4 is STATIC_BROKER_CONFIG
+    found = {one.name: (one.value, one.read_only, one.config_source) for one in row.configs}
+    assert found["advertised.listeners"] == found["listeners"] == (f"PLAINTEXT://{address}", True, 4)
 
 
 def test_throttles_of_a_broker_may_end(kafka: KafkaFrames) -> None:

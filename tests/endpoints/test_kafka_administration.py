@@ -88,6 +88,31 @@ def test_who_leaves_a_group_that_does_not_exist_is_no_member(kafka: KafkaFrames,
             assert found == ((0, [25, 25]) if group else (24, []))
 
 
+def test_the_name_of_a_group_is_checked_before_all_else_of_a_request(kafka: KafkaFrames, topic: str) -> None:
+    """Apache Kafka's GroupCoordinatorService: isGroupIdNotEmpty comes first in each of these."""
+    invalid = 24
+    member = {"group_id": "", "member_id": "m", "group_instance_id": None}
+    join = {
+        "member_id": "", "session_timeout_ms": 0, "rebalance_timeout_ms": 0, "protocol_type": "consumer",
+        "protocols": [],
+    }  # fmt: skip
+    assert kafka.ask("JoinGroup", 1, group_id="", **join).error_code == invalid
+    # 26 is INVALID_SESSION_TIMEOUT
+    assert kafka.ask("JoinGroup", 1, group_id="g", **join).error_code == 26
+    assert kafka.ask("SyncGroup", 3, **member, generation_id=1, assignments=[]).error_code == invalid
+    assert kafka.ask("Heartbeat", 3, **member, generation_id=1).error_code == invalid
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+    rows = [{"name": topic, "partitions": [partition]}]
+    ids = kafka.ask("InitProducerId", 3, transactional_id=f"{topic}-t", transaction_timeout_ms=60_000)
+    producer = {"producer_id": ids.producer_id, "producer_epoch": ids.producer_epoch}
+    told = kafka.ask(
+        "TxnOffsetCommit", 3, transactional_id=f"{topic}-t", **producer, **member, generation_id=1, topics=rows
+    )
+    assert told.topics[0].partitions[0].error_code == invalid
+    rows = [{"name": topic, "partitions": [{"partition_index": 0}]}]
+    assert kafka.ask("OffsetDelete", 0, group_id="", topics=rows).error_code == invalid
+
+
 def ended(kafka: KafkaFrames, topic: str, numbers: list[int], *who: int, commit: bool = False, version: int = 1) -> Any:
     """The codes by partition of a WriteTxnMarkers with one marker."""
     marker = {

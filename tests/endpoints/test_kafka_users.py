@@ -426,3 +426,15 @@ def test_passwords_through_kafkas_own_api(started: Started) -> None:
     ).values()
     gone.result(20)
     assert log_in(stranger(started), "sue", "sue's").error_code == 58
+
+
+@pytest.mark.parametrize("salt", [b"salt", b"s"], ids=["4 bytes", "1 byte"])
+def test_a_password_may_have_any_salt(started: Started, salt: bytes) -> None:
+    """Apache Kafka's ScramControlManager checks the number of iterations alone; suites of clients have short salts."""
+    root, name = admin(started), f"salted-{len(salt)}"
+    info = kafka_tools.ScramCredentialInfo(kafka_tools.ScramMechanism.SCRAM_SHA_256, 4096)
+    wanted = [kafka_tools.UserScramCredentialUpsertion(name, info, b"sue's", salt)]
+    (done,) = root.alter_user_scram_credentials(wanted).values()
+    done.result(20)
+    assert log_in(stranger(started), name, "sue's").error_code == 0
+    admin(started, name, "sue's").list_topics(timeout=20)

@@ -18,7 +18,7 @@ from .component import SOON_US, Component
 from .counters import Counters
 from .maintenance import Attempts
 from .rounds import Round
-from .settings import COMPACT, BrokerSettings
+from .settings import COMPACT, NO_CLEANUP, BrokerSettings
 from .topology import Partition, Topic
 
 
@@ -62,8 +62,8 @@ def rule_of(topic: Topic, settings: BrokerSettings) -> RetentionPolicy:
     """Return the topic's own rule, and the broker's for what it leaves open."""
     own = topic.settings
     mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
-    if own.cleanup_policy == COMPACT:
-        # it may be the last message of its key that age or size would delete
+    if own.cleanup_policy in (COMPACT, NO_CLEANUP):
+        # with compact, age or size would delete what may be the last message of its key
         return RetentionPolicy(None, None, settings.retention_check_us)
     return RetentionPolicy(
         settings.retention_age_us if own.retention_age_us is None else own.retention_age_us,

@@ -62,6 +62,9 @@ class BrokerSettings:
 
 CARRIER_ON: Final = "on"
 COMPACT: Final = "compact"
+NO_CLEANUP: Final = "none"
+INERT_CONFIGS_LENGTH_MAX: Final = 16_384
+"""Characters of the names and texts of a topic's ``inert_configs``, which are in the catalog and in memory."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -85,7 +88,10 @@ class TopicSettings:
     """Bounds on a producer's own times, before and after the broker's clock, where a protocol has such bounds."""
     cleanup_policy: str | None = None
     """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key is to stay. Nothing is ever
-    compacted here, so that all of them do; retention applies to the second only. None is ``delete``."""
+    compacted here, so that all of them do; retention applies to the second only. ``none`` is Kafka's empty list:
+    nothing is deleted nor compacted. None is ``delete``."""
+    inert_configs: Mapping[str, str] | None = None
+    """Configs by name that a client has set and that have no effect here: kept, so that it finds what it set."""
     header_form: str | None = None
     """``extended`` or ``plain``: the only form in which clients of a protocol that has both may read; None lets each
     choose."""
@@ -143,11 +149,23 @@ class TopicSettings:
         return replace(settings, dead_letter_setter=kept)
 
 
+def _is_short_texts(value: Any) -> bool:
+    """Return whether this is a mapping of names to texts, and not too long to keep."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    texts = [*value.keys(), *value.values()]
+    return all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= INERT_CONFIGS_LENGTH_MAX
+
+
 _SETTER: Final = "dead_letter_setter"
 _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
     "flag": (lambda value: type(value) is bool, "true or false"),
-    "policy": (lambda value: value in (COMPACT, "compact,delete"), "compact or compact,delete"),
+    "policy": (
+        lambda value: value in (COMPACT, "compact,delete", NO_CLEANUP),
+        f"compact, compact,delete or {NO_CLEANUP}",
+    ),
+    "texts": (lambda value: _is_short_texts(value), f"texts by name, {INERT_CONFIGS_LENGTH_MAX} characters at most"),
     "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
     "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
     "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
@@ -164,6 +182,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "timestamp_before_max_us": "number",
     "timestamp_after_max_us": "number",
     "cleanup_policy": "policy",
+    "inert_configs": "texts",
     "header_form": "form",
     "carrier": "switch",
     "dead_letter_topic": "name",

@@ -199,6 +199,8 @@ class KafkaGroupCoordinator(Component):
     def admit(self, call: MemberCall, *, in_transaction: bool = False, now_us: int) -> None:
         """Check whether the caller may store positions: a member of this generation, or one alone if there are none."""
         group = self._groups.get(call.group)
+        if in_transaction:
+            _require_name(call.group)
         if call.generation < 0 and not (group and group.members and not in_transaction) and not call.member:
             self._keep(self._found(call.group))
             return
@@ -223,8 +225,7 @@ class KafkaGroupCoordinator(Component):
     # -- how it works
 
     def _found(self, name: str) -> KafkaGroup:
-        if not name:
-            raise Refusal(Reason.INVALID_GROUP_ID, "group name is empty; pass a non-empty group id")
+        _require_name(name)
         return self._groups.get(name) or KafkaGroup(name)
 
     def _keep(self, group: KafkaGroup) -> None:
@@ -234,6 +235,7 @@ class KafkaGroupCoordinator(Component):
             group.kept = True
 
     def _require(self, call: MemberCall, now_us: int) -> tuple[KafkaGroup, KafkaGroupMember]:
+        _require_name(call.group)
         group = self._groups.get(call.group)
         if group is None:
             raise no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
@@ -243,14 +245,13 @@ class KafkaGroupCoordinator(Component):
         return group, member
 
     def _join(self, call: JoinGroupRequest, answer: PendingResult[JoinGroupResult], now_us: int) -> None:
-        settings = self._settings
+        settings, group = self._settings, self._found(call.group)
         low_us, high_us = settings.session_timeout_us_min, settings.session_timeout_us_max
         if not low_us <= call.session_timeout_us <= high_us:
             raise Refusal(
                 Reason.INVALID_SESSION_TIMEOUT,
                 f"a session timeout is {low_us // 1000} to {high_us // 1000} ms, not {call.session_timeout_us // 1000}",
             )
-        group = self._found(call.group)
         self._require_room(group, call)
         if not group.accepts(call.protocol_type, call.protocols):
             raise Refusal(
@@ -380,3 +381,9 @@ class KafkaGroupCoordinator(Component):
         if instance is not None and not member_id:
             member_id = group.instances.get(instance, "")
         self._rebalancer.remove(group, group.require(member_id, instance), now_us)
+
+
+def _require_name(name: str) -> None:
+    """Raise Refusal if a group's name is empty: Apache Kafka checks that before anything else of a request."""
+    if not name:
+        raise Refusal(Reason.INVALID_GROUP_ID, "group name is empty; pass a non-empty group id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.core.settings import COMPACT, TopicSettings
+from ...broker.core.settings import COMPACT, NO_CLEANUP, TopicSettings
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
 from ...dialects.kafka.versions import (
     ALTER_CONFIGS,
@@ -25,7 +25,7 @@ TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 """Kinds of resources; groups, and the metrics of clients, have no configs here."""
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 """Origin of a value: the topic, the broker's settings, or the default."""
-_STRING, _INT, _LONG, _LIST, _BOOLEAN = 2, 3, 5, 7, 1
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 DELETE: Final = "delete"
 """The policy of topics whose messages go by age and size alone."""
@@ -85,11 +85,19 @@ def to_time_bound_us(bound_ms: int | None) -> int:
     return UNLIMITED if bound_ms is None else _parse_time_bound(str(bound_ms))
 
 
-def _policy(text: str) -> str | None:
-    names = {name.strip() for name in text.split(",")}
+def _parse_policy(text: str) -> str | None:
+    """Return the setting for a list of policies, None for the default.
+
+    Kafka 4 takes the empty list too: nothing is deleted, and nothing compacted.
+    """
+    names = {name.strip() for name in text.split(",")} if text.strip() else set()
     if not names <= {DELETE, COMPACT}:
-        raise ValueError(f"it takes {DELETE}, {COMPACT} or both")
-    return None if names == {DELETE} else ",".join(sorted(names))
+        raise ValueError(f"it takes {DELETE}, {COMPACT}, both or neither")
+    return None if names == {DELETE} else ",".join(sorted(names)) or NO_CLEANUP
+
+
+def _show_policy(policy: str) -> str:
+    return "" if policy == NO_CLEANUP else policy
 
 
 def _one_of(*texts: str) -> Callable[[str], str]:
@@ -121,7 +129,7 @@ CONFIGS: Final[Mapping[str, Config]] = {
     "message.timestamp.after.max.ms": Config(
         "timestamp_after_max_us", "log.message.timestamp.after.max.ms", _LONG, _parse_time_bound, _show_time_bound
     ),
-    "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", _LIST, _policy, str),
+    "cleanup.policy": Config("cleanup_policy", "log.cleanup.policy", _LIST, _parse_policy, _show_policy),
 }
 """The configs that mean something here and can be set."""
 
@@ -135,7 +143,6 @@ class Fixed(NamedTuple):
 
 
 FIXED: Final[Mapping[str, Fixed]] = {
-    "compression.type": Fixed("producer", _STRING, "batches are kept as their producers compressed them"),
     "min.insync.replicas": Fixed("1", _INT, "there is one broker"),
     "unclean.leader.election.enable": Fixed("false", _BOOLEAN, "there is one broker"),
 }
@@ -143,46 +150,75 @@ FIXED: Final[Mapping[str, Fixed]] = {
 
 _WHOLE: Final = _number(0, (1 << 63) - 1)
 _LEVEL: Final = _number(-(1 << 31), (1 << 31) - 1)
-NOT_KEPT: Final[Mapping[str, Callable[[str], Any]]] = {
-    "compression.type": _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-    **dict.fromkeys(("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), _LEVEL),
-    **dict.fromkeys(("segment.bytes", "segment.ms", "segment.jitter.ms", "segment.index.bytes"), _WHOLE),
-    **dict.fromkeys(("index.interval.bytes", "flush.messages", "flush.ms", "file.delete.delay.ms"), _WHOLE),
-    **dict.fromkeys(("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"), _WHOLE),
-    "min.cleanable.dirty.ratio": float,
-    "preallocate": _one_of("true", "false"),
-    **dict.fromkeys(("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), str),
-    # what switches off, or leaves as it is, what there is none of here
-    **dict.fromkeys(("remote.storage.enable", "remote.log.copy.disable"), _one_of("false")),
-    "remote.log.delete.on.disable": _one_of("false"),
-    **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), _one_of("-2")),
+
+
+class InertConfig(NamedTuple):
+    """A config without effect here: its type, and its check, which raises ValueError for a text of another type."""
+
+    kind: int
+    check: Callable[[str], Any]
+
+
+INERT: Final[Mapping[str, InertConfig]] = {
+    "compression.type": InertConfig(_STRING, _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")),
+    **dict.fromkeys(
+        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"), InertConfig(_INT, _LEVEL)
+    ),
+    **dict.fromkeys(("segment.bytes", "segment.index.bytes", "index.interval.bytes"), InertConfig(_INT, _WHOLE)),
+    **dict.fromkeys(("segment.ms", "segment.jitter.ms", "flush.messages", "flush.ms"), InertConfig(_LONG, _WHOLE)),
+    **dict.fromkeys(("file.delete.delay.ms", "delete.retention.ms"), InertConfig(_LONG, _WHOLE)),
+    **dict.fromkeys(("min.compaction.lag.ms", "max.compaction.lag.ms"), InertConfig(_LONG, _WHOLE)),
+    "min.cleanable.dirty.ratio": InertConfig(_DOUBLE, float),
+    "preallocate": InertConfig(_BOOLEAN, _one_of("true", "false")),
+    **dict.fromkeys(
+        ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), InertConfig(_LIST, str)
+    ),
+    # those of tiered storage can only be switched off, or left as they are
+    **dict.fromkeys(
+        ("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"),
+        InertConfig(_BOOLEAN, _one_of("false")),
+    ),
+    **dict.fromkeys(("local.retention.ms", "local.retention.bytes"), InertConfig(_LONG, _one_of("-2"))),
 }
 """Configs of how a broker lays out, packs, replicates and compacts its files.
 
 No reader or writer can tell the difference, and Kafka Streams cannot make a topic without some of them. Values of the
-right type are accepted, but neither kept nor returned; and all of them may be reset, as MirrorMaker does.
+right type are kept and described, so that a tool that compares finds what it has set; and all of them may be reset, as
+MirrorMaker does.
 """
+_INERT_DEFAULTS: Final[Mapping[str, str]] = {"compression.type": "producer"}
+"""Inert configs that are described even if they are not set: the default is what happens here."""
+_INERT_SETTING: Final = "inert_configs"
 
 
-def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
-    """Members of ``TopicSettings`` from names and texts of configs; SettingError says what is wrong with which."""
+def changes_of(configs: Iterable[tuple[str, str | None]], inert: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Members of ``TopicSettings`` from names and texts of configs; SettingError says what is wrong with which.
+
+    ``inert`` are the inert configs that the topic has already.
+    """
     document: dict[str, Any] = {}
+    kept = dict(inert or {})
     for name, text in configs:
-        if name in FIXED and name not in NOT_KEPT:
+        if name in FIXED:
             fixed = FIXED[name]
             if text is not None and text != fixed.value:
                 raise SettingError(f"{name} is {fixed.value!r} here and cannot be {text!r}: {fixed.why}")
             continue
         config = CONFIGS.get(name)
-        if config is None and name not in NOT_KEPT:
+        if config is None and name not in INERT:
             raise SettingError(f"topics have no config {name!r} here; there are {', '.join((*CONFIGS, *FIXED))}")
         try:
             if config is not None:
                 document[config.setting] = None if text is None else config.parse(text)
-            elif text is not None:
-                NOT_KEPT[name](text)
+            elif text is None:
+                kept.pop(name, None)
+            else:
+                INERT[name].check(text)
+                kept[name] = text
         except ValueError as error:
             raise SettingError(f"{name} cannot be {text!r}: {error}") from None
+    if kept != (inert or {}):
+        document[_INERT_SETTING] = kept or None
     return document
 
 
@@ -202,24 +238,24 @@ class _Handlers:
         self._context = context
 
     def describe(self, session: Session, request: Request) -> Answer:
-        return take_turns(self._describe(request))
+        return take_turns(self._describe(session, request))
 
-    def _describe(self, request: Request) -> Turns[Fields]:
+    def _describe(self, session: Session, request: Request) -> Turns[Fields]:
         synonyms, turn = bool(request.body.include_synonyms), TurnCounter()
         results = []
         for one in request.body.resources:
-            results.append(self._described(one, synonyms=synonyms))
-            if turn.is_over(len(CONFIGS) + len(FIXED)):
+            results.append(self._described(session, one, synonyms=synonyms))
+            if turn.is_over(len(CONFIGS) + len(FIXED) + len(INERT)):
                 yield
         return {"results": results}
 
-    def _described(self, asked: Any, *, synonyms: bool) -> Fields:
+    def _described(self, session: Session, asked: Any, *, synonyms: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         try:
             if asked.resource_type == TOPIC:
                 rows = topic_rows(self._context, self._context.broker.topology.resolve(asked.resource_name).settings)
             elif asked.resource_type == BROKER and asked.resource_name == str(NODE_ID):
-                rows = self._broker_rows()
+                rows = self._broker_rows(session)
             elif asked.resource_type in (GROUP, CLIENT_METRICS) or (asked.resource_type, asked.resource_name) == _ALL:
                 rows = []
             else:
@@ -246,8 +282,12 @@ class _Handlers:
         ]
         return {"error_code": 0, "config_resources": rows}
 
-    def _broker_rows(self) -> list[dict[str, Any]]:
+    def _broker_rows(self, session: Session) -> list[dict[str, Any]]:
         ours, settings = self._context.settings, self._context.services.settings
+        login = "SASL_" if self._context.broker.access.is_enabled else ""
+        protocol = login + ("SSL" if ours.tls.enabled else "PLAINTEXT")
+        listener = session.here if ours.address.port == 0 else ours.address
+        advertised = self._context.choose_address(session)
         values = {
             "auto.create.topics.enable": (str(ours.auto_create).lower(), _BOOLEAN),
             "num.partitions": (str(ours.partitions), _INT),
@@ -257,18 +297,23 @@ class _Handlers:
             "log.segment.bytes": (str(int(settings.log.segment_bytes)), _INT),
             "log.cleanup.policy": (DELETE, _LIST),
             "default.replication.factor": ("1", _INT),
+            "listeners": (f"{protocol}://{listener}", _LIST),
+            "advertised.listeners": (f"{protocol}://{advertised}", _LIST),
         }
         return [_row(name, value, _OF_BROKER, kind, read_only=True) for name, (value, kind) in values.items()]
 
     async def change(self, session: Session, request: Request) -> Fields:
         """Some configs of a resource; the others stay."""
         return await self._all_altered(
-            request, lambda asked, settings: changes_of(_change(config, settings) for config in asked.configs)
+            request,
+            lambda asked, settings: changes_of(
+                (_change(config, settings) for config in asked.configs), settings.inert_configs
+            ),
         )
 
     async def replace(self, session: Session, request: Request) -> Fields:
         """Replace all configs of a resource: those that are not named go back to their defaults."""
-        unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
+        unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()} | {_INERT_SETTING: None}
         return await self._all_altered(
             request, lambda asked, _: unset | changes_of((config.name, config.value) for config in asked.configs)
         )
@@ -315,14 +360,28 @@ _THROTTLES: Final = frozenset(
 
 def _change(config: Any, settings: TopicSettings) -> tuple[str, str | None]:
     name, operation = config.name, config.config_operation
-    if operation in (_SET, _DELETE) or name in NOT_KEPT:
+    if operation in (_SET, _DELETE):
         return name, None if operation == _DELETE else config.value
-    if name not in CONFIGS or CONFIGS[name].kind != _LIST:
+    known = CONFIGS.get(name) or INERT.get(name)
+    if known is None or known.kind != _LIST:
         raise SettingError(f"{name} is not a list of values, which could be appended to or subtracted from")
-    now = (settings.document().get(CONFIGS[name].setting) or DELETE).split(",")
-    named = (config.value or "").split(",")
-    left = [*now, *named] if operation == _APPEND else [one for one in now if one not in named]
+    now = _split_list(_show_list(name, settings))
+    named = _split_list(config.value or "")
+    left = [*now, *(each for each in named if each not in now)]
+    if operation == _SUBTRACT:
+        left = [each for each in now if each not in named]
     return name, ",".join(left)
+
+
+def _show_list(name: str, settings: TopicSettings) -> str:
+    """Return the text of a config of a topic that is a list."""
+    if name in INERT:
+        return (settings.inert_configs or {}).get(name, "")
+    return _show_policy(settings.cleanup_policy or DELETE)
+
+
+def _split_list(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def _resets_throttles(configs: Iterable[Any]) -> bool:
@@ -351,6 +410,13 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
             levels.insert(0, (name, config.show(own[config.setting]), _OF_TOPIC))
         _, text, source = levels[0]
         rows.append(_row(name, text, source, config.kind, levels))
+    set_here = settings.inert_configs or {}
+    for name, inert in INERT.items():
+        if name in set_here:
+            rows.append(_row(name, set_here[name], _OF_TOPIC, inert.kind, [(name, set_here[name], _OF_TOPIC)]))
+        elif name in _INERT_DEFAULTS:
+            default = _INERT_DEFAULTS[name]
+            rows.append(_row(name, default, _DEFAULT, inert.kind, [(name, default, _DEFAULT)]))
     for name, (value, kind, _) in FIXED.items():
         rows.append(_row(name, value, _DEFAULT, kind, [(name, value, _DEFAULT)], read_only=True))
     return rows

@@ -15,6 +15,7 @@ from ...dialects.kafka.errors import (
     GROUP_NOT_EMPTY,
     GROUP_NOT_FOUND,
     GROUP_SUBSCRIBED,
+    INVALID_GROUP_ID,
     NONE,
     POSITION_TEXT_TOO_LARGE,
     TOPIC_AUTHORIZATION_FAILED,
@@ -87,6 +88,8 @@ class GroupPositions:
 
     def delete(self, session: Session, request: Request) -> Answer:
         """Forget positions; those of topics that members have subscribed stay."""
+        if not request.body.group_id:
+            return {"error_code": INVALID_GROUP_ID, "topics": []}
         group = self._groups.find(request.body.group_id)
         if group is None:
             return {"error_code": GROUP_NOT_FOUND, "topics": []}

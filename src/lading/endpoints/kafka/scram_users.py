@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from ...broker.core.credentials import SALT_BYTES, SCRAM_ITERATIONS_MIN, ScramVerifier, make_verifier
+from ...broker.core.credentials import SCRAM_ITERATIONS_MIN, ScramVerifier, make_verifier
 from ...broker.core.rights import Resource, ResourceKind, Right
 from ...dialects.kafka.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -26,7 +26,6 @@ from .handling import Context, Fields, Handler, Request, Session
 
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MAX: Final = 1 << 20
-SALT_BYTES_MIN: Final = SALT_BYTES // 2
 _NUMBERS: Final = {name: number for number, name in MECHANISMS.items()}
 
 
@@ -106,8 +105,9 @@ class ScramUsers:
                 raise Refusal(
                     Reason.INVALID_PASSWORD, f"SCRAM takes {SCRAM_ITERATIONS_MIN} to {ITERATIONS_MAX} iterations"
                 )
-            if len(salt) < SALT_BYTES_MIN or not salted:
-                raise Refusal(Reason.INVALID_PASSWORD, f"SCRAM takes a salt of {SALT_BYTES_MIN} bytes or more")
+            # any salt is taken, as Apache Kafka does it: tools choose short ones, and each user has one of their own
+            if not salted:
+                raise Refusal(Reason.INVALID_PASSWORD, f"user {name!r}: the salted password is empty; send a password")
             verifiers[mechanism] = make_verifier(mechanism, salted, salt, one.iterations)
         await self._change(self._access.set_scram_verifiers(name, verifiers, now_us=now_us()))
 
