@@ -53,6 +53,24 @@ def test_the_last_value_of_each_key(half: str) -> None:
     assert {key: values(located) for key, located in found.items()} == EXPECTED
 
 
+@pytest.mark.parametrize("start", [0, 7, 90])
+def test_many_keys_are_found_as_few_are(start: int) -> None:
+    """Above a number of keys another way is taken, which looks at each entry once."""
+    rng = np.random.default_rng(20261126)
+    names = [f"name-{number}" for number in range(30)] + ["grüße", ""]
+    rows = [
+        list(
+            Headers([(names[at], None if at % 7 == 0 else str(at)) for at in rng.integers(0, 32, rng.integers(0, 40))])
+        )
+        for _ in range(100)
+    ]
+    headers = headers_array(rows).slice(start)
+    keys = [*names, "absent", names[3]]
+    found = locate(headers, keys)
+    assert list(found) == keys[:-1]
+    assert {key: values(found[key]) for key in found} == {key: values(locate(headers, [key])[key]) for key in found}
+
+
 @pytest.mark.parametrize(("start", "length"), [(0, 5), (1, 3), (3, 2), (2, 0), (5, 0)])
 def test_slices_of_a_batch(half: str, start: int, length: int) -> None:
     found = locate(headers_array(ROWS).slice(start, length), list(EXPECTED))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import NAME, carry, restore
+from lading.dialects.carrier.layout import HEADERS_MAX
 from lading.dialects.carrier_decoding import decode_restored
 from lading.dialects.kafka.carrier_decoding import decode_located
 from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
@@ -150,6 +151,22 @@ def test_names_that_need_more_are_left_to_carry(half: str, key: str) -> None:
     assert RecordEncoder.carrying(batch.slice(0, 1), times_of(batch)[:1]) is not None
 
 
+@pytest.mark.parametrize("count", [64, 65, 127, 128, 129, HEADERS_MAX])
+def test_many_headers_are_written_and_read_as_few_are(half: str, count: int) -> None:
+    """In the kernels alone, with the bytes that ``carry`` makes: from 128 on their count has two bytes."""
+    headers = [(f"h{n % (count - 1)}", 2 if n % 3 else 6, b"%04d" % n) for n in range(count)]
+    batch = batch_of([(None, None, list(headers), b"x", 0)])
+    records = RecordEncoder.carrying(batch, times_of(batch))
+    assert records is not None
+    run = run_of(bytes(records.encode(0, 1)))
+    (shown,) = decode_columns(run)
+    carried = carry(batch, TARGETS["kafka"]).batch
+    assert shown.columns["headers"].to_pylist() == carried.column("headers").to_pylist()
+    assert rows_of(restore(carried)) == rows_of(batch)
+    (located,) = decode_located(run, ScanRequest(0, 1, frozenset({"offset"}), ("h0", "h1")))
+    assert [located.located[key].kind.tolist() for key in ("h0", "h1")] == [[2 if (count - 1) % 3 else 6], [2]]
+
+
 def test_very_many_headers_are_left_to_carry(half: str) -> None:
-    batch = batch_of([(None, None, [(f"h{n}", 2, b"x") for n in range(65)], b"", 0)])
+    batch = batch_of([(None, None, [(f"h{n}", 2, b"x") for n in range(HEADERS_MAX + 1)], b"", 0)])
     assert RecordEncoder.carrying(batch, times_of(batch)) is None

@@ -13,6 +13,8 @@ from ..model.run import Located
 from . import engine, entry_fallback
 
 KERNEL_MODULE: Final = f"{__package__}.entry_kernels"
+SCANS_MAX: Final = 8
+"""Each of so many keys is looked for in all entries; from then on the entries are looked at once, by a dictionary."""
 ENTRY_BYTES: Final = 32
 """Weight of one header when the engine chooses between kernel and fallback."""
 
@@ -32,6 +34,10 @@ def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
     bits = values.buffers()[0] if values.null_count else None
     valid = np.empty(0, np.uint8) if bits is None else np.frombuffer(memoryview(bits), np.uint8)
     kind_codes = kinds.to_numpy(zero_copy_only=False)
+    if len(keys) > SCANS_MAX and rows:
+        last = _find_by_dictionary(texts, lists, tuple(dict.fromkeys(keys)))
+        sides = kind_codes, value_ends, valid, values.offset
+        return {key: Located(data, *_read_entries(entries, *sides)) for key, entries in last.items()}
     kernels = engine.select(KERNEL_MODULE, entry_fallback, (int(lists[-1]) - int(lists[0])) * ENTRY_BYTES)
     found: dict[str, Located] = {}
     for key in dict.fromkeys(keys):
@@ -41,6 +47,33 @@ def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
         kernels.locate_last(*entries, values.offset, *places)
         found[key] = Located(data, *places)
     return found
+
+
+def _find_by_dictionary(texts: Any, lists: NDArray[np.int32], keys: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
+    """Return by key the last entry of each list that has it, or -1: each entry is looked at once, for all keys."""
+    first, end = int(lists[0]), int(lists[-1])
+    encoded: Any = texts.slice(first, end - first).dictionary_encode()
+    number_of = {name: number for number, name in enumerate(encoded.dictionary.to_pylist())}
+    wanted = np.full(len(number_of) + 1, -1, np.int64)
+    for at, key in enumerate(keys):
+        if key in number_of:
+            wanted[number_of[key]] = at
+    asked = wanted[encoded.indices.to_numpy(zero_copy_only=False)]
+    entries = np.flatnonzero(asked >= 0)
+    messages = np.repeat(np.arange(len(lists) - 1), np.diff(lists))[entries]
+    last = np.full((len(keys), len(lists) - 1), -1, np.int64)
+    # assignment in the order of entries: the last one stays
+    last[asked[entries], messages] = entries + first
+    return dict(zip(keys, last, strict=True))
+
+
+def _read_entries(
+    entries: NDArray[np.int64], kinds: Any, value_ends: NDArray[np.int32], valid: NDArray[np.uint8], valid_at: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    """Return start, length and kind of the value of each entry, as ``locate`` does; -1 stands for an absent one."""
+    places = np.zeros(len(entries), np.int64), np.full(len(entries), -1, np.int64), np.zeros(len(entries), np.int8)
+    entry_fallback.read_values(entries, kinds, value_ends, valid, valid_at, *places)
+    return places
 
 
 def view_binary(array: pa.Array[Any]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:

@@ -43,9 +43,16 @@ def locate_last(
     """
     last = np.empty(len(start), np.int64)
     find_last(lists, keys, key_ends, key, last)
+    start[:], length[:], kind[:] = 0, -1, 0
+    read_values(last, kinds, value_ends, valid, valid_at, start, length, kind)
+
+
+def read_values(
+    last: Longs, kinds: Kinds, value_ends: Ints, valid: Bytes, valid_at: int, start: Longs, length: Longs, kind: Kinds
+) -> None:
+    """Write where the values of entries are, as ``locate_last`` does, but for an entry of -1."""
     present = last >= 0
     chosen = last[present]
-    start[:], length[:], kind[:] = 0, -1, 0
     start[present] = value_ends[chosen]
     kind[present] = kinds[chosen]
     sizes = (value_ends[chosen + 1] - value_ends[chosen]).astype(np.int64)

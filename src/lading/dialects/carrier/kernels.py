@@ -117,8 +117,8 @@ def _plain_size(flags: int, first: int, last: int, kinds: Data) -> int:
     if flags & ORIGIN_FLAG:
         size += TIME_BYTES
     if flags & ENTRIES_FLAG:
-        # at most HEADERS_MAX entries: their count is one byte
-        size += 1 + ENTRY_BYTES * (last - first)
+        # at most HEADERS_MAX entries: their count has one byte or two
+        size += (1 if last - first < 0x80 else 2) + ENTRY_BYTES * (last - first)
         # in bounds: each header of the Batch has a kind
         for header in range(first, last):
             if load8(kinds, header) != RAW:
@@ -243,6 +243,17 @@ def open_carrier(data: Data, start: int, end: int) -> tuple[int, int, int, int, 
     return flags if count_at < body_end else 0, at, id_at, count_at, body_end
 
 
+@inline
+def read_count(data: Data, at: int, end: int) -> tuple[int, int]:
+    """Read a count of entries, of one byte or two: the number, and the position after it; -1 for any other."""
+    # in bounds: ``open_carrier`` found a byte at ``at``, and a second one is read only if it is before ``end``
+    count = int64(load8(data, at))
+    if count < 0x80:
+        return count, at + 1
+    high = int64(load8(data, at + 1)) if at + 1 < end else int64(0)
+    return (count & 0x7F | high << 7 if 0 < high < 0x80 else int64(-1)), at + 2
+
+
 @routine
 def _undone(
     first: int,
@@ -271,10 +282,12 @@ def _undone(
             return False
         carrier, start = plain, 0
     flags, time_at, id_at, at, body_end = open_carrier(carrier, start, end)
-    if flags == 0 or int64(load8(carrier, at)) != last - first:
+    if flags == 0:
         return False
     origin_at = at - TIME_BYTES
-    at += 1
+    count, at = read_count(carrier, at, body_end)
+    if count != last - first:
+        return False
     # compare each header with its entry
     # in bounds: an entry is read only if all of it is before body_end
     for header in range(first, last):

@@ -23,8 +23,8 @@ TEXT_PREFIX_BYTES: Final = len(TEXT_PREFIX)
 TIME_BYTES: Final = 8
 ID_BYTES: Final = 16
 RAW: Final = int(Kind.RAW)
-HEADERS_MAX: Final = 64
-"""Messages with more headers are done one by one."""
-PLAIN_BYTES_MAX: Final = HEAD_BYTES + 2 * TIME_BYTES + ID_BYTES + 1 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES
+HEADERS_MAX: Final = 1024
+"""Messages with more headers are done one by one: kernels compare each name with those before it."""
+PLAIN_BYTES_MAX: Final = HEAD_BYTES + 2 * TIME_BYTES + ID_BYTES + 2 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES
 """The largest carrier that kernels write or undo, before it is printable."""
 TEXT_BYTES_MAX: Final = TEXT_PREFIX_BYTES + (4 * PLAIN_BYTES_MAX + 2) // 3

@@ -129,6 +129,8 @@ def locate_headers(
         store64(starts, 8 * index * room, 0)
         store64(lengths, 8 * index * room, -1)
         store8(kinds, index * room, 0)
+    # headers mostly come in the order of the keys: each search begins after the last key found
+    likely = int64(0)
     while at < end:
         if end - at < HEADER_BYTES_MIN + typed:
             return BAD_HEADERS
@@ -145,16 +147,17 @@ def locate_headers(
             return BAD_HEADERS
         if kind > STORED_KIND_MAX or key_kind == 0:
             return BAD_KIND
-        key = 0
-        for index in range(asked):
-            key_end = loadi64(key_ends, 8 * index)
+        for _ in range(asked):
+            likely = likely if likely < asked else int64(0)
+            key_end = loadi64(key_ends, 8 * likely)
+            key = loadi64(key_ends, 8 * (likely - 1)) if likely > 0 else int64(0)
+            likely += 1
             same_kind = typed != TYPED or int64(load8(keys, key)) == key_kind
             if key_end - key == key_size + typed and same_kind and same(data, key_at, keys, key + typed, key_size):
-                store64(starts, 8 * index * room, value_at)
-                store64(lengths, 8 * index * room, value_size)
-                store8(kinds, index * room, kind)
+                store64(starts, 8 * (likely - 1) * room, value_at)
+                store64(lengths, 8 * (likely - 1) * room, value_size)
+                store8(kinds, (likely - 1) * room, kind)
                 break
-            key = key_end
     return FINE
 
 

@@ -25,7 +25,7 @@ from lading.kernels.signature import (
 from lading.kernels.varint import varint32
 
 from ..carrier.kernel_text import is_text, read_text
-from ..carrier.kernels import open_carrier, put_varint
+from ..carrier.kernels import open_carrier, put_varint, read_count
 from ..carrier.layout import (
     ENTRY_BYTES,
     HEADERS_MAX,
@@ -125,10 +125,12 @@ def undo(
             carrier, begin = plain_data, 0
         flags, time_at, id_at, at, body_end = open_carrier(carrier, begin, end)
         headers = rows[row, HEADERS_COUNT] - 1
-        if flags == 0 or headers > HEADERS_MAX or int64(load8(carrier, at)) != headers:
+        if flags == 0 or headers > HEADERS_MAX:
+            return row
+        count, at = read_count(carrier, at, body_end)
+        if count != headers:
             return row
         # compare each header with its entry
-        at += 1
         here = rows[row, HEADERS_AT]
         for header in range(headers):
             if body_end - at < ENTRY_BYTES:

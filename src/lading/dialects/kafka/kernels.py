@@ -5,7 +5,7 @@ from __future__ import annotations
 from lading.kernels.arrays import Bytes, Longs, Table
 from lading.kernels.key_text import is_plain, odd_text_size, same
 from lading.kernels.memory import base, loadi64, store64
-from lading.kernels.signature import BYTES, LONG, LONGS, OUT_LONGS, OUT_TABLE, Data, inline, kernel, step
+from lading.kernels.signature import BYTES, LONG, LONGS, OUT_LONGS, OUT_TABLE, Data, inline, int64, kernel, step
 from lading.kernels.varint import varint32, varint64
 
 from .layout import (
@@ -97,22 +97,25 @@ def _read_sized(data: Data, at: int, end: int, least: int) -> tuple[int, int, in
 @step
 def _locate(
     data: Data, name: int, name_size: int, value: int, size: int, keys: Data, key_ends: Data, asked: int,
-    starts: Data, lengths: Data, room: int,
-) -> None:  # fmt: skip
-    """Note where the value of a header lies, if its name is one of ``asked`` keys.
+    starts: Data, lengths: Data, room: int, likely: int,
+) -> int:  # fmt: skip
+    """Note where the value of a header lies, if its name is one of ``asked`` keys; returns the likely next key.
 
     ``starts`` and ``lengths`` are addresses for this record and the first key; the next key's are ``room`` further on.
+    The search begins at the key ``likely``: headers mostly come in the order of the keys, so that it ends there.
     """
-    key = 0
-    for index in range(asked):
+    index = likely if likely < asked else int64(0)
+    for _ in range(asked):
         # in bounds: ``key_ends`` and both tables have a place for each of ``asked`` keys
         key_end = loadi64(key_ends, 8 * index)
+        key = loadi64(key_ends, 8 * (index - 1)) if index > 0 else int64(0)
         # SPARE_BYTES lie behind keys and region, so that whole words may be compared
         if key_end - key == name_size and same(data, name, keys, key, name_size):
             store64(starts, 8 * index * room, value)
             store64(lengths, 8 * index * room, size if size >= 0 else -2)
-            break
-        key = key_end
+            return index + 1
+        index = index + 1 if index + 1 < asked else int64(0)
+    return likely
 
 
 @step
@@ -128,6 +131,7 @@ def _walk_headers(
     value_bytes = 0
     nulls = 0
     odd = 0
+    likely = int64(0)
     for index in range(asked):
         store64(starts, 8 * index * room, 0)
         store64(lengths, 8 * index * room, -1)
@@ -149,7 +153,7 @@ def _walk_headers(
                 nulls += 1
             else:
                 value_bytes += size
-        _locate(data, name, name_size, value, size, keys, key_ends, asked, starts, lengths, room)
+        likely = _locate(data, name, name_size, value, size, keys, key_ends, asked, starts, lengths, room, likely)
     return FINE if at == end else BAD_HEADERS, name_bytes, value_bytes, nulls, odd
 
 

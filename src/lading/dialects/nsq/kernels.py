@@ -326,12 +326,15 @@ def locate(
             starts[asked, row] = 0
             lengths[asked, row] = -1
             kinds[asked, row] = 0
+        # headers mostly come in the order of the keys: each search begins after the last key found
+        likely = int64(0)
         for _ in range(rows[row, ROW_HEADERS]):
             size = headers[header, NAME_BYTES]
-            key = 0
-            for asked in range(key_ends.size):
-                key_end = key_ends[asked]
-                if key_end - key == size:
+            for _ in range(key_ends.size):
+                asked = likely if likely < key_ends.size else int64(0)
+                likely = asked + 1
+                key = int64(key_ends[asked - 1]) if asked > 0 else int64(0)
+                if key_ends[asked] - key == size:
                     origin = aside if headers[header, FORM] == ASIDE else data
                     if _equal(origin, headers[header, NAME_AT], key_data, key, size):
                         starts[asked, row] = used
@@ -344,5 +347,4 @@ def locate(
                             lengths[asked, row] = copied
                             used += copied
                         break
-                key = key_end
             header += 1
