@@ -96,7 +96,8 @@ IGGY_CLASSIC: Final[Mapping[str, Needs]] = {
     "stream.get": ("stream:describe",),
     "stream.list": ("streams:describe",),
     "stream.create": ("new stream:create",),
-    "stream.update": ("stream:alter",),
+    # no right comes with the new name, so none may be denied by the old names of its topics
+    "stream.update": ("stream:alter", *ALTER),
     "stream.delete": ("stream:delete", *DELETE),
     "stream.purge": ("stream:delete", *DELETE),
     "topic.get": SEE,
@@ -149,7 +150,7 @@ IGGY_CURRENT: Final[Mapping[str, Needs]] = {
     "get_stream": ("stream:describe",),
     "get_streams": ("streams:describe",),
     "create_stream": ("new stream:create",),
-    "update_stream": ("stream:alter",),
+    "update_stream": ("stream:alter", *ALTER),
     "delete_stream": ("stream:delete", *DELETE),
     "purge_stream": ("stream:delete", *DELETE),
     "get_topic": SEE,

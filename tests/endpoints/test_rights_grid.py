@@ -42,7 +42,7 @@ from tests.endpoints.kafka_frames import KafkaFrames, message
 from tests.endpoints.nsq_client import NsqClient, sized
 from tests.endpoints.rights_grid import ALIKE, FACES, NAME_TARGET, ROLES, RULES, Needs, is_allowed
 from tests.endpoints.test_iggy_current import Talk
-from tests.endpoints.test_nothing_leaks import list_routes
+from tests.endpoints.test_nothing_leaks import list_routes, log_in
 
 HTTP_FACES: Final = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http")
 KAFKA_REFUSALS: Final = frozenset({29, 30, 31, 53})
@@ -194,6 +194,10 @@ def open_world(path: Path) -> Iterator[World]:
         with http_client(running, "nsqd_http", "root") as nsqd:
             assert nsqd.post(f"/pub?topic={SECRET}", content=b"x").text == "OK"
             assert nsqd.post(f"/channel/create?topic={SECRET}&channel=channel").status_code == 200
+        kafka = log_in(KafkaFrames(running.endpoints["kafka"]), "root")
+        place = {"name": SECRET, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+        assert kafka.ask("OffsetCommit", 2, group_id=SECRET, topics=[place]).topics[0].partitions[0].error_code == 0
+        kafka.close()
         yield made
         made.root.close()
         made.lookup.close()
