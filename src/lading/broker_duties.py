@@ -14,9 +14,12 @@ from .endpoints.base.append_wait import wait_acknowledged
 from .endpoints.base.services import Services
 from .metrics import Gauge
 from .model.errors import Refusal
+from .owned_directory import DataDirectoryWatch
 
 log = logging.getLogger("lading")
 
+LOOK_US: Final = 500_000
+"""Between two looks at whether the data directory is there: acknowledgements stop within a second after it is not."""
 LETTERS_WAIT_MIN_S: Final = 0.01
 LETTERS_RETRY_S: Final = 1.0
 
@@ -25,12 +28,25 @@ def make_duty_timer(services: Services) -> DutyTimer:
     """Return the timer of what the broker does by itself, shown by /health and the metrics."""
     broker, metrics = services.broker, services.metrics
 
+    directory = DataDirectoryWatch(services.settings.data)
+    look_us = now_us() + LOOK_US
+
+    def look_at_directory() -> None:
+        nonlocal look_us
+        if directory.problem is None and now_us() >= look_us:
+            look_us = now_us() + LOOK_US
+            if (problem := directory.look()) is not None:
+                log.error("%s", problem)
+                broker.stop_writing(problem)
+
     def tick() -> float:
+        look_at_directory()
         return (broker.tick(now_us(), date_us()) - now_us()) / 1e6
 
     timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
     broker.on_due = lambda: timer.call_after(TICK_US / 1e6)
     services.health.add_check("duties", timer.health_problem)
+    services.health.add_check("data directory", lambda: directory.problem)
     services.health.add_check("catalog", lambda: broker.catalog.problem)
     metrics.add(
         Gauge(

@@ -18,6 +18,11 @@ DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 DATA_LOCK_FILE: Final = "lock"
 """In a data directory, with the process id of the broker that has it."""
+WATCHED_NAMES: Final = ("topics", "catalog.sqlite")
+"""What of a data directory is made once and stays."""
+OWN_NAMES: Final = frozenset({DATA_LOCK_FILE, "access.json", *WATCHED_NAMES})
+"""A directory with one of these is, or was, a data directory."""
+NAMES_SHOWN_MAX: Final = 3
 
 
 def make_private_directory(directory: Path) -> None:
@@ -95,14 +100,72 @@ def check_sharing(directory: Path) -> None:
     if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid != os.getegid()):
         raise LocalError(
             f"data directory {directory}: other users may write it (mode {mode:04o}); close it with "
-            f"chmod -R go-rwx {directory}"
+            f"chmod go-rwx {directory}"
         )
     if mode & 0o077:
         LOG.warning(
             "data directory %s: other users may read it (mode %04o), though not its new files; close it with "
-            "chmod -R go-rwx %s",
+            "chmod go-rwx %s",
             directory, mode, directory,
         )  # fmt: skip
+
+
+def check_contents(directory: Path) -> None:
+    """Raise LocalError if ``directory`` holds files and none of them is Lading's: it is somebody else's.
+
+    ``lading serve --data .`` in a home directory would write a log among its files. Hidden files and what a file
+    system itself puts there do not count.
+    """
+    try:
+        names = sorted(path.name for path in directory.iterdir())
+    except FileNotFoundError:
+        return
+    others = [name for name in names if not name.startswith(".") and name != "lost+found"]
+    if others and not OWN_NAMES & {*names}:
+        shown = ", ".join(map(repr, others[:NAMES_SHOWN_MAX])) + (", …" if len(others) > NAMES_SHOWN_MAX else "")
+        raise LocalError(
+            f"data directory {directory}: it holds other files ({shown}) and nothing of Lading; "
+            "name an empty or a new directory"
+        )
+
+
+class DataDirectoryWatch:
+    """Whether a data directory is still the one that the broker opened.
+
+    After ``rm -rf`` the broker's open files take writes and syncs without an error, and nobody could ever read what was
+    acknowledged since.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._identities: dict[Path, tuple[int, int]] = {}
+        self.problem: str | None = None
+        """What happened to the directory, in a sentence; None while it is there."""
+        self.look()
+
+    def look(self) -> str | None:
+        """Look again; return the problem, which never ends while the process runs."""
+        if self.problem is None:
+            for path in (self._data, *(self._data / name for name in WATCHED_NAMES)):
+                try:
+                    found = path.stat()
+                except FileNotFoundError:
+                    identity = None
+                except OSError:
+                    # a directory that does not answer is not one that is gone
+                    continue
+                else:
+                    identity = found.st_dev, found.st_ino
+                known = self._identities.get(path)
+                if known is None and identity is not None:
+                    self._identities[path] = identity
+                elif known != identity:
+                    self.problem = (
+                        f"the data directory {self._data} was deleted or replaced while the broker ran: nothing more "
+                        "is accepted, and what it held is lost; stop the broker, and start it on a restored backup"
+                    )
+                    break
+        return self.problem
 
 
 @contextmanager
@@ -110,9 +173,11 @@ def lock_data_directory(data: Path) -> Iterator[None]:
     """Own the data directory, made where it is missing; LocalError where another process does, with its pid.
 
     The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
+    Raises LocalError, too, for a directory with other files, and one that other users may write.
     """
     with ExitStack() as held:
         try:
+            check_contents(data)
             make_private_directory(data)
             handle = held.enter_context(lock_directory(data, DATA_LOCK_FILE))
             check_sharing(data)

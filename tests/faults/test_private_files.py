@@ -143,4 +143,4 @@ def test_a_directory_that_others_may_read_is_told(tmp_path: Path, caplog: pytest
     (tmp_path / "data").mkdir(mode=0o755)
     with lock_data_directory(tmp_path / "data"):
         pass
-    assert "other users may read it (mode 0755)" in caplog.text and "chmod -R go-rwx" in caplog.text
+    assert "other users may read it (mode 0755)" in caplog.text and "chmod go-rwx" in caplog.text

@@ -280,6 +280,15 @@ class Broker:
         self.dates.shift_us = date_us - now_us
         return self._maintenance.tick(now_us)
 
+    def stop_writing(self, problem: str) -> None:
+        """Acknowledge what was accepted, then refuse every append and every change of the catalog with ``problem``."""
+        self.appender.flush()
+        self.commit.drain()
+        for topic in self.topology.list_topics():
+            for partition in topic.partitions:
+                partition.log.stop_writing(problem)
+        self.catalog.stop_writing(problem)
+
     def stop(self) -> None:
         """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
         self.appender.flush()

@@ -45,6 +45,8 @@ class CatalogDatabase:
         self.created = False
         """Whether the file was empty: either the data directory is new, or its catalog is lost."""
         self.dates = dates or Dates()
+        self._stopped: str | None = None
+        """Why nothing is written any more."""
         self.problem: str | None = None
         """Why the last write failed; None after one that succeeded."""
         self._disk = disk or RealDisk()
@@ -154,7 +156,7 @@ class CatalogDatabase:
 
     def repair_when_due(self, now_us: int) -> None:
         """Retry a catalog that could not be written, if it is time."""
-        if self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
+        if self._stopped is None and self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
             self._repair_due_us = now_us + REPAIR_US
             with self._transaction(Level.FULL) as db:
                 # the smallest write there is: what it says already
@@ -165,6 +167,10 @@ class CatalogDatabase:
     def _wal_failed(self, error: OSError) -> None:
         self._is_broken = True
         self._set_problem(f"the catalog {self.path.name} could not be synced: {error.strerror or error}")
+
+    def stop_writing(self, problem: str) -> None:
+        """Refuse every change from now on with ``problem``: what is written would not be there at the next start."""
+        self.problem = self._stopped = problem
 
     def _set_problem(self, problem: str) -> None:
         if self.problem is None:
@@ -181,6 +187,8 @@ class CatalogDatabase:
 
     @contextlib.contextmanager
     def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
+        if self._stopped is not None:
+            raise Refusal(Reason.READ_ONLY, self._stopped)
         if not self._disk.is_durable:
             level = Level.OFF
         elif self._is_sync_deferred:

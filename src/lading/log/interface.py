@@ -307,6 +307,9 @@ class KeptLog(Protocol):
     on_rest: Callable[[], None]
     """Called at the end of ``rest``: references to maps of its files must be dropped."""
 
+    def stop_writing(self, problem: str) -> None:
+        """Refuse every append from now on with ``problem``: what is written would not be there at the next start."""
+
     def truncate_before(self, offset: int) -> None:
         """Delete everything before ``offset``: whole segments from disk, and the rest is no longer returned."""
 

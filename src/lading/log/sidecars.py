@@ -92,6 +92,10 @@ class LogSidecars:
             self.on_refusal(self.refusal)
         return Refusal(self.refusal.reason, str(self.refusal))
 
+    def stop_writing(self, problem: str) -> None:
+        self.refusal = Refusal(Reason.READ_ONLY, problem)
+        self.on_refusal(self.refusal)
+
     def _wake(self) -> None:
         self._segments.active.wake()
         self._mark.wake()
