@@ -7,15 +7,18 @@ is measured too.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from lading.dialects.iggy_classic.releases import RELEASES
 from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
-from tests.endpoints.every_request import CORRELATION, kafka_fields
+from tests.endpoints.every_request import CORRELATION, iggy_classic_requests, kafka_fields, nsq_commands
 from tests.endpoints.identity import PASSWORDS
 from tests.endpoints.kafka_frames import fetch, message, one_batch, produce, request_frame
+from tests.endpoints.nsq_client import mpub, sized
 from tests.endpoints.request_cost import World
 from tests.house.scripted import ScriptedConnection
 
@@ -117,6 +120,37 @@ _NAMES: Final = frozenset(
 )
 
 
+# -- frames that follow each other without waiting for responses
+
+
+def nsq_parts() -> Iterator[RepeatedPart]:
+    """Every command of nsqd, sent again and again, and the messages of one MPUB; registrations at nsqlookupd."""
+    for name, frame in nsq_commands():
+        yield RepeatedPart(f"nsqd {name} frames", "nsqd_tcp", partial(_repeat, frame))
+    yield RepeatedPart("nsqd MPUB messages", "nsqd_tcp", lambda count: mpub("t", *[b"x"] * count))
+    yield RepeatedPart("nsqlookupd PING frames", "nsqlookupd_tcp", partial(_repeat, b"PING\n"))
+    yield RepeatedPart(
+        "nsqlookupd REGISTER frames",
+        "nsqlookupd_tcp",
+        lambda count: b"".join(b"REGISTER t%d c\n" % number for number in range(count)),
+    )
+
+
+def iggy_parts(*, is_full: bool) -> Iterator[RepeatedPart]:
+    """Every command of the last release that frames by length, and of each if ``is_full``, sent again and again."""
+    for release in RELEASES if is_full else RELEASES[-1:]:
+        seen = set()
+        for name, code, payload in iggy_classic_requests(release):
+            if code not in seen:
+                seen.add(code)
+                frame = struct.pack("<II", 4 + len(payload), code) + payload
+                yield RepeatedPart(f"Iggy {name} frames", "iggy_tcp", partial(_repeat, frame))
+
+
+def _repeat(frame: bytes, count: int) -> bytes:
+    return frame * count
+
+
 # -- what waits
 
 
@@ -191,5 +225,28 @@ def _log_in_to_kafka(client: ScriptedConnection, role: str) -> None:
             assert client.ask(struct.pack(">i", len(frame)) + frame)
 
 
-LOGINS: Final[Mapping[str, Callable[[ScriptedConnection, str], None]]] = {"kafka": _log_in_to_kafka}
+def _log_in_to_nsqd(client: ScriptedConnection, role: str) -> None:
+    client.send(b"  V2")
+    if role != "stranger":
+        assert client.ask(sized(b"IDENTIFY\n", b"{}") + sized(b"AUTH\n", f"{role}:{PASSWORDS[role]}".encode()))
+
+
+def _begin_at_nsqlookupd(client: ScriptedConnection, role: str) -> None:
+    identity = {"version": "1", "tcp_port": 1, "http_port": 2, "broadcast_address": "127.0.0.1"}
+    client.send(b"  V1" + sized(b"IDENTIFY\n", json.dumps(identity).encode()))
+
+
+def _log_in_to_iggy(client: ScriptedConnection, role: str) -> None:
+    if role != "stranger":
+        words = [role.encode(), PASSWORDS[role].encode()]
+        payload = b"".join(struct.pack("<B", len(word)) + word for word in words) + bytes(8)
+        assert client.ask(struct.pack("<II", 4 + len(payload), 38) + payload)[:4] == bytes(4)
+
+
+LOGINS: Final[Mapping[str, Callable[[ScriptedConnection, str], None]]] = {
+    "kafka": _log_in_to_kafka,
+    "nsqd_tcp": _log_in_to_nsqd,
+    "nsqlookupd_tcp": _begin_at_nsqlookupd,
+    "iggy_tcp": _log_in_to_iggy,
+}
 """By endpoint: what makes a new connection one of a role."""
