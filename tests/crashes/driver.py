@@ -145,7 +145,7 @@ def run_rest(writer: Writer, place: Place, point: Point, ended: int) -> dict[str
         writer.prepare(place)
     tracer.install()
     is_done = False
-    for moment in point.moments[ended:]:
+    for number, moment in enumerate(point.moments[ended:], ended):
         tracer.arm(moment, point.kind)
         try:
             writer.run(place)
@@ -155,7 +155,7 @@ def run_rest(writer: Writer, place: Place, point: Point, ended: int) -> dict[str
                 raise
         if is_done and not writer.has_state and tracer.has_struck:
             break
-        if moment == point.moments[0] and not tracer.has_struck:
+        if number == 0 and not tracer.has_struck:
             return asdict(Result(is_reached=False))
     tracer.arm(None)
     # a writer with a state may run again after its end, as it then has nothing to do
