@@ -101,6 +101,21 @@ def test_what_steps_make_is_published_once(spark: SparkSession, place: Place, mo
     assert counts["read"] == counts["passed"] + counts["quarantined"] == PARTITIONS * ROWS
 
 
+def test_steps_and_conditions_are_in_utc(spark: SparkSession, place: Place) -> None:
+    step = '[step]\nsql = "SELECT offset, timestamp, hour(timestamp) AS hour FROM messages"\n\n[good]'
+    condition = "hour(to_timestamp('2026-04-01 00:00:00')) <> hour(timestamp '2026-04-01 00:00:00Z')"
+    file = place.write(partial(_with_step, step=step, where=condition), max_rows=100_000)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert run(lambda: spark, PipelineSettings.load(file)).counts.get("routed", 0) == 0
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+    rows = table(place.tables / "flights")
+    assert rows.num_rows and all(row["hour"] == row["timestamp"].hour for row in rows.to_pylist())
+
+
 WRONG = {
     "grammar": ("SELECT * FORM messages WHERE", None, r"step\[1\].sql: Syntax error at or near 'messages'.\n.*\n +\^"),
     "column": ("SELECT delai FROM messages", None, r"`delai` cannot be resolved. Did you mean .*`delay`(.|\n)*\^{5}"),

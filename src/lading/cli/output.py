@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import os
 import re
 import sys
@@ -63,13 +64,34 @@ def apply_styles(text: str) -> Text:
 
 def json_line(value: Any) -> None:
     """Print one JSON document as one line to stdout, flushed so that pipes get it at once."""
-    sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
+    sys.stdout.write(_encode_json(value) + "\n")
     sys.stdout.flush()
 
 
 def print_document(value: Any) -> None:
     """Print a JSON document that is to become a file, indented, to stdout."""
-    sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n")
+    sys.stdout.write(_encode_json(value, indent=2) + "\n")
+
+
+def _encode_json(value: Any, indent: int | None = None) -> str:
+    """Return a JSON document; NaN and infinities, which JSON has not, are the texts ``nan``, ``inf`` and ``-inf``."""
+    options: dict[str, Any] = {"ensure_ascii": False, "indent": indent, "default": str, "allow_nan": False}
+    try:
+        document = json.dumps(value, **options)
+    except ValueError:
+        document = json.dumps(_replace_non_finite(value), **options)
+    return escape_unseen_in_json(document)
+
+
+def _replace_non_finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping():
+            return {key: _replace_non_finite(held) for key, held in value.items()}
+        case list() | tuple():
+            return [_replace_non_finite(held) for held in value]
+    return value
 
 
 def print_table(
@@ -93,7 +115,7 @@ def print_table(
     )
     for key, label in columns.items():
         numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
-        drawn.add_column(label, justify="right" if numeric else "left", overflow="fold")
+        drawn.add_column(literal(label), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(cell(row.get(key)) for key in columns))
     console = Console(highlight=False)

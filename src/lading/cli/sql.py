@@ -9,6 +9,7 @@ import typer
 from ..model.errors import SettingError
 from .options import DEFAULT_SERVER, AsOutput, From, States
 from .output import Output, json_line, print_first_rows
+from .result_values import distinguish_names, read_rows
 from .storage_option import Storage, parse_storage
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def sql(
     """Run SQL over topics and tables, without Spark. Needs the extra "sql" (DuckDB).
 
     A topic has the columns partition, offset, timestamp, key, payload and one for each header. It is read up to its
-    present end while the query runs. With --output json each row is a line.
+    present end while the query runs. With --output json each row is a line. Times are in UTC.
 
     Examples:
 
@@ -54,35 +55,24 @@ def sql(
     kept: Literal["all", "available"] = "all" if states == "all" else "available"
     source = QuerySource(from_, _tables(table or []), columns, kept, memory, parse_storage(storage))
     with run_query(query, source) as result:
+        # a result may have two columns of one name, such as a.delay and b.delay
+        names = distinguish_names(result.schema.names)
         if output is Output.JSON:
             for batch in result:
-                for row in batch.to_pylist():
-                    json_line(_plain(row))
+                for row in read_rows(batch):
+                    json_line(dict(zip(names, row, strict=True)))
         else:
-            _print(result)
+            _print(result, names)
 
 
-def _print(result: pa.RecordBatchReader) -> None:
+def _print(result: pa.RecordBatchReader, names: list[str]) -> None:
     rows: list[dict[str, Any]] = []
     for batch in result:
-        rows += batch.to_pylist()
+        rows += (dict(zip(names, row, strict=True)) for row in read_rows(batch))
         if len(rows) > SHOWN_ROWS:
             break
-    names = {name: name for name in result.schema.names}
     remedy = "get all with --output json, or set a limit in the query"
-    print_first_rows([_plain(row) for row in rows], names, SHOWN_ROWS, output=Output.TEXT, remedy=remedy)
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON and a terminal can show it: bytes are text, or hex if they are none."""
-    return {name: _text(value) if isinstance(value, bytes) else value for name, value in row.items()}
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
+    print_first_rows(rows, {name: name for name in names}, SHOWN_ROWS, output=Output.TEXT, remedy=remedy)
 
 
 def _tables(given: list[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -35,7 +36,19 @@ if TYPE_CHECKING:
 
 LOGGER: Final = "SQLQueryContextLogger"
 """The logger in which PySpark repeats, with stack traces, what it raises."""
+TIME_ZONE: Final = "spark.sql.session.timeZone"
 _NO_COLUMN: Final = (pa.types.is_null, pa.types.is_duration, pa.types.is_interval)
+
+
+@contextmanager
+def _use_utc(spark: SparkSession) -> Iterator[None]:
+    """Evaluate steps and conditions in UTC: a session of the user's own is in the zone of its machine."""
+    before = spark.conf.get(TIME_ZONE)
+    spark.conf.set(TIME_ZONE, "UTC")
+    try:
+        yield
+    finally:
+        spark.conf.set(TIME_ZONE, before or "UTC")
 
 
 def resolve_step_schema(spark: SparkSession, settings: PipelineSettings) -> pa.Schema:
@@ -50,7 +63,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
     """Return the columns of the steps (None if a step is invalid) and every problem, without reading messages."""
     contract, name = settings.contract, settings.name
     every = spark.createDataFrame([], schema_of(every_column(contract)))
-    with quiet(LOGGER):
+    with quiet(LOGGER), _use_utc(spark):
         try:
             frame = apply_steps(spark, settings, every)
             schema = _schema(name, frame)
@@ -113,8 +126,8 @@ class Steps:
     def _made(self, passed: Sequence[DataFile]) -> list[StagedStepRows]:
         writer = self._writer
         try:
-            frame = apply_steps(self._spark, writer.job.settings, self._read(self._spark, passed))
-            with quiet(LOGGER):
+            with quiet(LOGGER), _use_utc(self._spark):
+                frame = apply_steps(self._spark, writer.job.settings, self._read(self._spark, passed))
                 rows = _assign_destinations(frame, writer.job.plan.results).mapInArrow(
                     _staging(writer), "derived string"
                 )

@@ -81,6 +81,8 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
     options = {"python_enable_replacements": False, "autoinstall_known_extensions": False}
     connection = duckdb.connect(":memory:", config=options | {"memory_limit": source.memory})
     try:
+        # otherwise it is the machine's, and the same condition on a time counts other messages
+        connection.execute("SET TimeZone = 'UTC'")
         _require_one_statement(duckdb, connection, sql)
         query = _parse(sql)
         tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
