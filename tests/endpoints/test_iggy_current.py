@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import xxhash
 
+from lading.model.kinds import Kind
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame, parse_batches
 from tests.endpoints.current_frames import (
@@ -33,6 +34,9 @@ from tests.endpoints.current_frames import (
     sent,
 )
 from tests.endpoints.frames import Frames
+
+GET_TOPIC, GET_TOPICS, GET_GROUP, GET_OFFSET, DESCRIBE_OPTIONS = 300, 301, 600, 120, 13
+DELETE_PARTITIONS, DELETE_SEGMENTS, CREATE_GROUP, JOIN, LEAVE, DELETE_OFFSET = 137, 138, 139, 148, 149, 162
 
 
 class Talk:
@@ -172,6 +176,65 @@ def test_a_batch_that_is_refused_leaves_nothing(talk: Callable[..., Talk], topic
     assert one.ask(READ, poll(topic), code=POLL)[1][16:] == b""
     assert one.ask(SEND, sent(topic, good))[0] == 0
     assert [message.payload for message in parse_batches(one.ask(READ, poll(topic), code=POLL)[1][16:])] == [b"hello"]
+
+
+def test_what_is_missing_is_told_as_the_real_server_tells_it(talk: Callable[..., Talk], topic: bytes) -> None:
+    """Codes of the Go client's specifications: in the header, where clients look at once."""
+    one, stream = talk(), topic[: 2 + topic[1]]
+    nowhere, no_topic = b"\x02\x02no" + topic[len(stream) :], stream + b"\x02\x02no"
+    segments = struct.pack("<II", 0, 1)
+    assert one.ask(DELETE_SEGMENTS, nowhere + segments) == (1009, b"")
+    assert one.ask(DELETE_SEGMENTS, no_topic + segments) == (2010, b"")
+    assert one.ask(DELETE_SEGMENTS, topic + struct.pack("<II", 7, 1)) == (3007, b"")
+    assert one.ask(DELETE_SEGMENTS, topic + segments) == (0, bytes(4))
+    assert one.ask(READ, b"\x02\x02no", code=GET_TOPICS) == (0, bytes(4))
+    group = b"\x02\x02no"
+    assert one.ask(READ, nowhere + group, code=GET_GROUP) == (1009, b"")
+    assert one.ask(READ, no_topic + group, code=GET_GROUP) == (2010, b"")
+    assert one.ask(READ, topic + group, code=GET_GROUP) == (0, b"")
+    reader, partition = b"\x01\x01\x04" + bytes(4), b"\x01" + bytes(4)
+    assert one.ask(READ, reader + nowhere + partition, code=GET_OFFSET) == (0, b"")
+    assert one.ask(DELETE_OFFSET, reader + nowhere + partition + b"\0") == (20, b"")
+    # stream and topic are there, so that the group is what is missing
+    assert one.ask(DELETE_OFFSET, b"\x02" + group + topic + partition + b"\0")[0] == 5000
+
+
+def test_a_group_is_left_once(talk: Callable[..., Talk], topic: bytes) -> None:
+    one, group = talk(), topic + b"\x02\x01g"
+    assert one.ask(CREATE_GROUP, topic + b"\x01g")[1][:4] == bytes(4)
+    assert one.ask(JOIN, group)[1] == one.ask(LEAVE, group)[1] == bytes(4)
+    # a member is not found: the result section of a metadata operation
+    assert one.ask(LEAVE, group) == (0, struct.pack("<III", 1, 0, 5006))
+
+
+def test_more_partitions_than_there_are_cannot_be_deleted(talk: Callable[..., Talk], topic: bytes) -> None:
+    one = talk()
+    assert one.ask(DELETE_PARTITIONS, topic + struct.pack("<I", 3)) == (2019, b"")
+    assert struct.unpack_from("<I", one.ask(READ, topic, code=GET_TOPIC)[1], 12) == (1,)
+
+
+def option(key: bytes, value: bytes, kind: int = 2) -> bytes:
+    return b"\x02" + struct.pack("<I", len(key)) + key + bytes((kind,)) + struct.pack("<I", len(value)) + value
+
+
+def test_options_may_be_text_and_are_kept(talk: Callable[..., Talk], topic: bytes) -> None:
+    """apache-iggy 0.9 sends options as the texts that its caller gave."""
+    one, stream = talk(), topic[: 2 + topic[1]]
+    given = option(b"segment_size", b"128 MiB") + option(b"enforce_fsync", b"true")
+    given += option(b"durability", b"replicated") + option(b"max_topic_size", b"2000000001")
+    assert one.ask(CREATE_TOPIC, stream + struct.pack("<I", 2) + b"\x04kept" + given)[1][:4] == bytes(4)
+    body = one.ask(READ, stream + b"\x02\x04kept", code=GET_TOPIC)[1]
+    assert option(b"segment_size", struct.pack("<Q", 128 << 20), int(Kind.UINT64)) in body
+    assert option(b"enforce_fsync", b"\x01", int(Kind.BOOL)) in body
+    assert option(b"durability", b"replicated") in body
+    # bounded by topic, though each partition keeps half of it
+    assert struct.unpack_from("<Q", body, 25) == (2_000_000_001,)
+    for wrong in (b"many", b"128 parsecs", b"1e9"):
+        bad = stream + struct.pack("<I", 1) + b"\x03bad" + option(b"segment_size", wrong)
+        assert one.ask(CREATE_TOPIC, bad) == (4042, b"")
+    described = one.ask(READ, b"\x01", code=DESCRIBE_OPTIONS)[1]
+    assert b"\x0adurability" in described
+    assert b"consumer_offset_durability" in described
 
 
 def test_sends_may_follow_each_other_without_a_wait(talk: Callable[..., Talk], topic: bytes) -> None:

@@ -148,11 +148,37 @@ def test_the_current_generation_changes_topics_with_its_options(http: httpx.Clie
     changed = http.put("/streams/Options/topics/t", json={"name": "t", "message_expiry": 7, "options": {}})
     assert changed.status_code == 204
     assert http.get("/streams/Options/topics/t").json()["message_expiry"] == 7
+    assert http.get("/streams/Options/topics/t").json()["max_topic_size"] in (0, None, "0", "unlimited", (1 << 64) - 1)
+    assert http.put("/streams/Options/topics/t", json={"max_topic_size": 2_000_000_001}).status_code == 204
+    assert http.get("/streams/Options/topics/t").json()["max_topic_size"] == 2_000_000_001
+    assert http.delete("/streams/Options/topics/t/partitions?partitions_count=3").json()["id"] == 2019
+    assert len(http.get("/streams/Options/topics/t").json()["partitions"]) == 2
     assert http.delete("/streams/Options/topics/t/purge").status_code == 204
     assert http.delete("/streams/Options/purge").status_code == 204
     assert http.get("/streams/Options/topics/t/consumer-offsets?consumer_id=c&partition_id=0").status_code == 404
     assert http.get("/streams/none").status_code == 404
     assert http.delete("/streams/Options").status_code == 204
+
+
+@pytest.mark.parametrize("version", ["0.6.202", "0.10.0", "0.11.0", "0.12.0"])
+def test_messages_sent_without_an_id_get_ids_of_their_own(http: httpx.Client, version: str) -> None:
+    """Those of the current generation all had the id 0."""
+    told = log_in(http, version)
+    http.headers["authorization"] = f"Bearer {told['access_token']['token']}"
+    name = f"ids-{version}"
+    assert http.post("/streams", json={"name": name}).is_success
+    topic = {"name": "t", "partitions_count": 1, "compression_algorithm": "none", "message_expiry": 0,
+             "max_topic_size": 0}  # fmt: skip
+    assert http.post(f"/streams/{name}/topics", json=topic).is_success
+    messages: list[dict[str, Any]] = [{"payload": "eA=="} for _ in range(50)]
+    messages[7]["id"] = 12345
+    body = {"partitioning": {"kind": "balanced", "value": ""}, "messages": messages}
+    assert http.post(f"/streams/{name}/topics/t/messages", json=body).is_success
+    first = 1 if version == "0.6.202" else 0
+    url = f"/streams/{name}/topics/t/messages?consumer_id=1&partition_id={first}&kind=offset&value=0&count=100"
+    rows = http.get(url).json()["messages"]
+    ids = [row.get("header", row)["id"] for row in rows]
+    assert (len(set(ids)), ids[7], 0 in ids) == (50, 12345, False)
 
 
 PLACE = "/streams/0/topics/0"

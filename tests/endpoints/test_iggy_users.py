@@ -263,6 +263,27 @@ def test_who_renames_needs_the_right_to_create_and_rights_follow(users: tuple[Br
     assert ann.put("/streams/s/topics/u", json={**update, "name": "t"}).status_code == 204
 
 
+def test_rights_on_a_topic_of_the_longest_names(users: tuple[BrokerProcess, dict[str, str]]) -> None:
+    """Stream and topic have up to 255 bytes each, and a rule names both."""
+    root = log_in(users[0], "root")
+    stream, topic = "s" * 255, "t" * 255
+    assert root.post("/streams", json={"name": stream}).status_code == 200
+    wanted = {"name": topic, "partitions_count": 1, "compression_algorithm": "none", "message_expiry": 0,
+              "max_topic_size": 0}  # fmt: skip
+    assert root.post(f"/streams/{stream}/topics", json=wanted).status_code == 200
+    number = str(root.get(f"/streams/{stream}").json()["id"])
+    nothing = dict.fromkeys((*FLAGS[4:], "manage_stream", "read_stream"), False)
+    flags = {"manage_topic": False, "read_topic": False, "poll_messages": True, "send_messages": False}
+    permissions = {"global": dict.fromkeys(FLAGS, False), "streams": {number: {**nothing, "topics": {"0": flags}}}}
+    made = root.post("/users", json={"username": "longest", "password": "longs", "permissions": permissions})
+    assert made.json()["permissions"]["streams"][number]["topics"] == {"0": flags}
+    longest = log_in(users[0], "longest", "longs")
+    assert longest.get(f"/streams/{stream}/topics/{topic}/messages").is_success
+    assert longest.get("/streams/s/topics/t/messages").status_code == 403
+    assert root.delete("/users/longest").status_code == 204
+    assert root.delete(f"/streams/{stream}").status_code == 204
+
+
 def test_a_user_is_made_changed_and_deleted(
     users: tuple[BrokerProcess, dict[str, str]], connect: Callable[[], Frames]
 ) -> None:

@@ -35,6 +35,8 @@ EVERYBODY: Final = "*"
 ANONYMOUS: Final = "ANONYMOUS"
 """The user whom strangers are, where an endpoint lets them in though users are set up; the name is Kafka's."""
 NAME_CHARACTERS_MAX: Final = 255
+TOPIC_CHARACTERS_MAX: Final = 2 * NAME_CHARACTERS_MAX + 1
+"""A rule names a topic by its flat name: that of its stream, a point, and its own."""
 
 
 class Right(StrEnum):
@@ -129,8 +131,13 @@ class AccessRule:
     denies: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.user) <= NAME_CHARACTERS_MAX or not 0 < len(self.name) <= NAME_CHARACTERS_MAX:
-            raise Refusal(Reason.INVALID_RULE, f"rule: users and names have 1 to {NAME_CHARACTERS_MAX} characters")
+        name_max = TOPIC_CHARACTERS_MAX if self.kind is ResourceKind.TOPIC else NAME_CHARACTERS_MAX
+        for what, name, length_max in (("user", self.user, NAME_CHARACTERS_MAX), (self.kind, self.name, name_max)):
+            if not 0 < len(name) <= length_max:
+                raise Refusal(
+                    Reason.INVALID_RULE,
+                    f"rule: the name of a {what} has 1 to {length_max} characters, not {len(name)}; name a shorter one",
+                )
         if self.pattern is PatternKind.IN_STREAM and self.kind is not ResourceKind.TOPIC:
             raise Refusal(Reason.INVALID_RULE, f"rule: only topics are in a stream, not a {self.kind}")
         if (self.pattern is PatternKind.ANY) != (self.name == "*"):

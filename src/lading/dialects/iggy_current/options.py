@@ -12,6 +12,7 @@ from ..iggy_messages.header_block_fallback import list_headers
 from ..iggy_messages.layout import TYPED
 from . import limits
 from .errors import StatusError
+from .size_text import parse_size
 
 _PREFIX = struct.Struct("<BI")
 UNSUPPORTED_KEY: Final = 4041
@@ -72,8 +73,10 @@ def option_flags(key: str) -> int:
     return _UPDATABLE | _RESETTABLE if key in _BOUNDS else 0
 
 
-DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTIONS)[:-4]}
-"""Those that the server tells of."""
+DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTIONS)[:-2]}
+"""The catalog of options: those that clients of every version may set."""
+_NUMBER_BYTES: Final = {Kind.UINT64: struct.Struct("<Q"), Kind.UINT32: struct.Struct("<I")}
+_FLAGS: Final = {"true": b"\x01", "false": b"\x00"}
 
 
 def parse_options(data: memoryview) -> dict[str, Option]:
@@ -99,14 +102,47 @@ def parse_options(data: memoryview) -> dict[str, Option]:
     return found
 
 
-def check_topic_options(options: Options) -> None:
-    """Raise StatusError for an option that no topic has, and for a value that it cannot have."""
-    for key, (kind, value) in options.items():
+def to_topic_options(options: Options) -> dict[str, Option]:
+    """Return options of a topic with values of their own kinds.
+
+    Raises StatusError for an option that no topic has, and for a value that it cannot have.
+    """
+    found: dict[str, Option] = {}
+    for key, option in options.items():
         spec = TOPIC_OPTIONS.get(key)
         if spec is None:
             raise StatusError(UNSUPPORTED_KEY, f"topics have no option {key!r}; there are {', '.join(TOPIC_OPTIONS)}")
+        if option.kind == Kind.STRING != spec.kind:
+            option = parse_option(key, option.value.decode("utf-8", "replace"))
+        kind, value = option
         if kind != spec.kind or len(value) != FIXED_SIZE_BYTES.get(kind, len(value)):
             raise StatusError(INVALID_VALUE, f"option {key!r} takes one {spec.kind.word}")
+        found[key] = option
+    return found
+
+
+def parse_option(key: str, text: str) -> Option:
+    """Return one option of a topic from its text; one that is unknown stays text, and is refused by its key later.
+
+    Sizes and numbers may have a unit, such as ``128 MiB``. Raises StatusError for a text of another kind.
+    """
+    spec = TOPIC_OPTIONS.get(key)
+    kind = Kind.STRING if spec is None else spec.kind
+    try:
+        if kind in _NUMBER_BYTES:
+            return Option(kind, _NUMBER_BYTES[kind].pack(parse_size(text)))
+        return Option(kind, _FLAGS[text] if kind is Kind.BOOL else text.encode())
+    except (KeyError, ValueError, struct.error):
+        raise StatusError(INVALID_VALUE, f"option {key!r} cannot be {text[:40]!r}") from None
+
+
+def show_option(option: Option) -> str:
+    """Return the text that ``parse_option`` takes for a value of the option's own kind."""
+    if option.kind in _NUMBER_BYTES:
+        return str(int.from_bytes(option.value, "little"))
+    if option.kind == Kind.BOOL:
+        return "true" if any(option.value) else "false"
+    return option.value.decode("utf-8", "replace")
 
 
 def number_of(options: Options, key: str) -> int | None:

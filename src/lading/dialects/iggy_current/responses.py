@@ -83,6 +83,10 @@ def login_block(user_id: int, session: int, version: int, server: str) -> bytes:
     return _LOGIN.pack(user_id, session, version) + NAME.write(server)
 
 
+UNCOMPRESSED, GZIP = 1, 2
+"""Compression of a topic as clients name it; nothing is compressed here."""
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class StreamFacts:
     """A stream and what it holds."""
@@ -133,8 +137,10 @@ def topic_block(facts: TopicFacts, version: ProtocolVersion) -> bytes:
         return _LATER_TOPIC.pack(*counts) + NAME.write(facts.name) + options
     bounds = (UNLIMITED if bound is None else bound for bound in (facts.expiry_us, facts.max_bytes))
     expiry, max_bytes = bounds
+    algorithm = facts.options.get("compression_algorithm")
+    compression = GZIP if algorithm is not None and algorithm.value.lower() == b"gzip" else UNCOMPRESSED
     numbers = (
-        facts.id, facts.created_us, facts.partitions_count, expiry, 1, max_bytes, facts.size_bytes,
+        facts.id, facts.created_us, facts.partitions_count, expiry, compression, max_bytes, facts.size_bytes,
         facts.messages_count,
     )  # fmt: skip
     return _TOPIC.pack(*numbers) + NAME.write(facts.name) + _topic_options(facts.options)

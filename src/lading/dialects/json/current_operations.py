@@ -9,19 +9,16 @@ from typing import Any, Final
 
 from ...model.kinds import Kind
 from ..iggy_classic.primitives import ConsumerKind
-from ..iggy_current.errors import StatusError
 from ..iggy_current.operations import ConsumerName, Deferral
-from ..iggy_current.options import INVALID_VALUE, TOPIC_OPTIONS, UNLIMITED, Option
+from ..iggy_current.options import UNLIMITED, Option, parse_option
 from .byte_sizes import SIZE
 from .commands import LATER_PARTS, Part, drop_unused, read_body, read_query
 from .documents import IDENTIFIER, TEXT, U32, U64, Form, form_of, list_of, optional
 from .errors import wrong_document
 from .text import Members
 
-_NUMBER_BYTES: Final = {Kind.UINT64: struct.Struct("<Q"), Kind.UINT32: struct.Struct("<I")}
 _BOUNDS: Final = ("message_expiry", "max_topic_size")
 _UNLIMITED: Final = struct.pack("<Q", UNLIMITED)
-_FLAGS: Final = {"true": b"\x01", "false": b"\x00"}
 
 
 def _options_of(value: Any, where: str) -> dict[str, Option]:
@@ -32,14 +29,7 @@ def _option(key: str, value: Any, where: str) -> Option:
     """Return one option of a topic from its text; an unknown one stays text, and is refused by its name later."""
     # clients of protocol 0.12 send numbers and truth values as such
     text = json.dumps(value) if isinstance(value, bool | int) else form_of(value, f"{where}.{key}", str)
-    spec = TOPIC_OPTIONS.get(key)
-    kind = Kind.STRING if spec is None else spec.kind
-    try:
-        if kind in _NUMBER_BYTES:
-            return Option(kind, _NUMBER_BYTES[kind].pack(SIZE.from_text(text)))
-        return Option(kind, _FLAGS[text] if kind is Kind.BOOL else text.encode())
-    except (KeyError, ValueError, struct.error):
-        raise StatusError(INVALID_VALUE, f"option {key!r} cannot be {text[:40]!r}") from None
+    return parse_option(key, text)
 
 
 def _u64_option(value: int | None) -> Option | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from ...broker.core.settings import TopicSettings
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.later_commands import UpdateTopic
 from ..base.sizes import MeasuredStream, MeasuredTopic
+from .topic_bounds import RETENTION_MAX, divide_bound, find_bound
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Stream, Topic
     from ...broker.iggy.groups import IggyGroup
-
-_RETENTION_MAX: Final = (1 << 63) - 1
 
 
 def describe_stream(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
@@ -27,7 +26,6 @@ def describe_stream(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
 def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
     """Return the entry of a topic in a list of topics; its size bound is that of all partitions together."""
     topic = one.topic
-    bound = topic.settings.retention_bytes
     return r.TopicInfo(
         topic.id,
         one.partitions_count,
@@ -36,7 +34,7 @@ def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
         topic.name,
         topic.created_us,
         topic.settings.retention_age_us,
-        None if bound is None else bound * max(one.partitions_count, 1),
+        find_bound(topic.settings, one.partitions_count),
     )
 
 
@@ -66,8 +64,7 @@ def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
 
 def change_settings(topic: Topic, command: UpdateTopic) -> TopicSettings:
     """Return the settings of a topic with how long its messages are to be kept from now on; see ``settings_of``."""
-    asked = _retention(command, len(topic.partitions))
-    return topic.settings.merge({"retention_age_us": asked.retention_age_us, "retention_bytes": asked.retention_bytes})
+    return topic.settings.merge(_bounds_of(command, len(topic.partitions), topic.settings))
 
 
 def settings_of(command: c.CreateTopic) -> TopicSettings:
@@ -75,12 +72,11 @@ def settings_of(command: c.CreateTopic) -> TopicSettings:
 
     Iggy bounds a topic, Lading each partition: the bytes are divided among them.
     """
-    return _retention(command, command.partitions_count)
+    return TopicSettings(**_bounds_of(command, command.partitions_count, TopicSettings()))
 
 
-def _retention(command: c.CreateTopic | UpdateTopic, partitions_count: int) -> TopicSettings:
-    bound = command.size_bytes_max
-    return TopicSettings(
-        retention_age_us=command.expiry_us and min(command.expiry_us, _RETENTION_MAX),
-        retention_bytes=bound and min(max(bound // max(partitions_count, 1), 1), _RETENTION_MAX),
-    )
+def _bounds_of(command: c.CreateTopic | UpdateTopic, partitions_count: int, before: TopicSettings) -> dict[str, Any]:
+    return {
+        "retention_age_us": command.expiry_us and min(command.expiry_us, RETENTION_MAX),
+        **divide_bound(command.size_bytes_max, partitions_count, before.inert_configs),
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -202,6 +203,17 @@ _RENDERERS: Final[Mapping[MessagesForm, Callable[[HttpMessages, Partition, Fit, 
 }
 """Makes the document of a poll."""
 
+
+def _draw_missing_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with a random id for each message that has none.
+
+    Over a connection clients of the current generation draw ids themselves, and batches are stored as they are sent.
+    """
+    ids = [uuid4().bytes if ident is None else ident for ident in batch.column("id").to_pylist()]
+    at = batch.schema.get_field_index("id")
+    return batch.set_column(at, batch.schema.field(at), pa.array(ids, batch.schema.field(at).type))
+
+
 Encoder = Callable[[JsonRelease, pa.RecordBatch], bytes]
 
 
@@ -216,7 +228,7 @@ _ENCODERS: Final[Mapping[MessagesForm, Encoder]] = {
     MessagesForm.PLACED: lambda release, batch: encode_sent(batch),
     MessagesForm.HEADED: _encode_zero_copy,
     MessagesForm.TYPED: _encode_zero_copy,
-    MessagesForm.BATCHED: lambda release, batch: encode_current(batch),
+    MessagesForm.BATCHED: lambda release, batch: encode_current(_draw_missing_ids(batch)),
 }
 """Converts the messages of a document to those that its release sends over a connection."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core.settings import COMPACT, NO_CLEANUP, TopicSettings
@@ -313,9 +313,9 @@ class _Handlers:
 
     async def replace(self, session: Session, request: Request) -> Fields:
         """Replace all configs of a resource: those that are not named go back to their defaults."""
-        unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()} | {_INERT_SETTING: None}
+        unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
         return await self._all_altered(
-            request, lambda asked, _: unset | changes_of((config.name, config.value) for config in asked.configs)
+            request, lambda asked, settings: unset | changes_of(_replace(asked.configs), settings.inert_configs)
         )
 
     async def _all_altered(self, request: Request, changes: _Changes) -> Fields:
@@ -371,6 +371,12 @@ def _change(config: Any, settings: TopicSettings) -> tuple[str, str | None]:
     if operation == _SUBTRACT:
         left = [each for each in now if each not in named]
     return name, ",".join(left)
+
+
+def _replace(configs: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield what resets all inert configs of this protocol, then the configs that are named."""
+    yield from ((name, None) for name in INERT)
+    yield from ((config.name, config.value) for config in configs)
 
 
 def _show_list(name: str, settings: TopicSettings) -> str:

@@ -9,7 +9,9 @@ from ....dialects.iggy_current import responses
 from ....dialects.iggy_current.responses import StreamFacts, TopicFacts
 from ....model.errors import Reason, Refusal
 from ...base.sizes import MeasuredStream, MeasuredTopic
+from ..topic_bounds import find_bound
 from .caller import to_wire
+from .topic_options import find_options
 
 if TYPE_CHECKING:
     from ....broker.core.topology import Stream
@@ -46,17 +48,16 @@ def describe_stream(version: ProtocolVersion, stream: Stream, size: MeasuredStre
 def describe_topic(version: ProtocolVersion, one: MeasuredTopic) -> bytes:
     """Return a topic in a list, or at the head of its details."""
     topic = one.topic
-    bound = topic.settings.retention_bytes
     facts = TopicFacts(
         to_wire(topic.id),
         topic.created_us,
         one.partitions_count,
         topic.settings.retention_age_us,
-        None if bound is None else bound * max(one.partitions_count, 1),
+        find_bound(topic.settings, one.partitions_count),
         one.size_bytes,
         one.messages_count,
         topic.name,
-        {},
+        find_options(topic.settings),
     )
     return responses.topic_block(facts, version)
 

@@ -352,9 +352,11 @@ class CurrentFraming:
     def _to_error(self, header: FrameHeader, error: LadingError) -> Parts:
         """Encode a refusal: in the result section if the request could be parsed, else as the status in the header."""
         code = code_of(error)
-        if operations.RESULT_FIRST <= header.operation <= operations.RESULT_LAST and not isinstance(
-            error, MalformedMessage | StatusError
-        ):
+        in_body = operations.RESULT_FIRST <= header.operation <= operations.RESULT_LAST
+        # segments are of a partition: the real server looks for that one before it begins, as for a send
+        if header.operation == operations.DELETE_SEGMENTS:
+            in_body = False
+        if in_body and not isinstance(error, MalformedMessage | StatusError):
             self._count(header, code)
             body = responses.rejection(code)
             return headers.reply_header(header, len(body)), body

@@ -32,7 +32,8 @@ from .blocks import describe_topic_with_partitions as describe_whole_topic
 from .caller import CurrentCaller, from_wire, to_wire
 from .patches import to_update
 from .poll import consumer_of
-from .topic_options import merge_options, refuse_options, refuse_partitions
+from .send import RESOURCE_NOT_FOUND
+from .topic_options import merge_options, refuse_count, refuse_options, refuse_partitions
 from .users import USER_CHANGES, USER_HANDLERS, CurrentUsers
 
 if TYPE_CHECKING:
@@ -202,7 +203,11 @@ class CurrentService:
         return describe_whole_topic(version, measured)
 
     def _topics(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
-        topics = self._broker.topology.stream(from_wire(stream)).list_topics()
+        try:
+            topics = self._broker.topology.stream(from_wire(stream)).list_topics()
+        except Refusal as refusal:
+            nothing_if_missing(refusal)
+            topics = []
         return finish_in_turns(self._survey_topics(caller, topics))
 
     def _survey_topics(self, caller: CurrentCaller, topics: list[Topic]) -> Turns[bytes]:
@@ -264,6 +269,8 @@ class CurrentService:
         if not 1 <= count <= limits.PARTITIONS_MAX:
             refuse_partitions(count)
         found = self._topic(stream, topic)
+        if count > len(found.partitions):
+            refuse_count(count, len(found.partitions))
         return await self._change(found, self._broker.changes.delete_partitions(found, count))
 
     async def _change(self, topic: Topic, change: Change[None]) -> bytes:
@@ -283,8 +290,8 @@ class CurrentService:
         self, caller: CurrentCaller, consumer: ConsumerName, stream: Identifier, topic: Identifier,
         partition: int | None,
     ) -> Outcome:  # fmt: skip
-        found = self._topic(stream, topic)
         try:
+            found = self._topic(stream, topic)
             reference = consumer_of(self._broker, found, consumer)
         except Refusal as refusal:
             return nothing_if_missing(refusal)
@@ -310,7 +317,11 @@ class CurrentService:
         self, caller: CurrentCaller, consumer: ConsumerName, stream: Identifier, topic: Identifier,
         partition: int | None, ack: int,
     ) -> Outcome:  # fmt: skip
-        found = self._topic(stream, topic)
+        try:
+            found = self._topic(stream, topic)
+        except Refusal as refusal:
+            nothing_if_missing(refusal)
+            raise StatusError(RESOURCE_NOT_FOUND, str(refusal)) from None
         reference = consumer_of(self._broker, found, consumer)
         if not self._broker.poller.delete_position(found, reference, partition or 0):
             raise StatusError(_OFFSET_NOT_FOUND, "nothing is stored for this consumer")
@@ -319,8 +330,10 @@ class CurrentService:
     # -- groups
 
     def _group(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
+        # a missing stream or topic is an error by its own name; that of a group is the empty body
+        of_topic = self._topic(stream, topic)
         try:
-            found = self._find_group(stream, topic, group)
+            found = self._broker.groups.get(of_topic, from_wire(group))
         except Refusal as refusal:
             return nothing_if_missing(refusal)
         members = [
@@ -347,7 +360,9 @@ class CurrentService:
         return NOTHING
 
     def _leave(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
-        self._broker.groups.leave(self._topic(stream, topic), from_wire(group), caller.client.id)
+        found = self._find_group(stream, topic, group)
+        found.member(caller.client.id)
+        self._broker.groups.leave(found.topic, found.id, caller.client.id)
         return NOTHING
 
     def _sync(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
