@@ -176,6 +176,8 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> obje
             return _open_in_store(form, catalog, location, wanted)
         if not Path(place).is_dir():
             raise LocalError(f"table {name!r}: directory {place} does not exist; name a table, NAME=DIRECTORY")
+        if form == "iceberg":
+            return _open_iceberg(place, wanted, catalog)
         return DATASETS[form](place, wanted)
     if source.columns is not None:
         return TopicScan(source, name, source.columns)
@@ -201,8 +203,8 @@ def _open_in_store(form: str, catalog: str, place: TablePath, wanted: frozenset[
         return DATASETS[form](str(place), wanted)
     if not place.is_dir():
         raise LocalError(f"table {place}: there are no objects below this name; name a table, NAME=FORM:URL")
-    if form == "iceberg" and catalog:
-        return _iceberg_scan(IcebergTable(place, None, catalog).load(), wanted)
+    if form == "iceberg":
+        return _open_stored_iceberg(place, wanted, catalog)
     return STORED[form](place, wanted)
 
 
@@ -260,7 +262,11 @@ def _open_stored_delta(place: ObjectPath, wanted: frozenset[str] | None) -> obje
         raise place.store_error(error) from None
 
 
-def _open_stored_iceberg(place: ObjectPath, wanted: frozenset[str] | None) -> object:
+def _open_stored_iceberg(place: ObjectPath, wanted: frozenset[str] | None, catalog: str = "") -> object:
+    _require_library("pyiceberg", "iceberg", str(place))
+    table = IcebergTable(place, None, catalog or None)
+    if table.has_catalog():
+        return _iceberg_scan(table.load(), wanted)
     return _scan_static(str(place), str(place), {"py-io-impl": FILE_IO}, wanted)
 
 
@@ -290,13 +296,22 @@ class IcebergScan:
         return stream
 
 
-def _open_iceberg(place: str, wanted: frozenset[str] | None) -> object:
-    return _scan_static(place, str(Path(place).absolute()), {}, wanted)
+def _open_iceberg(place: str, wanted: frozenset[str] | None, catalog: str = "") -> object:
+    """Open a table as its catalog has it: the one that is named, that it was written with, or in its directory.
+
+    What others commit through a catalog, such as deletes, is not in ``version-hint.text``, which is read only if there
+    is no catalog to ask.
+    """
+    _require_library("pyiceberg", "iceberg", place)
+    directory = Path(place).absolute()
+    table = IcebergTable(directory, None, catalog or None)
+    if table.has_catalog():
+        return _iceberg_scan(table.load(), wanted)
+    return _scan_static(place, str(directory), {}, wanted)
 
 
 def _scan_static(place: str, location: str, properties: dict[str, str], wanted: frozenset[str] | None) -> IcebergScan:
     """Scan a table that no catalog is asked for; ``place`` is what the user called its ``location``."""
-    _require_library("pyiceberg", "iceberg", place)
     from pyiceberg.table import StaticTable
 
     try:

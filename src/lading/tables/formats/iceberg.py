@@ -197,9 +197,31 @@ class IcebergTable(LoggedTable["Table"]):
         return super().delete_empty()
 
     def load(self) -> Table:
-        """Return the table that its catalog has, to be read. Raises LocalError, as writing does, if there is none."""
+        """Return the table that its catalog has, to be read, whatever its partitions are now.
+
+        Raises LocalError, as writing does, if there is none.
+        """
+        from pyiceberg.exceptions import NoSuchTableError
+
         with self._translate_errors():
-            return self._load()
+            try:
+                return self._catalog.load_table(self._identifier_to_read())
+            except NoSuchTableError:
+                raise self._missing_table_error() from None
+
+    def _identifier_to_read(self) -> tuple[str, ...]:
+        """Return the table's name in its catalog; its own has one table, also if a link leads to the directory."""
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        if not self._place_in_catalog:
+            with suppress(NoSuchNamespaceError):
+                for identifier in self._catalog.list_tables(NAMESPACE):
+                    return identifier
+        return self._identifier
+
+    def has_catalog(self) -> bool:
+        """Return whether a catalog is known that has the table: named, noted with it, or in its directory."""
+        return bool(self._place_in_catalog) or (self._own / OWN_CATALOG_FILE).exists()
 
     def _commit_log(
         self, table: Table, key: tuple[str, int], files: Sequence[DataFile], put_back: Mapping[str, str] | None = None
