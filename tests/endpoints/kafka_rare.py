@@ -13,6 +13,7 @@ _RULES: Final = {"resource_type_filter": 1, "resource_name_filter": None, "patte
 _RULE: Final = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:ann",
                 "host": "*", "operation": 3, "permission_type": 3}  # fmt: skip
 _PLACES: Final = [{"topic": TOPIC, "partitions": [0, 1]}]
+_ASSIGNED: Final = [{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": [1]}]}]
 _CONFIGS: Final = [{"name": "retention.ms", "value": "5000000"}, {"name": "min.cleanable.dirty.ratio", "value": "0.5"}]
 _MARKER: Final = {"producer_id": 4, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
                   "transaction_version": 0, "topics": [{"name": TOPIC, "partition_indexes": [0, 1]}]}  # fmt: skip
@@ -26,6 +27,9 @@ ASKED: Final[tuple[tuple[str, int, dict[str, Any]], ...]] = (
     ("DescribeLogDirs", 4, {"topics": _PLACES}),
     ("ElectLeaders", 0, {"topic_partitions": None, "timeout_ms": 5}),
     ("ElectLeaders", 2, {"election_type": 0, "topic_partitions": _PLACES, "timeout_ms": 5}),
+    ("AlterPartitionReassignments", 1, {"timeout_ms": 5, "topics": _ASSIGNED}),
+    ("AlterReplicaLogDirs", 1, {"dirs": [{"path": "/d", "topics": [{"name": TOPIC, "partitions": [0]}]}]}),
+    ("DescribeQuorum", 2, {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}),
     ("ListPartitionReassignments", 0, {"timeout_ms": 5, "topics": None}),
     ("DescribeAcls", 3, _RULES),
     ("CreateAcls", 2, {"creations": [_RULE]}),

@@ -113,6 +113,47 @@ def test_the_name_of_a_group_is_checked_before_all_else_of_a_request(kafka: Kafk
     assert kafka.ask("OffsetDelete", 0, group_id="", topics=rows).error_code == invalid
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_partitions_may_be_assigned_to_the_one_broker(kafka: KafkaFrames, topic: str, version: int) -> None:
+    """Codes of Apache Kafka's ReplicationControlManager: 85 is NO_REASSIGNMENT_IN_PROGRESS."""
+    wanted = {0: [1], 1: None, 9: [1]}
+    rows = [{"partition_index": number, "replicas": replicas} for number, replicas in wanted.items()]
+    asked = [{"name": topic, "partitions": rows}, {"name": "absent", "partitions": rows[:1]}]
+    told = kafka.ask("AlterPartitionReassignments", version, timeout_ms=1000, topics=asked)
+    codes = {row.name: {one.partition_index: one.error_code for one in row.partitions} for row in told.responses}
+    assert (told.error_code, codes) == (0, {topic: {0: 0, 1: 85, 9: 3}, "absent": {0: 3}})
+    for replicas in ([2], [1, 2], [], [1, 1]):
+        asked = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": replicas}]}]
+        told = kafka.ask("AlterPartitionReassignments", version, timeout_ms=1000, topics=asked)
+        assert told.responses[0].partitions[0].error_code == 39
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_partitions_stay_in_the_one_directory(
+    kafka: KafkaFrames, broker: BrokerProcess, topic: str, version: int
+) -> None:
+    [described] = kafka.ask("DescribeLogDirs", 4, topics=None).results
+    topics = [{"name": topic, "partitions": [0, 9]}]
+    for path, codes in ((described.log_dir, [0, 3]), ("/elsewhere", [57, 57])):
+        [row] = kafka.ask("AlterReplicaLogDirs", version, dirs=[{"path": path, "topics": topics}]).results
+        assert (row.topic_name, [one.error_code for one in row.partitions]) == (topic, codes)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_one_broker_is_the_quorum(kafka: KafkaFrames, topic: str, version: int) -> None:
+    asked = [
+        {"topic_name": name, "partitions": [{"partition_index": number}]}
+        for name, number in (("__cluster_metadata", 0), ("__cluster_metadata", 1), (topic, 0))
+    ]
+    told = kafka.ask("DescribeQuorum", version, topics=asked)
+    assert told.error_code == 0
+    [quorum, *others] = [row.partitions[0] for row in told.topics]
+    assert (quorum.error_code, quorum.leader_id, [one.replica_id for one in quorum.current_voters]) == (0, 1, [1])
+    assert [row.error_code for row in others] == [3, 3]
+    if version == 2:
+        assert [node.node_id for node in told.nodes] == [1]
+
+
 def ended(kafka: KafkaFrames, topic: str, numbers: list[int], *who: int, commit: bool = False, version: int = 1) -> Any:
     """The codes by partition of a WriteTxnMarkers with one marker."""
     marker = {

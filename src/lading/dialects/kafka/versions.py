@@ -27,7 +27,8 @@ DESCRIBE_GROUPS, LIST_GROUPS = 15, 16
 API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = range(18, 24)
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = range(24, 29)
 DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 37, 42, 44
-DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_LOG_DIRS = 29, 30, 31, 35
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 29, 30, 31, 34, 35
+ALTER_PARTITION_REASSIGNMENTS, DESCRIBE_QUORUM = 45, 55
 ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS, OFFSET_DELETE, DESCRIBE_CLIENT_QUOTAS = 43, 46, 47, 48
 ALTER_CLIENT_QUOTAS = 49
 DESCRIBE_SCRAM_CREDENTIALS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS = 50, 60, 61
@@ -64,18 +65,21 @@ SERVED: Final[dict[int, Served]] = {
     DELETE_ACLS: Served("DeleteAcls", 1, 3, 2, "admin.acl"),
     DESCRIBE_CONFIGS: Served("DescribeConfigs", 1, 4, 4, "admin.configs"),
     ALTER_CONFIGS: Served("AlterConfigs", 0, 2, 2, "admin.configs"),
+    ALTER_REPLICA_LOG_DIRS: Served("AlterReplicaLogDirs", 1, 2, 2, "admin.cluster"),
     DESCRIBE_LOG_DIRS: Served("DescribeLogDirs", 1, 4, 2, "admin.cluster"),
     SASL_AUTHENTICATE: Served("SaslAuthenticate", 0, 2, 2, "sasl"),
     CREATE_PARTITIONS: Served("CreatePartitions", 0, 3, 2, "admin.topics"),
     DELETE_GROUPS: Served("DeleteGroups", 0, 2, 2, "admin.groups"),
     ELECT_LEADERS: Served("ElectLeaders", 0, 2, 2, "admin.topics"),
     INCREMENTAL_ALTER_CONFIGS: Served("IncrementalAlterConfigs", 0, 1, 1, "admin.configs"),
+    ALTER_PARTITION_REASSIGNMENTS: Served("AlterPartitionReassignments", 0, 1, 0, "admin.topics"),
     LIST_PARTITION_REASSIGNMENTS: Served("ListPartitionReassignments", 0, 0, 0, "admin.topics"),
     OFFSET_DELETE: Served("OffsetDelete", 0, 0, NEVER, "consumer.group"),
     DESCRIBE_CLIENT_QUOTAS: Served("DescribeClientQuotas", 0, 1, 1, "admin.client_quotas"),
     ALTER_CLIENT_QUOTAS: Served("AlterClientQuotas", 0, 1, 1, "admin.client_quotas"),
     DESCRIBE_SCRAM_CREDENTIALS: Served("DescribeUserScramCredentials", 0, 0, 0, "admin.users"),
     ALTER_SCRAM_CREDENTIALS: Served("AlterUserScramCredentials", 0, 0, 0, "admin.users"),
+    DESCRIBE_QUORUM: Served("DescribeQuorum", 0, 2, 0, "admin.cluster"),
     DESCRIBE_CLUSTER: Served("DescribeCluster", 0, 2, 0, "admin.cluster"),
     DESCRIBE_PRODUCERS: Served("DescribeProducers", 0, 0, 0, "admin.transactions"),
     DESCRIBE_TRANSACTIONS: Served("DescribeTransactions", 0, 0, 0, "admin.transactions"),

@@ -164,6 +164,19 @@ def _no_quotas(body: Any, code: int) -> Fields:
     }  # fmt: skip
 
 
+def _not_moved(body: Any, code: int) -> Fields:
+    return {
+        "results": (
+            {
+                "topic_name": topic.name,
+                "partitions": ({"partition_index": number, "error_code": code} for number in topic.partitions),
+            }
+            for directory in body.dirs
+            for topic in directory.topics
+        )
+    }
+
+
 def _no_markers(body: Any, code: int) -> Fields:
     return {
         "markers": (
@@ -264,6 +277,9 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
         RequestNeed(Right.DESCRIBE, _CLUSTER, refuse=lambda body, code: {"error_code": code, "results": []})
     ],
     v.ELECT_LEADERS: [RequestNeed(Right.ALTER, _CLUSTER)],
+    v.ALTER_REPLICA_LOG_DIRS: [RequestNeed(Right.ALTER, _CLUSTER, refuse=_not_moved)],
+    v.ALTER_PARTITION_REASSIGNMENTS: [RequestNeed(Right.ALTER, _CLUSTER)],
+    v.DESCRIBE_QUORUM: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
     v.LIST_PARTITION_REASSIGNMENTS: [RequestNeed(Right.DESCRIBE, _CLUSTER)],
     v.DESCRIBE_CLIENT_QUOTAS: [RequestNeed(Right.DESCRIBE_CONFIGS, _CLUSTER)],
     v.ALTER_CLIENT_QUOTAS: [RequestNeed(Right.ALTER_CONFIGS, _CLUSTER, refuse=_no_quotas)],

@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
-from ...dialects.kafka.errors import ELECTION_NOT_NEEDED, STORAGE_ERROR, code_of
-from ...dialects.kafka.versions import DESCRIBE_LOG_DIRS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
+from ...dialects.kafka.errors import (
+    ELECTION_NOT_NEEDED,
+    INVALID_REPLICA_ASSIGNMENT,
+    LOG_DIR_NOT_FOUND,
+    NO_REASSIGNMENT_IN_PROGRESS,
+    NONE,
+    STORAGE_ERROR,
+    UNKNOWN_TOPIC,
+    code_of,
+)
+from ...dialects.kafka.versions import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_REPLICA_LOG_DIRS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_QUORUM,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
 from ...model.errors import LadingError, Refusal
 from ...turns import TurnCounter, Turns, take_turns
-from .handling import Answer, Context, Fields, Handler, Request, Session
+from ..base.services import now_us
+from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 from .metadata import expressible
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
 
+QUORUM_TOPIC: Final = "__cluster_metadata"
+"""The topic that controllers of Apache Kafka agree on; its one partition is what a quorum is described by."""
 _LEADS: Final = "the one broker leads every partition: there is nothing to elect"
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """DescribeLogDirs, ElectLeaders and ListPartitionReassignments."""
+    """Return the handlers of this module."""
     answers = _Handlers(context)
     return {
         DESCRIBE_LOG_DIRS: answers.directories,
         ELECT_LEADERS: answers.elect,
         LIST_PARTITION_REASSIGNMENTS: answers.moving,
+        ALTER_PARTITION_REASSIGNMENTS: answers.reassign,
+        ALTER_REPLICA_LOG_DIRS: answers.move_directories,
+        DESCRIBE_QUORUM: answers.describe_quorum,
     }
 
 
@@ -85,6 +108,122 @@ class _Handlers:
     def moving(self, session: Session, request: Request) -> Fields:
         """Return the partitions on their way to other brokers: none."""
         return {"error_code": 0, "error_message": None, "topics": []}
+
+    def reassign(self, session: Session, request: Request) -> Answer:
+        """Assign partitions to this broker, where they are; any other broker does not exist."""
+        return take_turns(self._reassign(request))
+
+    def _reassign(self, request: Request) -> Turns[Fields]:
+        turn, rows = TurnCounter(), []
+        for topic in request.body.topics or ():
+            found = []
+            for one in topic.partitions or ():
+                found.append(self._reassigned(topic.name, one.partition_index, one.replicas))
+                if turn.is_over():
+                    yield
+            rows.append({"name": topic.name, "partitions": found})
+            if turn.is_over():
+                yield
+        return {"error_code": NONE, "error_message": None, "responses": rows}
+
+    def _reassigned(self, name: str, number: int, replicas: Sequence[int] | None) -> Fields:
+        code, message = NONE, None
+        try:
+            self._context.broker.topology.resolve(name).partition(number)
+        except LadingError as error:
+            code, message = code_of(error), str(error)
+        else:
+            if replicas is None:
+                code, message = NO_REASSIGNMENT_IN_PROGRESS, "no partition is on its way to another broker"
+            elif list(replicas) != [NODE_ID]:
+                code = INVALID_REPLICA_ASSIGNMENT
+                message = f"replicas {list(replicas)[:10]}: there is one broker; assign [{NODE_ID}]"
+        return {"partition_index": number, "error_code": code, "error_message": message}
+
+    def move_directories(self, session: Session, request: Request) -> Answer:
+        """Place partitions in a directory: they are in the data directory, and there is no other."""
+        return take_turns(self._move_directories(request))
+
+    def _move_directories(self, request: Request) -> Turns[Fields]:
+        turn, rows = TurnCounter(), []
+        here = str(self._context.services.settings.data.absolute())
+        for directory in request.body.dirs:
+            for topic in directory.topics:
+                found = []
+                for number in topic.partitions:
+                    code = LOG_DIR_NOT_FOUND if directory.path != here else self._find_code(topic.name, number)
+                    found.append({"partition_index": number, "error_code": code})
+                    if turn.is_over():
+                        yield
+                rows.append({"topic_name": topic.name, "partitions": found})
+                if turn.is_over():
+                    yield
+        return {"results": rows}
+
+    def _find_code(self, name: str, number: int) -> int:
+        try:
+            self._context.broker.topology.resolve(name).partition(number)
+        except LadingError as error:
+            return code_of(error)
+        return NONE
+
+    def describe_quorum(self, session: Session, request: Request) -> Answer:
+        """Describe this broker as the only voter; there is no log of metadata, hence no offset in it."""
+        return take_turns(self._describe_quorum(session, request))
+
+    def _describe_quorum(self, session: Session, request: Request) -> Turns[Fields]:
+        turn, rows = TurnCounter(), []
+        for topic in request.body.topics:
+            found = []
+            for one in topic.partitions:
+                is_quorum = topic.topic_name == QUORUM_TOPIC and one.partition_index == 0
+                found.append(_quorum_row() if is_quorum else _no_quorum_row(one.partition_index))
+                if turn.is_over():
+                    yield
+            rows.append({"topic_name": topic.topic_name, "partitions": found})
+            if turn.is_over():
+                yield
+        address = self._context.choose_address(session)
+        listener = {"name": "CONTROLLER", "host": address.host, "port": address.port}
+        nodes = [{"node_id": NODE_ID, "listeners": [listener]}]
+        return {"error_code": NONE, "error_message": None, "topics": rows, "nodes": nodes}
+
+
+def _quorum_row() -> Fields:
+    voter = {
+        "replica_id": NODE_ID,
+        "replica_directory_id": _NO_DIRECTORY,
+        "log_end_offset": 0,
+        # as Apache Kafka has it for the leader itself
+        "last_fetch_timestamp": -1,
+        "last_caught_up_timestamp": now_us() // 1000,
+    }
+    return {
+        "partition_index": 0,
+        "error_code": NONE,
+        "error_message": None,
+        "leader_id": NODE_ID,
+        "leader_epoch": 1,
+        "high_watermark": 0,
+        "current_voters": [voter],
+        "observers": [],
+    }
+
+
+def _no_quorum_row(number: int) -> Fields:
+    return {
+        "partition_index": number,
+        "error_code": UNKNOWN_TOPIC,
+        "error_message": f"a quorum is described by partition 0 of {QUORUM_TOPIC}",
+        "leader_id": -1,
+        "leader_epoch": -1,
+        "high_watermark": -1,
+        "current_voters": [],
+        "observers": [],
+    }
+
+
+_NO_DIRECTORY: Final = UUID(int=0)
 
 
 def _size(partition: Partition) -> Fields:
