@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,9 +17,11 @@ from lading.client.delivery import (
     SentByTask,
     Task,
     choose_commit_protocol,
+    send_accepted,
     send_once,
 )
-from lading.transports.fitting import fill_missing_columns
+from lading.model.errors import LimitExceeded
+from lading.transports.fitting import MessageRefused, fill_missing_columns
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 
@@ -118,3 +121,40 @@ def test_no_writer_id_is_used_twice(broker: testing.BrokerProcess, topic: str, m
         assert isinstance(life.transport, LadingTransport)
         send_once(open_transport(broker.url), DeliveryTarget(broker.url, topic, ""), f"{topic}/key", parts())
     assert len(seen) == len(set(seen)) >= 8
+
+
+class _PickyServer:
+    """Takes numbers that are not divisible by seven; says at which row it stopped, or takes one message at a time."""
+
+    def __init__(self, *, names_rows: bool) -> None:
+        self.taken: list[tuple[int, int]] = []
+        self.sends = 0
+        self._names_rows = names_rows
+
+    def send(self, partition: int, batch: pa.RecordBatch) -> None:
+        self.sends += 1
+        for row, offset in enumerate(batch.column("offset").to_pylist()):
+            if offset % 7 == 0:
+                if self._names_rows:
+                    raise MessageRefused("divisible by seven", partition=partition, row=row)
+                raise LimitExceeded("divisible by seven")
+            self.taken.append((partition, offset))
+
+
+@pytest.mark.parametrize(("names_rows", "sends"), [(True, 6), (False, 40)])
+def test_what_a_server_refuses_is_left_out_and_all_else_is_sent_once(names_rows: bool, sends: int) -> None:
+    server = _PickyServer(names_rows=names_rows)
+    refused: list[tuple[int, int, str]] = []
+    parts = [(part, pa.record_batch({"offset": np.arange(low, low + 20)})) for part, low in ((0, 1), (1, 30))]
+    count = send_accepted(
+        server.send,
+        iter(parts),
+        lambda part, message, error: refused.append((part, message.column("offset")[0].as_py(), str(error))),
+        names_rows=names_rows,
+    )
+    assert refused == [
+        (part, offset, "divisible by seven") for part, offset in ((0, 7), (0, 14), (1, 35), (1, 42), (1, 49))
+    ]
+    expected = [(0, offset) for offset in range(1, 21)] + [(1, offset) for offset in range(30, 50)]
+    assert server.taken == [each for each in expected if each[1] % 7]
+    assert (count, server.sends) == (len(server.taken), sends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,13 +12,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lading import Producer, read_arrow, testing
+from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings, parse_renames
 from lading.mirror.state import MappedRange, MirrorState, Range, lock_state
-from lading.model.errors import DataLoss, LimitExceeded, LocalError, SettingError
+from lading.model.errors import DataLoss, LadingError, LimitExceeded, LocalError, SettingError
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
-from tests.mirror.conftest import contents, fill
-from tests.topic_limits import limit_messages
+from tests.mirror.conftest import MESSAGES, contents, fill
+from tests.topic_limits import configure_topic, limit_messages
 
 
 def test_source_and_target_are_the_same(broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any) -> None:
@@ -88,6 +90,71 @@ def test_a_topic_whose_limit_is_smaller_than_a_message(
     assert mirror(broker.url, urls["kafka"], noisy, quiet, on_refused=on_refused).messages == 0
 
 
+@pytest.mark.parametrize("on_refused", ["stop", "skip"])
+def test_messages_that_the_target_refuses_when_they_are_sent(
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, on_refused: str
+) -> None:
+    late, strict = f"late_{on_refused}", f"strict_{on_refused}"
+    for name in (late, strict):
+        open_transport(broker.url).create_topic(name, 2)
+    now_us = time.time_ns() // 1000
+    year_us = 365 * 86_400 * 1_000_000
+    with Producer(broker.url) as producer:
+        for number in range(20):
+            old = number in (5, 8, 19)
+            time_us = now_us - (year_us if old else 0)
+            producer.send(late, b"%d" % number, partition=number % 2, timestamp=time_us)
+    # the time of a message is no bound that a size could be measured by: only the target says no
+    configure_topic(broker.endpoints["kafka"], strict, "message.timestamp.before.max.ms", "3600000")
+
+    if on_refused == "stop":
+        with pytest.raises(LimitExceeded, match=r"cannot take partition (0, offset 4|1, offset 2) of the source"):
+            mirror(broker.url, urls["kafka"], late, strict)
+        assert read_arrow(broker.url, strict).num_rows == 0
+        return
+    done = mirror(broker.url, urls["kafka"], late, strict, on_refused="skip", fidelity=True)
+    (figures,) = done.topics
+    assert (done.messages, figures.refused) == (17, 3)
+    places = [sentence.partition(":")[0] for sentence in figures.refusals]
+    assert places == ["partition 0, offset 4", "partition 1, offset 2", "partition 1, offset 9"]
+    sizes = next(row for row in done.fidelity.rows() if row["fact"] == "size")
+    assert (sizes["messages"], sizes["lost"]) == (20, 3)
+    arrived = read_arrow(broker.url, strict).column("payload").to_pylist()
+    assert sorted(map(int, arrived)) == [number for number in range(20) if number not in (5, 8, 19)]
+    assert mirror(broker.url, urls["kafka"], late, strict, on_refused="skip").messages == 0
+
+
+@pytest.mark.parametrize("source", ["lading://127.0.0.1:1", "kafka://127.0.0.1:1", "lading://", "/nonexistent"])
+def test_a_refused_mirror_leaves_no_state(
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, tmp_path: Path, source: str
+) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(LadingError):
+        run_mirror(
+            MirrorSettings(source, urls["kafka"], ["flights"], state=state, quiet_ms=300),
+            source_options={"retries": 0} if "://" in source else {},
+        )
+    assert not state.exists()
+    # in a directory that was there, too, and whatever the refused command named
+    state.mkdir()
+    with pytest.raises(LadingError):
+        mirror(source, urls["kafka"], "flights", "refused_first")
+    assert list(state.iterdir()) == []
+    assert mirror(broker.url, urls["kafka"], "flights", f"right_{abs(hash(source))}").messages == MESSAGES
+
+
+def test_a_state_by_which_nothing_was_sent_is_free_for_another_pair(
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, tmp_path: Path
+) -> None:
+    left = MirrorState(tmp_path / "state")
+    left.require_pair("lading://127.0.0.1:1", "kafka://127.0.0.1:2")
+    left.close()
+    assert mirror(broker.url, urls["kafka"], "flights", "after_a_wrong_pair").messages == MESSAGES
+    with pytest.raises(LocalError, match="is the state of a mirror whose source is"):
+        mirror(urls["iggy"], urls["kafka"], "flights", "after_a_wrong_pair")
+    assert (tmp_path / "state" / "mirror.sqlite").exists()
+
+
 def test_a_source_that_was_cut_back(broker: testing.BrokerProcess, mirror: Any, tmp_path: Path) -> None:
     fill(broker.url, "short", 10)
     mirror(broker.url, broker.url, "short", "short_copy")
@@ -137,6 +204,7 @@ def test_one_process_runs_a_mirror(tmp_path: Path, broker: testing.BrokerProcess
 def test_the_state_of_another_mirror(tmp_path: Path) -> None:
     state = MirrorState(tmp_path)
     state.require_pair("kafka://a:1", "kafka://b:1")
+    state.begin("t", [])
     with pytest.raises(LocalError, match="the state of a mirror whose target is"):
         state.require_pair("kafka://a:1", "kafka://c:1")
 

@@ -8,16 +8,18 @@ that is the same in every attempt, by which readers find duplicates.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.errors import LadingError, SettingError
+from ..model.errors import LadingError, LimitExceeded, SettingError
+from ..transports.fitting import MessageRefused
 from ..transports.interface import HeaderAwareTransport, PipeliningTransport, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.transactions import PreparedTransaction, TransactionalTransport, TransactionDecision
@@ -25,6 +27,8 @@ from .header_columns import with_header
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 """(Partition, messages), in order."""
+OnRefused = Callable[[int, pa.RecordBatch, LimitExceeded], None]
+"""Called with a message that the target refused, as a batch of one row, its partition, and the refusal."""
 _WORK_BYTES = 8
 
 
@@ -60,8 +64,11 @@ class SentByTask:
 class CommitProtocol(Protocol):
     """The commit of one kind of target. ``write`` runs in tasks, the others in one process, with the transactions."""
 
-    def write(self, parts: Parts, task: Task) -> SentByTask:
-        """Send the messages of one task attempt."""
+    def write(self, parts: Parts, task: Task, *, on_refused: OnRefused | None = None) -> SentByTask:
+        """Send the messages of one task attempt. A refused message ends it, unless ``on_refused`` leaves it out.
+
+        With ``on_refused`` messages may go one at a time: it is for a second attempt, after the first was refused.
+        """
         ...
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
@@ -96,9 +103,9 @@ class LadingTransactionCommit:
         self._topic = target.topic
         self._key_prefix = target.key_prefix
 
-    def write(self, parts: Parts, task: Task) -> SentByTask:
+    def write(self, parts: Parts, task: Task, *, on_refused: OnRefused | None = None) -> SentByTask:
         """Append in a transaction, which stays open."""
-        transaction, count = _send_in_transaction(self._transport, self._topic, task.work, parts)
+        transaction, count = _send_in_transaction(self._transport, self._topic, task.work, parts, on_refused)
         return SentByTask(transaction, task.work, count)
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
@@ -122,7 +129,7 @@ class KafkaTransactionCommit:
         self._decision = decision
         self._topic = target.topic
 
-    def write(self, parts: Parts, task: Task) -> SentByTask:
+    def write(self, parts: Parts, task: Task, *, on_refused: OnRefused | None = None) -> SentByTask:
         """Send in a transaction, which stays open; send nothing if the work is decided already."""
         if self._decision.last_decided() == task.work:
             for _ in parts:
@@ -130,7 +137,10 @@ class KafkaTransactionCommit:
             return SentByTask(None, task.work, 0)
         transaction = self._decision.begin(task.number)
         try:
-            count = transaction.send_all(self._topic, parts)
+            if on_refused is None:
+                count = transaction.send_all(self._topic, parts)
+            else:
+                count = send_accepted(partial(transaction.send, self._topic), parts, on_refused, names_rows=True)
             return SentByTask(transaction.prepare(), task.work, count)
         except BaseException:
             with suppress(LadingError):
@@ -160,9 +170,12 @@ class AtLeastOnce:
         bare = isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(target.topic)
         self._header = None if bare else target.dedupe_header
 
-    def write(self, parts: Parts, task: Task) -> SentByTask:
+    def write(self, parts: Parts, task: Task, *, on_refused: OnRefused | None = None) -> SentByTask:
         """Send each message with its mark."""
         marked = parts if self._header is None else self._all_marked(parts, task)
+        if on_refused is not None:
+            send = partial(self._transport.send, self._topic)
+            return SentByTask(None, task.work, send_accepted(send, marked, on_refused, names_rows=False))
         return SentByTask(None, task.work, _send_all(self._transport, self._topic, marked))
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
@@ -212,7 +225,38 @@ def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
     return sum(transport.send(topic, number, batch).count for number, batch in parts)
 
 
-def _send_in_transaction(transport: LadingTransport, topic: str, scope: str, parts: Parts) -> tuple[int, int]:
+def send_accepted(
+    send: Callable[[int, pa.RecordBatch], object], parts: Parts, on_refused: OnRefused, *, names_rows: bool
+) -> int:
+    """Send what the target takes; return how many messages.
+
+    ``names_rows`` says that a refusal names its message, and that those before it were taken and those after it were
+    not. Otherwise each message goes alone, so that nobody has to guess what a refused batch has brought.
+    """
+    count = 0
+    for number, batch in parts:
+        first = 0
+        while first < batch.num_rows:
+            rows = batch.slice(first) if names_rows else batch.slice(first, 1)
+            try:
+                send(number, rows)
+            except LimitExceeded as error:
+                row = error.row if isinstance(error, MessageRefused) else None
+                if row is None and rows.num_rows > 1:
+                    raise
+                taken = row or 0
+                on_refused(number, rows.slice(taken, 1), error)
+                first += taken + 1
+            else:
+                taken = rows.num_rows
+                first += taken
+            count += taken
+    return count
+
+
+def _send_in_transaction(
+    transport: LadingTransport, topic: str, scope: str, parts: Parts, on_refused: OnRefused | None = None
+) -> tuple[int, int]:
     """Append in a transaction that stays open; return its id and how many messages. An error aborts it.
 
     The writer is a new one: no other attempt can continue this transaction, in this process or in a later one.
@@ -220,10 +264,13 @@ def _send_in_transaction(transport: LadingTransport, topic: str, scope: str, par
     transaction = transport.begin(scope)
     try:
         writer = transport.writer(transaction_id=transaction)
-        count = 0
-        for number, batch in parts:
-            writer.send(topic, number, batch)
-            count += batch.num_rows
+        if on_refused is not None:
+            count = send_accepted(partial(writer.send, topic), parts, on_refused, names_rows=False)
+        else:
+            count = 0
+            for number, batch in parts:
+                writer.send(topic, number, batch)
+                count += batch.num_rows
     except BaseException:
         # what stays open the broker aborts when its time is over
         with suppress(Exception):

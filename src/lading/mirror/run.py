@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..client.patience import Patience
 from ..dialects.protocols import PROTOCOLS
@@ -19,16 +24,18 @@ from ..transports.topics import UnknownTopic
 from .fidelity import Fidelity
 from .marks import drop_returned, mark_origin
 from .offsets import find_offsets, map_offsets, partition_ends
-from .sending import TopicTarget
+from .sending import RefusedMessage, TopicTarget
 from .settings import MirrorSettings, as_document, default_state
 from .source import LogSource, QueueSource, Stretch, TopicSource
-from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state
+from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state, remove_if_unused
 
 WORK_BYTES: Final = 32 << 20
 """A work has about this many bytes of messages in memory, if the target takes works as a whole."""
 WAIT_MS: Final = 250
 LOOK_S: Final = 10.0
 """Interval at which a mirror that follows looks for new topics."""
+REFUSALS_MAX: Final = 10
+"""At most this many refused messages of a topic are named in a report; all are counted."""
 
 
 @dataclass(slots=True)
@@ -44,6 +51,13 @@ class TopicFigures:
     """Messages that had come from the target, and were left out."""
     refused: int = 0
     refusals: list[str] = field(default_factory=list)
+    """The first refused messages: their place at the source, and why."""
+
+    def add_refused(self, messages: Sequence[RefusedMessage]) -> None:
+        """Count messages that the target refused, and name the first."""
+        self.refused += len(messages)
+        named = messages[: max(0, REFUSALS_MAX - len(self.refusals))]
+        self.refusals += [f"partition {one.partition}, offset {one.offset}: {one.sentence}" for one in named]
 
     def as_document(self) -> dict[str, Any]:
         """Return the figures for a report."""
@@ -93,6 +107,34 @@ class MirrorReport:
 
 
 @dataclass(slots=True)
+class _PreparedStretch:
+    """Messages of one partition as they are sent; ``plain`` are those that ``originals`` are to plain readers.
+
+    Both are empty if what survives is not counted.
+    """
+
+    stretch: Stretch
+    originals: list[pa.RecordBatch]
+    plain: list[pa.RecordBatch]
+
+    def leave_out(self, offsets: Collection[int]) -> list[pa.RecordBatch]:
+        """Remove the messages that the target refused; return what they were."""
+        left = pa.array(sorted(offsets), pa.int64())
+
+        def select(batches: Sequence[pa.RecordBatch], *, refused: bool) -> list[pa.RecordBatch]:
+            masks = [pc.is_in(batch.column("offset"), left) for batch in batches]
+            return [
+                batch.filter(mask if refused else pc.invert(mask)) for batch, mask in zip(batches, masks, strict=True)
+            ]
+
+        lost = select(self.originals, refused=True)
+        self.originals, self.plain = select(self.originals, refused=False), select(self.plain, refused=False)
+        kept = select(self.stretch.batches, refused=False)
+        self.stretch = replace(self.stretch, batches=[batch for batch in kept if batch.num_rows])
+        return lost
+
+
+@dataclass(slots=True)
 class _MirroredTopic:
     figures: TopicFigures
     source: TopicSource
@@ -111,12 +153,14 @@ def run_mirror(
     """Copy topics until their ends as they are now, or with ``follow`` until ``is_stopped``; return what was done.
 
     A run goes on where the last one with the same state stopped, however that ended. SettingError or LocalError for
-    what cannot be mirrored, before anything of it is sent.
+    what cannot be mirrored, before anything of it is sent. A run that is refused leaves no state that it made.
     """
     settings.check()
     with ExitStack() as held:
         directory = settings.state_directory
+        was_missing = not directory.exists()
         held.enter_context(lock_state(directory))
+        held.push(partial(_remove_after_error, directory, was_missing))
         _require_no_loop(settings)
         state = MirrorState(directory)
         held.callback(state.close)
@@ -128,6 +172,15 @@ def run_mirror(
         run = _Run(settings, state, source, target, is_stopped, on_progress)
         held.callback(run.close)
         return run.run()
+
+
+def _remove_after_error(
+    directory: Path, was_missing: bool, kind: type[BaseException] | None, _error: object, _trace: object
+) -> bool:
+    """Remove the state after a run that ended with an error before it sent anything; the error is raised on."""
+    if kind is not None:
+        remove_if_unused(directory, with_directory=was_missing)
+    return False
 
 
 def _require_no_loop(settings: MirrorSettings) -> None:
@@ -341,36 +394,61 @@ class _Run:
         return replace(self._state.begin(one.figures.topic, []), ranges=tuple(ranges))
 
     def _send(self, one: _MirroredTopic, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> None:
-        ready = [self._prepare(one, each) for each in stretches]
+        prepared = [self._prepare(one, each) for each in stretches]
+        ready = [each.stretch for each in prepared]
         if any(each.count for each in ready):
-            one.target.send(work, ready, is_repeated=is_repeated)
+            refused = one.target.send(work, ready, is_repeated=is_repeated)
+            if refused:
+                self._leave_out(one, prepared, refused)
+                ready = [each.stretch for each in prepared]
+        for each in prepared:
+            for original, plain in zip(each.originals, each.plain, strict=True):
+                self._fidelity.add(original, plain, original if self._settings.carrier == "on" else plain)
         mapped = {} if self._fills_queue or self._reads_queue else self._map(one, work, ready)
         kept = work if one.source.repeatable else replace(work, ranges=())
         self._state.finish(one.figures.topic, kept, mapped)
-        for each in stretches:
-            one.source.finish(each)
+        for stretch in stretches:
+            one.source.finish(stretch)
         one.figures.messages += sum(each.count for each in ready)
 
-    def _prepare(self, one: _MirroredTopic, stretch: Stretch) -> Stretch:
-        """Return the messages as they are sent; counts those that are not, and what becomes of the others."""
-        settings, batches = self._settings, []
+    def _leave_out(
+        self, one: _MirroredTopic, prepared: Sequence[_PreparedStretch], refused: Sequence[RefusedMessage]
+    ) -> None:
+        """Count the messages that the target refused when they were sent, and forget them."""
+        one.figures.add_refused(refused)
+        for each in prepared:
+            lost = each.leave_out({row.offset for row in refused if row.partition == each.stretch.partition})
+            for batch in lost:
+                self._fidelity.add_refused(batch)
+
+    def _prepare(self, one: _MirroredTopic, stretch: Stretch) -> _PreparedStretch:
+        """Return the messages as they are sent; counts those that the target cannot hold."""
+        settings = self._settings
+        batches, originals, plain = [], [], []
         for batch in stretch.batches:
             kept = drop_returned(batch, settings.target_mark)
             one.figures.returned += batch.num_rows - kept.num_rows
             if settings.on_refused == "skip":
                 kept, refused, sentences = one.target.split_refused(kept)
-                one.figures.refused += refused.num_rows
-                one.figures.refusals += sentences[: max(0, 10 - len(one.figures.refusals))]
+                offsets: list[Any] = refused.column("offset").to_pylist()
+                one.figures.add_refused(
+                    [
+                        RefusedMessage(stretch.partition, offset, sentence)
+                        for offset, sentence in zip(offsets, sentences, strict=True)
+                    ]
+                )
                 if settings.counts_fidelity:
                     self._fidelity.add_refused(refused)
             if settings.counts_fidelity:
-                plain = one.target.show(kept)
-                self._fidelity.add(kept, plain, kept if settings.carrier == "on" else plain)
-                kept = kept if settings.carrier == "on" else plain
+                originals.append(kept)
+                plain.append(one.target.show(kept))
+                kept = kept if settings.carrier == "on" else plain[-1]
             if settings.two_way:
                 kept = mark_origin(kept, settings.source_mark)
             batches.append(kept)
-        return replace(stretch, batches=[batch for batch in batches if batch.num_rows])
+        return _PreparedStretch(
+            replace(stretch, batches=[batch for batch in batches if batch.num_rows]), originals, plain
+        )
 
     def _map(self, one: _MirroredTopic, work: Work, stretches: Sequence[Stretch]) -> dict[int, list[MappedRange]]:
         ends = partition_ends(self._target, one.target.topic)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.arrived import skip_arrived
 from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol
 from ..model.errors import LimitExceeded, LocalError
-from ..transports.fitting import capabilities_at, find_oversized, find_refused, find_unholdable, reduce_to_target
+from ..transports.fitting import (
+    MessageRefused,
+    capabilities_at,
+    find_oversized,
+    find_refused,
+    find_unholdable,
+    reduce_to_target,
+)
 from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.transactions import TransactionalTransport
 from .settings import MirrorSettings
@@ -19,6 +26,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY_PREFIX: Final = "mirror/"
+
+
+class RefusedMessage(NamedTuple):
+    """A message that the target refused, by its place at the source, and why."""
+
+    partition: int
+    offset: int
+    sentence: str
 
 
 class TopicTarget:
@@ -76,18 +91,33 @@ class TopicTarget:
         keep[[row for row, _ in refused]] = False
         return batch.filter(pa.array(keep)), batch.filter(pa.array(~keep)), [sentence for _, sentence in refused]
 
-    def send(self, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> None:
-        """Send a work; ``is_repeated`` says that some of it may have been sent before."""
+    def send(self, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> list[RefusedMessage]:
+        """Send a work; ``is_repeated`` says that some of it may have been sent before.
+
+        Returns the messages that the target refused, which ``on_refused="skip"`` leaves out; otherwise the first of
+        them is LimitExceeded, with its place at the source.
+        """
         if self._is_queue and (sentence := self._find_refused(stretches)):
             # what a queue has taken of a work it cannot give back, so nothing of it is sent
             raise LimitExceeded(sentence)
         name = f"{self._mirror}/{work.name}"
-        parts = self._parts(work, stretches, is_repeated and not self.is_exact and not self._is_queue)
+        may_look_back = not self.is_exact and not self._is_queue
+        refused: list[RefusedMessage] = []
         try:
-            sent = self._protocol.write(parts, Task(name, 0))
+            sent = self._protocol.write(self._parts(work, stretches, is_repeated and may_look_back), Task(name, 0))
         except LimitExceeded as error:
-            raise self._explain(error, stretches) from None
+            if self._settings.on_refused != "skip":
+                raise self._explain(error, stretches) from None
+
+            def leave_out(partition: int, message: pa.RecordBatch, error: LimitExceeded) -> None:
+                # a queue gets one stretch at a time, all of it as its partition 0
+                origin = stretches[0].partition if self._is_queue else partition
+                refused.append(RefusedMessage(origin, message.column("offset")[0].as_py(), str(error)))
+
+            parts = self._parts(work, stretches, may_look_back)
+            sent = self._protocol.write(parts, Task(name, 0), on_refused=leave_out)
         self._protocol.commit(name, [sent])
+        return refused
 
     def _parts(self, work: Work, stretches: Sequence[Stretch], look_back: bool) -> Iterator[tuple[int, pa.RecordBatch]]:
         parts = (
@@ -98,7 +128,7 @@ class TopicTarget:
 
     def _explain(self, error: LimitExceeded, stretches: Sequence[Stretch]) -> LimitExceeded:
         """Return the error with the place of the message at the source."""
-        sentence = self._find_refused(stretches)
+        sentence = self._find_refused(stretches) or self._locate(error, stretches)
         if sentence is not None:
             return LimitExceeded(sentence)
         places = ", ".join(f"partition {one.partition} from offset {one.first}" for one in stretches)
@@ -107,14 +137,28 @@ class TopicTarget:
             "this again; --on-refused skip leaves such messages out if this login may see the limit (DescribeConfigs)"
         )
 
+    def _locate(self, error: LimitExceeded, stretches: Sequence[Stretch]) -> str | None:
+        """Return a sentence about the message that the target refused; None if the refusal does not name it."""
+        if not isinstance(error, MessageRefused) or error.row is None:
+            return None
+        row = error.row
+        for batch in (batch for one in stretches if one.partition == error.partition for batch in one.batches):
+            if row < batch.num_rows:
+                return self._describe_refused(error.partition or 0, batch.column("offset")[row].as_py(), str(error))
+            row -= batch.num_rows
+        return None
+
+    def _describe_refused(self, partition: int, offset: int, sentence: str) -> str:
+        return (
+            f"{self._settings.target}, topic {self.topic!r}: cannot take partition {partition}, "
+            f"offset {offset} of the source: {sentence}; mirror the others with --on-refused skip"
+        )
+
     def _find_refused(self, stretches: Sequence[Stretch]) -> str | None:
         """Return a sentence about the first message that the target cannot hold, None if it can hold all."""
         for stretch in stretches:
             for batch in stretch.batches:
                 for row, sentence in find_refused(batch, self._capabilities)[:1]:
                     offset = batch.column("offset")[row].as_py()
-                    return (
-                        f"{self._settings.target}, topic {self.topic!r}: cannot take partition {stretch.partition}, "
-                        f"offset {offset} of the source: {sentence}; mirror the others with --on-refused skip"
-                    )
+                    return self._describe_refused(stretch.partition, offset, sentence)
         return None

@@ -10,7 +10,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -108,7 +108,10 @@ class MirrorState:
         return dict(self._db.execute("SELECT name, value FROM facts"))
 
     def require_pair(self, source: str, target: str) -> None:
-        """Raise LocalError if the state is that of other systems."""
+        """Raise LocalError if the state is that of other systems, unless nothing was sent by it yet."""
+        if not self.is_used:
+            with self._db:
+                self._db.execute("DELETE FROM facts WHERE name IN ('source', 'target') OR name LIKE 'topic %'")
         for name, value in (("source", source), ("target", target)):
             known = self.fact(name, value)
             if known != value:
@@ -116,6 +119,12 @@ class MirrorState:
                     f"{self._path} is the state of a mirror whose {name} is {known}, not {value}; give each mirror "
                     "a directory of its own with --state"
                 )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a work was ever begun: before that the state holds nothing to go on from."""
+        row = self._db.execute("SELECT 1 FROM facts WHERE name = 'works' UNION SELECT 1 FROM positions LIMIT 1")
+        return row.fetchone() is not None
 
     def positions(self, topic: str) -> dict[int, Position]:
         """Return where each partition goes on."""
@@ -213,6 +222,29 @@ def lock_state(directory: Path) -> AbstractContextManager[None]:
     """Lock the state directory of a mirror as long as the block runs. Raises LocalError if another process has it."""
     busy = f"another process runs the mirror of {directory}; stop it, or name another --state"
     return own_directory(directory, LOCK_FILE, what="the state directory", busy=LocalError(busy))
+
+
+def remove_if_unused(directory: Path, *, with_directory: bool) -> None:
+    """Remove the files of a state by which nothing was sent; the caller has its lock and has closed it.
+
+    ``with_directory`` removes the directory too, if nothing else is in it.
+    """
+    database = directory / DATABASE
+    if database.exists():
+        try:
+            state = MirrorState(directory)
+        except LocalError:
+            # the file of somebody else, or of a later version
+            return
+        is_used = state.is_used
+        state.close()
+        if is_used:
+            return
+    for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOCK_FILE):
+        (directory / name).unlink(missing_ok=True)
+    if with_directory:
+        with suppress(OSError):
+            directory.rmdir()
 
 
 def is_running(directory: Path) -> bool:

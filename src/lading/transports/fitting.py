@@ -17,11 +17,26 @@ if TYPE_CHECKING:
     from ..model.protocol import Capabilities, MessageBound
 
 
-class MessageTooLarge(LimitExceeded):
+class MessageRefused(LimitExceeded):
+    """A topic refused one message for what it is: sent again, it is refused again; the others can be sent without it.
+
+    ``row`` is its row in the messages of the call, None if the server does not say which message it is. If the call
+    sent to several partitions, ``partition`` is the message's own and ``row`` counts what went there.
+    """
+
+    def __init__(self, message: str, *, partition: int | None = None, row: int | None = None) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.row = row
+
+
+class MessageTooLarge(MessageRefused):
     """A topic refused a message for its size; ``bound`` is what is known of the topic's limit."""
 
-    def __init__(self, message: str, bound: MessageBound) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, bound: MessageBound, *, partition: int | None = None, row: int | None = None
+    ) -> None:
+        super().__init__(message, partition=partition, row=row)
         self.bound = bound
 
 

@@ -28,6 +28,12 @@ class TaskTransaction(Protocol):
         """Send (partition, batch) after (partition, batch); all are acknowledged when this returns how many."""
         ...  # fmt: skip
 
+    def send(
+        self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None = None
+    ) -> object:
+        """Send a batch, as a transport does; after MessageRefused, which names the row, the others can be sent."""
+        ...  # fmt: skip
+
     def prepare(self) -> PreparedTransaction | None:
         """Return what another process needs to decide about the transaction; None if no message was sent."""
         ...

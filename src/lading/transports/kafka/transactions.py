@@ -61,7 +61,7 @@ class KafkaTransaction:
         self._writer = KafkaWriter(cluster, self)
 
     def send(
-        self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None
+        self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None = None
     ) -> SendResult:
         """Send in order, as a transport does."""
         return self._writer.send(topic, partition, batch, strict=False, compression=compression)

@@ -13,7 +13,7 @@ from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
 from ...dialects.kafka.protocol import RECORDS
 from ...model.errors import RemoteError
 from ...model.protocol import MessageBound
-from ..fitting import MessageTooLarge, fill_missing_columns, fit_to_target
+from ..fitting import MessageRefused, MessageTooLarge, fill_missing_columns, fit_to_target
 from ..interface import SendResult
 from .cluster import FIRST_PAUSE_S, KafkaCluster, Retriable, kafka_error
 from .sizes import LONE_CODEC, encode_records, measure_record
@@ -29,6 +29,8 @@ SEQUENCES: Final = 1 << 31
 SLICE_ROWS: Final = 16_384
 """So many rows are made ready at once, before the first of them is sent."""
 _TOO_LARGE: Final = (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
+_UNACCEPTED: Final = (errors.INVALID_RECORD, errors.INVALID_TIMESTAMP)
+"""A record of the batch is refused for what it is, such as a time that the topic does not take."""
 _LOST_COUNT: Final = (errors.OUT_OF_ORDER_SEQUENCE, errors.UNKNOWN_PRODUCER_ID, errors.INVALID_PRODUCER_EPOCH)
 Place = tuple[str, int]
 
@@ -160,7 +162,8 @@ class KafkaWriter:
     ) -> SendResult:
         """Send all rows in order; a null timestamp becomes the time now. All are acknowledged when this returns.
 
-        MessageTooLarge for a message that the cluster does not take even alone.
+        MessageRefused for a message that the cluster does not take even alone; those before it are appended then, and
+        those after it are not.
         """
         if not batch.num_rows:
             return SendResult(0)
@@ -180,7 +183,8 @@ class KafkaWriter:
         except BaseException as error:
             delivery.back()
             error.add_note(f"{delivery.done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
-            if isinstance(error, RemoteError) and getattr(error, "code", None) is not None:
+            refused = isinstance(error, RemoteError) and getattr(error, "code", None) is not None
+            if refused or isinstance(error, MessageRefused):
                 # the broker said no: what it did not take has no place in the count
                 self._sequences[place] = (delivery.sequence + delivery.done) % SEQUENCES
             else:
@@ -232,7 +236,7 @@ class KafkaWriter:
         delivery = self._open[place]
         while delivery.more:
             try:
-                while len(delivery.sent) >= IN_FLIGHT_MAX:
+                while len(delivery.sent) >= self._in_flight_max(place, delivery):
                     self._receive_acks(flight, len(flight) - 1)
                 broker = self._cluster.leader(*place)
                 flight.append((broker, place))
@@ -310,8 +314,8 @@ class KafkaWriter:
                 pause_s = self._cluster.pause(pause_s)
             except _Refused as refused:
                 delivery.back()
-                if refused.code in _TOO_LARGE:
-                    self._halve(place, delivery)
+                if refused.code in _TOO_LARGE or refused.code in _UNACCEPTED:
+                    self._halve(place, delivery, refused)
                 elif refused.code in _LOST_COUNT and not numbered and self._transaction is None:
                     # the broker has forgotten us, as after our messages were deleted by retention
                     numbered = True
@@ -324,12 +328,20 @@ class KafkaWriter:
         broker = self._cluster.leader(*place)
         try:
             while delivery.more or delivery.sent:
-                while delivery.more and len(delivery.sent) < IN_FLIGHT_MAX:
+                while delivery.more and len(delivery.sent) < self._in_flight_max(place, delivery):
                     self._send_part(broker, place, delivery)
                 self._take_answer(broker, place, delivery)
         except BaseException:
             broker.close()
             raise
+
+    def _in_flight_max(self, place: Place, delivery: _Delivery) -> int:
+        """Return how many batches may be under way.
+
+        A broker that knows nothing of a producer takes any sequence number first. So the first batch goes alone:
+        if it is refused, none of those after it may be appended.
+        """
+        return IN_FLIGHT_MAX if delivery.done or place in self._sequences else 1
 
     def _send_part(self, broker: KafkaSocket, place: Place, delivery: _Delivery) -> None:
         known = self._identify()
@@ -352,10 +364,14 @@ class KafkaWriter:
         if part.first == 0 and answer.base_offset >= 0:
             delivery.base_offset = answer.base_offset
 
-    def _halve(self, place: Place, delivery: _Delivery) -> None:
+    def _halve(self, place: Place, delivery: _Delivery, refused: _Refused) -> None:
         part = delivery.left.popleft()
         if part.high - part.low == 1:
             delivery.left.appendleft(part)
+            if refused.code in _UNACCEPTED:
+                raise MessageRefused(
+                    f"message {part.first} of the batch: {refused.error}", partition=place[1], row=part.first
+                )
             if part.compression is None:
                 # the topic counts the bytes that are sent
                 part.compression = LONE_CODEC
@@ -364,6 +380,8 @@ class KafkaWriter:
                 f"message {part.first} of the batch takes {int(part.records.sizes[part.low])} bytes as a record; "
                 f"topic {place[0]!r} does not accept as many ({MESSAGE_BYTES_MAX})",
                 MessageBound(measure_record(part.records, part.low, 0) - 1, MESSAGE_BYTES_MAX, is_told=False),
+                partition=place[1],
+                row=part.first,
             )
         half = (part.high - part.low) // 2
         after = (part.sequence + half) % SEQUENCES
