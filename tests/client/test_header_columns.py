@@ -11,11 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lading import read_arrow, write_arrow
 from lading.client import fallback
-from lading.client.header_columns import KERNEL_MODULE, header_names, headers_of
+from lading.client.header_columns import (
+    KERNEL_MODULE,
+    ColumnHeader,
+    check_kind,
+    header_names,
+    headers_of,
+    parse_column_header,
+    split_column_headers,
+)
 from lading.kernels import engine
-from lading.model.errors import LocalError
+from lading.model.batch import HEADERS_TYPE
+from lading.model.errors import LocalError, SettingError
 from lading.model.kinds import Kind
+from tests.client.memory import MemoryTransport
 
 NOON = datetime(2024, 2, 29, 12, 0, 0, 250_000, UTC)
 CASES: list[tuple[pa.DataType, Any, Kind, bytes]] = [
@@ -83,6 +94,89 @@ def test_kernel_and_twin_make_the_same_headers(monkeypatch: pytest.MonkeyPatch) 
             assert told(headers_of(part, columns, "null")) == rows
             kept = [[header for header in row if header[2] is not None] for row in rows]
             assert told(headers_of(part, columns, "absent")) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("carrier", ColumnHeader("carrier", "carrier")),
+        (" delay:uint16 ", ColumnHeader("delay", "delay", Kind.UINT16)),
+        ("tenant:uint64 from tenant_id", ColumnHeader("tenant", "tenant_id", Kind.UINT64)),
+        ("trace-id from trace", ColumnHeader("trace-id", "trace")),
+        ("delay:foo", ColumnHeader("delay:foo", "delay:foo")),
+        ('"a, b":int8 from "x"', ColumnHeader("a, b", "x", Kind.INT8)),
+        ('"n:uint8"', ColumnHeader("n:uint8", "n:uint8")),
+        ("`a from b`", ColumnHeader("a from b", "a from b")),
+    ],
+)
+def test_a_header_is_declared_with_kind_and_column(text: str, header: ColumnHeader) -> None:
+    assert parse_column_header(text) == header
+
+
+def test_declarations_are_split_outside_of_quotes() -> None:
+    assert split_column_headers('carrier, delay:uint16,, "a, b" from x ') == (
+        "carrier", "delay:uint16", '"a, b" from x',
+    )  # fmt: skip
+
+
+def test_a_word_that_is_nearly_a_kind_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"'unt16' is not a header kind \(did you mean 'uint16'\?\)"):
+        parse_column_header("delay:unt16")
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "kind", "data"),
+    [
+        (pa.int32(), 65_535, Kind.UINT16, b"\xff\xff"),
+        (pa.int64(), 7, Kind.UINT64, struct.pack("<Q", 7)),
+        (pa.decimal128(20, 0), Decimal((1 << 64) - 1), Kind.UINT64, b"\xff" * 8),
+        (pa.decimal128(38, 0), Decimal(1 << 90), Kind.UINT128, (1 << 90).to_bytes(16, "little")),
+        (pa.int64(), -5, Kind.INT128, (-5).to_bytes(16, "little", signed=True)),
+        (pa.string(), "12", Kind.UINT8, b"\x0c"),
+        (pa.float64(), 1.5, Kind.FLOAT32, struct.pack("<f", 1.5)),
+        (pa.int32(), 12, Kind.STRING, b"12"),
+        (pa.timestamp("us", "UTC"), NOON, Kind.STRING, b"2024-02-29T12:00:00.250000Z"),
+        (pa.string(), "UA", Kind.RAW, b"UA"),
+    ],
+)
+def test_a_declared_kind_is_written(type_: pa.DataType, value: Any, kind: Kind, data: bytes) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([value, None], type_)], ["c"])
+    check_kind("c", type_, kind)
+    made = headers_of(batch, {"h": "c"}, "null", {"h": kind}).to_pylist()
+    assert made == [[{"key": "h", "kind": int(kind), "value": value}] for value in (data, None)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "kind"),
+    [
+        (pa.int32(), 65_536, Kind.UINT16),
+        (pa.int32(), -1, Kind.UINT64),
+        (pa.float64(), 1.5, Kind.UINT8),
+        (pa.decimal128(38, 0), Decimal(-1), Kind.UINT128),
+        (pa.string(), "UA", Kind.UINT8),
+    ],
+)
+def test_a_value_that_is_none_of_its_kind_is_refused(type_: pa.DataType, value: Any, kind: Kind) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([value], type_)], ["c"])
+    with pytest.raises(LocalError, match=f"column 'c' cannot be written as {kind.word}"):
+        headers_of(batch, {"h": "c"}, "null", {"h": kind})
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"), [(pa.int32(), Kind.RAW), (pa.int32(), Kind.BOOL), (pa.date32(), Kind.UINT128)]
+)
+def test_a_type_that_has_no_form_of_a_kind_is_refused_before_anything_is_sent(type_: pa.DataType, kind: Kind) -> None:
+    with pytest.raises(LocalError, match=r"column 'c' is .* and cannot be written as"):
+        check_kind("c", type_, kind)
+
+
+def test_an_empty_list_of_header_columns_means_no_headers() -> None:
+    transport = MemoryTransport(t=1)
+    table = pa.table({"payload": [b"a", b"b"], "headers": pa.nulls(2, HEADERS_TYPE)})
+    assert write_arrow(table, transport, "t", headers=[]) == 2
+    assert read_arrow(transport, "t").column("headers").to_pylist() == [[], []]
+    with pytest.raises(LocalError, match="no columns selected"):
+        write_arrow(pa.table({"a": [1]}), transport, "t", headers=[])
 
 
 def test_a_mapping_names_headers_differently() -> None:

@@ -157,7 +157,8 @@ def write_arrow(
     """Send each row as a message; return how many, after all are acknowledged.
 
     ``headers`` names the columns that become headers (a mapping is header key → column); their Arrow types choose the
-    kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch schema is sent unchanged. ``key``,
+    kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch schema is sent unchanged; with an
+    empty list messages have no headers. ``key``,
     ``payload`` and ``timestamp`` name columns too; by default the columns of these names, if the table has them.
     ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
     a missing topic.
@@ -175,13 +176,13 @@ def write_arrow(
         raise LocalError(f"column {missing!r} does not exist; the table has {', '.join(parts.schema.names)}")
     if named is None and "headers" in parts.schema.names:
         chosen["headers"] = "headers"
-    if not chosen and named is None:
+    if not chosen and not named:
         raise LocalError("no columns selected; pass headers=[...], payload=... or key=...")
 
     def messages() -> Iterator[pa.RecordBatch]:
         for batch in parts.to_batches(max_chunksize=WRITE_ROWS):
             made = {name: as_field(batch.column(column), column, name) for name, column in chosen.items()}
-            if named is not None:
+            if named:
                 made["headers"] = headers_of(batch, named, nulls)
             yield complete(batch.num_rows, made)
 

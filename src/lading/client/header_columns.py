@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +15,16 @@ import pyarrow.compute as pc
 
 from ..kernels import engine
 from ..model.batch import HEADER_TYPE, HEADERS_TYPE
-from ..model.errors import LocalError
-from ..model.kinds import Kind
+from ..model.errors import LocalError, SettingError
+from ..model.kinds import KIND_BY_WORD, Kind
 from . import fallback
 
 KERNEL_MODULE = "lading.client.kernels"
 VALUES_BYTES_MAX = (1 << 31) - 1
 """The bytes that one Arrow column of binary values can hold."""
 
+NO_KINDS: Final[Mapping[str, Kind]] = MappingProxyType({})
+"""The types of all columns choose the kinds."""
 Nulls = Literal["null", "absent"]
 """Meaning of a null in a column: a header whose value is null, or no header."""
 
@@ -106,20 +111,125 @@ def form_of(name: str, type_: pa.DataType) -> ColumnEncoder:
     return found
 
 
-def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) -> Any:
+KIND_TYPES: dict[Kind, pa.DataType] = {
+    Kind.RAW: pa.binary(),
+    Kind.STRING: pa.string(),
+    Kind.BOOL: pa.bool_(),
+    Kind.INT8: pa.int8(),
+    Kind.INT16: pa.int16(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.INT128: pa.decimal128(38, 0),
+    Kind.UINT8: pa.uint8(),
+    Kind.UINT16: pa.uint16(),
+    Kind.UINT32: pa.uint32(),
+    Kind.UINT64: pa.uint64(),
+    Kind.UINT128: pa.decimal128(38, 0),
+    Kind.FLOAT32: pa.float32(),
+    Kind.FLOAT64: pa.float64(),
+}
+"""The Arrow type whose encoder writes a kind; a column of another type is cast to it."""
+
+
+class ColumnHeader(NamedTuple):
+    """One header that is written from a column; ``kind`` is None if the type of the column chooses it."""
+
+    key: str
+    column: str
+    kind: Kind | None = None
+
+
+_QUOTED: Final = r'"(?:[^"]|"")+"|`[^`]+`'
+_COLUMN_HEADER: Final = re.compile(rf"(?P<key>{_QUOTED}|.+?)(?::(?P<kind>\w+))?(?:\s+from\s+(?P<column>{_QUOTED}|.+))?")
+
+
+def split_column_headers(text: str) -> tuple[str, ...]:
+    """Split a list of headers, ``carrier, delay:uint16, "a, b" from x``, at the commas outside of quotes."""
+    parts = re.findall(rf"(?:{_QUOTED}|[^,])+", text)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def parse_column_header(text: str) -> ColumnHeader:
+    """Parse ``NAME[:KIND] [from COLUMN]``. Raises SettingError for a word that is nearly a kind.
+
+    A name with a comma, a colon or the word ``from`` is written in double quotes or backticks. A colon before a word
+    that is not like any kind belongs to the name.
+    """
+    found = _COLUMN_HEADER.fullmatch(text.strip())
+    if found is None:
+        raise SettingError(f"header {text!r}: write a column, name:kind, or name:kind from column")
+    key, word, column = found["key"], found["kind"], found["column"]
+    kind = None if word is None else KIND_BY_WORD.get(word.lower())
+    if word is not None and kind is None:
+        near = get_close_matches(word.lower(), KIND_BY_WORD, 1)
+        if near or key[0] in '"`':
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise SettingError(
+                f"header {text!r}: {word!r} is not a header kind{hint}; kinds are {', '.join(KIND_BY_WORD)}"
+            )
+        key = f"{key}:{word}"
+    name = _unquote(key)
+    return ColumnHeader(name, name if column is None else _unquote(column.strip()), kind)
+
+
+def _unquote(name: str) -> str:
+    if name[0] == name[-1] == '"' and len(name) > 2:
+        return name[1:-1].replace('""', '"')
+    return name[1:-1] if name[0] == name[-1] == "`" and len(name) > 2 else name
+
+
+def check_kind(name: str, type_: pa.DataType, kind: Kind) -> None:
+    """Raise LocalError, which names the column, if values of its type cannot be written as ``kind``."""
+    column: Any = pa.array([], type_)
+    try:
+        if kind is Kind.BOOL and not (pa.types.is_boolean(type_) or pa.types.is_string(type_)):
+            raise pa.ArrowNotImplementedError
+        _cast_to_kind(name, column, kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise LocalError(f"column {name!r} is {type_} and cannot be written as {kind.word}; cast it") from None
+
+
+def _cast_to_kind(name: str, column: Any, kind: Kind) -> Any:
+    """Return the column cast to the Arrow type of a kind; nothing is wrapped, truncated or rounded."""
+    if kind is Kind.STRING and form_of(name, column.type).kind is Kind.STRING:
+        return column
+    cast = column.cast(KIND_TYPES[kind])
+    if kind is Kind.UINT128 and pc.any(pc.less(cast, pa.scalar(0)), min_count=0).as_py():
+        raise pa.ArrowInvalid("a value is negative")
+    return cast
+
+
+def _encode_as(name: str, column: Any, kind: Kind) -> Any:
+    """Return the values of a column as those of headers of this kind. Raises LocalError for a value out of range."""
+    try:
+        cast = _cast_to_kind(name, column, kind)
+    except pa.ArrowInvalid as error:
+        raise LocalError(f"column {name!r} cannot be written as {kind.word}: {error}") from None
+    return form_of(name, cast.type).binary(cast)
+
+
+def headers_of(
+    batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls, kinds_by_key: Mapping[str, Kind] = NO_KINDS
+) -> Any:
     """Return the headers column of a batch: in each row one header per column, in order.
 
-    ``columns`` maps header keys to column names.
+    ``columns`` maps header keys to column names; the kind of a header is that in ``kinds_by_key``, else the one of its
+    column's type.
     """
     rows, width = batch.num_rows, len(columns)
     if not width:
         raise LocalError("name at least one column to become a header")
     kinds: list[int] = []
     parts: list[Any] = []
-    for name in columns.values():
+    for key, name in columns.items():
         column = batch.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        kind = kinds_by_key.get(key)
+        if kind is not None:
+            kinds.append(kind)
+            parts.append(_encode_as(name, column, kind))
+            continue
         form = form_of(name, column.type)
         kinds.append(form.kind)
         parts.append(form.binary(column))

@@ -79,6 +79,8 @@ class Selection:
     def fields(self) -> frozenset[str]:
         """Message fields to decode."""
         fields = select_fields(self.projection, self.filter, *(CHECKED if self.verify else ()))
+        if self.projection is not None and self.projection.requires_values:
+            fields |= {"offset"}
         return fields | {ORIGIN_TIMESTAMP} if self.origin_times else fields
 
     @property
@@ -270,6 +272,8 @@ class PartitionReader:
                 return self._stopped(wrong, [batch for batch in kept if batch.num_rows])
         else:
             return None
+        for batch in batches:
+            self._require_values(batch, selection, batch)
         self.epoch = queried.epoch
         if queried.end_offset <= begun:
             return None
@@ -307,7 +311,23 @@ class PartitionReader:
                 "partition": self.partition,
             }
             batch = assemble(part, selection.projection, place).batch
+            self._require_values(batch, selection, part.columns)
         yield batch
+
+    def _require_values(self, batch: pa.RecordBatch, selection: Selection, columns: Any) -> None:
+        """Raise LocalError if a required column has a null; ``columns`` has the offsets, if they were read."""
+        projection = selection.projection
+        if projection is None or not projection.requires_values:
+            return
+
+        def describe_place(row: int) -> str:
+            try:
+                place = f"offset {columns['offset'][row].as_py()}"
+            except KeyError:
+                place = f"after offset {self.position - 1}"
+            return f"topic {self.meta.name!r}, partition {self.partition}, {place}"
+
+        projection.require_values(batch, describe_place)
 
 
 def to_batches(fetched: FetchResult, states: States, first: int, end: int) -> list[pa.RecordBatch]:
@@ -330,7 +350,8 @@ def _shown_parts(part: Decoded, projection: Projection | None) -> Decoded:
     """Return the columns and headers of a projection alone, without what was decoded for a filter."""
     if projection is None:
         return part
-    columns = {name: part.columns[name] for name in projection.message_fields}
+    wanted = {*projection.message_fields, *(("offset",) if projection.requires_values else ())}
+    columns = {name: part.columns[name] for name in part.columns if name in wanted}
     return Decoded(part.count, columns, {key: part.located[key] for key in projection.header_keys})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..model.batch import SCHEMA_WITH_ORIGIN
-from ..model.errors import SettingError
+from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
 from .field_names import field_meant
 
@@ -160,6 +160,26 @@ class Projection:
     def header_keys(self) -> tuple[str, ...]:
         """The distinct header keys to locate, in order of first use."""
         return tuple(dict.fromkeys(column.header for column in self.headers))
+
+    @property
+    def requires_values(self) -> bool:
+        """Whether a column is required."""
+        return any(column.required for column in self.headers)
+
+    def require_values(self, batch: pa.RecordBatch, describe_place: Callable[[int], str]) -> None:
+        """Raise LocalError at the first null of a required column; ``describe_place`` says where a row was read.
+
+        For readers without a quarantine, into which a pipeline takes such messages.
+        """
+        for column in self.headers:
+            if column.required and (values := batch.column(column.name)).null_count:
+                row = values.is_null().index(True).as_py()
+                raise LocalError(
+                    f"{describe_place(row)}: the column {column.name!r} is required, and the header "
+                    f"{column.header!r} is absent, null or cannot be read as {type_word(column.type)}; leave out "
+                    f'`required` to read null, or such messages with where="{column.name} is not null", or take '
+                    "them to quarantine by a pipeline"
+                )
 
     def column(self, name: str) -> HeaderColumn | None:
         """Return the header column of this name, or None."""

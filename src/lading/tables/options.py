@@ -88,6 +88,7 @@ class SinkOptions:
     to: str
     topic: str
     headers: tuple[str, ...] = ()
+    """The headers to write from columns, each ``NAME[:KIND] [from COLUMN]``."""
     transactional_id: str | None = None
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = DEDUPE_HEADER
@@ -96,11 +97,13 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
+        from ..client.header_columns import split_column_headers
+
         values = _normal(options, SINK)
         return cls(
             to=_required(values, "to", "a URL such as lading://127.0.0.1:7070"),
             topic=_required(values, "topic", "the name of a topic"),
-            headers=tuple(name.strip() for name in values.get("headers", "").split(",") if name.strip()),
+            headers=split_column_headers(values.get("headers", "")),
             transactional_id=values.get("transactionalid", "").strip() or None,
             transaction_timeout_s=_count("transactionTimeoutS", values),
             dedupe_header=values.get("dedupe_header", DEDUPE_HEADER).strip() or None,

@@ -300,9 +300,9 @@ class _RangeReader:
         self._counts.kept += batch.num_rows
         if "timestamp" in projection.fields:
             self._counts.unreadable_times += held["timestamp"].null_count
-        return ScannedBatch(
-            pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema), ok
-        )
+        made = pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema)
+        projection.require_values(made, lambda row: self._where(batch.column("offset")[row].as_py()))
+        return ScannedBatch(made, ok)
 
     def _matching(self, decoded: Decoded) -> Decoded:
         assert self._filter is not None
@@ -318,6 +318,9 @@ class _RangeReader:
             self._counts.unreadable_times += made.unreadable_times
             if self._reading.fail_on_bad_value:
                 self._refuse_bad(decoded, made.bad)
+        self._reading.projection.require_values(
+            made.batch, lambda row: self._where(decoded.columns["offset"][row].as_py())
+        )
         self._counts.kept += decoded.count
         return ScannedBatch(made.batch, ok)
 
