@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+import xxhash
 
-from lading.client.partitioning import murmur2, partition_of, partitions_of
+from lading import Consumer, Producer, testing
+from lading.client.partitioning import choose_key_partitioner, murmur2, partition_of, partitions_of
+from lading.transports.iggy.transport import IggyTransport
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
 KAFKA_VALUES = {
@@ -24,6 +28,40 @@ KAFKA_VALUES = {
 def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected & 0xFFFFFFFF
     assert partition_of(key, 10) == (expected & 0x7FFFFFFF) % 10
+
+
+# docs/reference/protocols/iggy.md, vectors A.messages_key: partitions of three, counted from 1
+IGGY_VALUES = {b"k1": 2, b"user-123": 1, b"order-key": 3}
+
+
+def test_a_key_goes_to_the_partition_where_iggys_clients_put_it() -> None:
+    """By the hash of the release: 0.0.40 by MurmurHash3; xxHash32 counted from 1, since 0.8 from 0."""
+    keys = [*IGGY_VALUES, b"", *(b"%d" % number for number in range(50))]
+    expected: dict[str, Callable[[bytes], int]] = {
+        "0.6": lambda key: (xxhash.xxh32_intdigest(key) % 3 or 3) - 1,
+        "0.9": lambda key: xxhash.xxh32_intdigest(key) % 3,
+        "0.11": lambda key: xxhash.xxh32_intdigest(key) % 3,
+    }
+    old = choose_key_partitioner(IggyTransport("iggy://127.0.0.1:1", release="0.0.40"))
+    assert {key: old(key, 3) + 1 for key in IGGY_VALUES} == IGGY_VALUES
+    for release, number_of in expected.items():
+        chosen = choose_key_partitioner(IggyTransport("iggy://127.0.0.1:1", release=release))
+        assert [chosen(key, 3) for key in keys] == [number_of(key) for key in keys], release
+        column = pa.array([*keys, None], pa.binary())
+        assert partitions_of(column, 3, chosen).tolist() == [*map(number_of, keys), -1]
+
+
+def test_both_ways_of_sending_put_keys_where_iggys_clients_do() -> None:
+    with testing.broker() as running:
+        url = f"iggy://{running.endpoints['iggy_tcp']}"
+        with Producer(url, partitions=3) as producer:
+            for key in IGGY_VALUES:
+                producer.send("keyed", key, key=key)
+            producer.flush()
+            batch = pa.record_batch({"payload": list(IGGY_VALUES), "key": list(IGGY_VALUES)})
+            producer.send_batch("keyed", batch)
+        messages = list(Consumer(running.url, "keyed", timeout_s=0))
+        assert sorted((each.payload, each.partition + 1) for each in messages) == sorted([*IGGY_VALUES.items()] * 2)
 
 
 def test_a_column_of_keys_goes_where_each_key_goes() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType, TimestampType
 
 from lading import testing
 from lading.client.bulk import read_arrow
@@ -127,6 +127,20 @@ class _closing:
 
     def __exit__(self, *error: object) -> None:
         self._transport.close()
+
+
+def test_the_option_headers_writes_unsigned_kinds_under_other_names() -> None:
+    schema = StructType().add("payload", BinaryType()).add("delay", IntegerType()).add("tenant_id", LongType())
+    made = ColumnMapping.of(schema, ("delay:uint16", "tenant:uint64 from tenant_id"))
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([b"x"]), pa.array([65_535], pa.int32()), pa.array([7])], ["payload", "delay", "tenant_id"]
+    )
+    (headers,) = made.batch(rows).column("headers").to_pylist()
+    assert [(one["key"], one["kind"], one["value"]) for one in headers] == [
+        ("delay", 10, b"\xff\xff"), ("tenant", 12, (7).to_bytes(8, "little")),
+    ]  # fmt: skip
+    with pytest.raises(SettingError, match="names the header 'a' twice"):
+        ColumnMapping.of(schema, ("a from delay", "a:uint8 from delay", "tenant_id"))
 
 
 def mapping(schema: str, *headers: str) -> ColumnMapping:

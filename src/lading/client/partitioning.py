@@ -1,8 +1,12 @@
-"""Which partition a message goes to: by murmur2 of its key as Kafka's clients choose, without a key round robin."""
+"""Which partition a message goes to: where the protocol's own clients put its key, without a key round robin.
+
+Kafka's clients choose by murmur2, which is used for every protocol that names no other hash.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.errors import LocalError
+from ..transports.interface import KeyPartitioningTransport, Transport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +24,8 @@ FACTOR = 0x5BD1E995
 SHIFT = 24
 MASK = 0xFFFFFFFF
 POSITIVE = 0x7FFFFFFF
+KeyPartitioner = Callable[[bytes, int], int]
+"""Returns the partition, counted from 0, of a key among so many."""
 
 
 def murmur2(key: bytes) -> int:
@@ -42,16 +49,26 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & POSITIVE) % partitions
 
 
-def partitions_of(keys: pa.Array[Any], partitions: int) -> NDArray[np.int64]:
-    """Return ``partition_of`` for a column of keys, without a Python object per key; -1 for a null key.
+def choose_key_partitioner(transport: Transport) -> KeyPartitioner:
+    """Return the choice of the protocol's own clients."""
+    return transport.partition_of_key if isinstance(transport, KeyPartitioningTransport) else partition_of
 
-    Hashes the distinct keys, four bytes of all of them at a time.
+
+def partitions_of(
+    keys: pa.Array[Any], partitions: int, partitioner: KeyPartitioner = partition_of
+) -> NDArray[np.int64]:
+    """Return the partition of each key of a column, -1 for a null key.
+
+    Hashes the distinct keys; murmur2 without a Python object per key, four bytes of all of them at a time.
     """
     import pyarrow.compute as pc
 
     encoded: Any = pc.dictionary_encode(keys)
-    distinct = _murmur2_all(encoded.dictionary)
-    chosen = ((distinct & np.uint32(POSITIVE)) % np.uint32(partitions)).astype(np.int64)
+    if partitioner is partition_of:
+        distinct = _murmur2_all(encoded.dictionary)
+        chosen = ((distinct & np.uint32(POSITIVE)) % np.uint32(partitions)).astype(np.int64)
+    else:
+        chosen = np.array([partitioner(key, partitions) for key in encoded.dictionary.to_pylist()], np.int64)
     places = np.append(chosen, -1)
     return np.asarray(places[encoded.indices.fill_null(len(chosen)).to_numpy(zero_copy_only=False)])
 
@@ -59,8 +76,9 @@ def partitions_of(keys: pa.Array[Any], partitions: int) -> NDArray[np.int64]:
 class PartitionChooser:
     """Chooses partitions for the messages of one producer; callable from any thread."""
 
-    def __init__(self, batch_count: int) -> None:
+    def __init__(self, batch_count: int, partitioner: KeyPartitioner = partition_of) -> None:
         self._batch_count = batch_count
+        self._partitioner = partitioner
         self._turns: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -73,7 +91,7 @@ class PartitionChooser:
             if not 0 <= partition < count:
                 raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
             return partition
-        return partition_of(key, count) if key is not None else self._turn(topic) % count
+        return self._partitioner(key, count) if key is not None else self._turn(topic) % count
 
     def split(
         self, topic: str, batch: pa.RecordBatch, partition: int | None, count: int
@@ -83,7 +101,7 @@ class PartitionChooser:
             return [(self.choose(topic, partition, None, count), batch)]
         import pyarrow as pa
 
-        chosen = partitions_of(batch.column("key"), count)
+        chosen = partitions_of(batch.column("key"), count, self._partitioner)
         free = np.flatnonzero(chosen < 0)
         turns = -(-free.size // self._batch_count)
         order = np.array([self._turn(topic) for _ in range(turns)], np.int64)

@@ -17,7 +17,7 @@ from .interceptors import LOG, Outgoing, ProducerInterceptor, apply_interceptors
 from .linger import EXIT_FLUSH_S, Linger, watch
 from .outbox import Outbox
 from .outgoing import normal, weigh
-from .partitioning import PartitionChooser
+from .partitioning import PartitionChooser, choose_key_partitioner
 from .serdes import AnySerializer, accept_serializer, require_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Producer:
         self._partitions: dict[str, int] = {}
         self.created_topics: list[TopicMeta] = []
         """Topics that did not exist when the first message went there, and that this producer created."""
-        self._chooser = PartitionChooser(batch_count)
+        self._chooser = PartitionChooser(batch_count, choose_key_partitioner(self.transport))
         self._late: Exception | None = None
         self._late_lost = 0
         self._given_up_count = 0
@@ -121,9 +121,9 @@ class Producer:
 
         ``payload`` and ``key`` are bytes, str or None, or what the serialisers accept. ``headers`` is a mapping, pairs,
         or Headers; a Headers object is read-only afterwards (one that already was is copied if an interceptor or
-        serialiser adds to it). Without ``partition`` the key chooses by murmur2 as in Kafka; without a key partitions
-        are chosen round robin. ``timestamp`` is a datetime or microseconds since 1970 UTC; None means the time of the
-        append.
+        serialiser adds to it). Without ``partition`` the key chooses it as the protocol's own clients do (Kafka's by
+        murmur2, Iggy's by the hash of the server's release); without a key partitions are chosen round robin.
+        ``timestamp`` is a datetime or microseconds since 1970 UTC; None means the time of the append.
         """
         with self._lock:
             self._usable()

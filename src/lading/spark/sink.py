@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_protocol
-from ..client.header_columns import form_of, headers_of
+from ..client.header_columns import ColumnHeader, check_kind, form_of, headers_of, parse_column_header
 from ..client.outgoing import OUT_SCHEMA_WITH_ORIGIN, complete
-from ..client.partitioning import partitions_of
+from ..client.partitioning import KeyPartitioner, choose_key_partitioner, partitions_of
 from ..model.batch import ORIGIN_TIMESTAMP
 from ..model.errors import LadingError, LocalError, SettingError
 from ..tables.options import SinkOptions
@@ -44,39 +44,50 @@ class ColumnMapping:
     """Which column of a DataFrame becomes which part of a message."""
 
     fields: tuple[str, ...]
-    headers: tuple[str, ...]
+    headers: tuple[ColumnHeader, ...]
     partition: bool
 
     @classmethod
     def of(cls, schema: StructType, headers: tuple[str, ...]) -> ColumnMapping:
-        """Return the mapping of a schema. Raises SettingError with the name of an unknown column or a wrong type."""
+        """Return the mapping of a schema. Raises SettingError with the name of an unknown column or a wrong type.
+
+        ``headers`` are the headers that columns become, each ``NAME[:KIND] [from COLUMN]``.
+        """
         arrow = arrow_schema(schema)
         names = arrow.names
-        missing = [name for name in headers if name not in names]
+        declared = tuple(map(parse_column_header, headers))
+        keys = [header.key for header in declared]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise SettingError(f"option headers names the header {twice!r} twice; name each header once")
+        used = [header.column for header in declared]
+        missing = [name for name in used if name not in names]
         if missing:
             raise SettingError(f"headers names the column {missing[0]!r}, and there are {', '.join(names)}")
         if headers and "headers" in names:
             raise SettingError("the frame has a column headers, and option headers names others; drop one of the two")
-        spare = [name for name in names if name not in (*OWN, *headers, "partition", *READ_ONLY)]
+        spare = [name for name in names if name not in (*OWN, *used, "partition", *READ_ONLY)]
         if spare:
             raise SettingError(
                 f"column {spare[0]!r} is not a part of a message ({', '.join(OWN)}, partition); to send it as a header "
                 f'add it to .option("headers", "{spare[0]}"), or drop it'
             )
-        for name in headers:
-            form_of(name, arrow.field(name).type)
-        fields = tuple(name for name in OWN if name in names and name not in headers)
+        for header in declared:
+            form_of(header.column, arrow.field(header.column).type)
+            if header.kind is not None:
+                check_kind(header.column, arrow.field(header.column).type, header.kind)
+        fields = tuple(name for name in OWN if name in names and name not in used)
         if not fields and not headers:
             raise SettingError(f"nothing in {', '.join(names)} is a part of a message; name columns as headers")
         for name in fields:
             _check(name, arrow.field(name).type)
-        return cls(fields, headers, "partition" in names)
+        return cls(fields, declared, "partition" in names)
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of some rows. Raises LocalError if a value cannot be part of a message."""
         made = {name: _part(rows.column(name), OUT_SCHEMA_WITH_ORIGIN.field(name).type) for name in self.fields}
         if self.headers:
-            made["headers"] = headers_of(rows, {name: name for name in self.headers}, "null")
+            kinds = {header.key: header.kind for header in self.headers if header.kind is not None}
+            made["headers"] = headers_of(rows, {header.key: header.column for header in self.headers}, "null", kinds)
         return complete(rows.num_rows, made)
 
 
@@ -128,7 +139,7 @@ class TopicWriter:
             delivery = choose_commit_protocol(transport, self._target)
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
-            parts = self._parts(batches, partitions, number)
+            parts = self._parts(batches, partitions, number, choose_key_partitioner(transport))
             sent = delivery.write(parts, Task(work, number))
         freeze_modules()
         return TaskCommit(sent)
@@ -156,7 +167,7 @@ class TopicWriter:
             transport.close()
 
     def _parts(
-        self, batches: Iterator[pa.RecordBatch], partitions: int, turn: int
+        self, batches: Iterator[pa.RecordBatch], partitions: int, turn: int, partitioner: KeyPartitioner
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield messages by the partition they go to: the row's own, else by key, else whole batches round robin."""
         for rows in batches:
@@ -166,7 +177,7 @@ class TopicWriter:
             if self.mapping.partition:
                 chosen = _own_partitions(rows.column("partition"), partitions)
             elif "key" in self.mapping.fields:
-                chosen = partitions_of(messages.column("key"), partitions)
+                chosen = partitions_of(messages.column("key"), partitions, partitioner)
                 chosen = np.where(chosen < 0, turn % partitions, chosen)
             else:
                 chosen = np.full(rows.num_rows, turn % partitions)

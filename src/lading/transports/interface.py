@@ -21,6 +21,7 @@ __all__ = [
     "BoundedTransport",
     "FetchResult",
     "Filtering",
+    "KeyPartitioningTransport",
     "LongPollTransport",
     "Marking",
     "Membership",
@@ -272,6 +273,15 @@ class HeaderAwareTransport(Protocol):
 
     def takes_headers(self, topic: str) -> bool:
         """Return whether messages of this topic may have headers."""
+        ...  # fmt: skip
+
+
+@runtime_checkable
+class KeyPartitioningTransport(Protocol):
+    """A transport whose protocol's own clients choose the partition of a key by another hash than Kafka's."""
+
+    def partition_of_key(self, key: bytes, partitions: int) -> int:
+        """Return the partition, counted from 0, that these clients choose for a key."""
         ...  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ...dialects.iggy_classic.command_table import REQUEST_HEAD, CommandSpec
 from ...dialects.iggy_classic.expiries import EXPIRY_US
 from ...dialects.iggy_classic.later_codecs import FLAGGED_PARTITION, FROM_ZERO, SIZE_MAX_OR_DEFAULT
 from ...dialects.iggy_classic.later_layouts import TABLE_0_8
+from ...dialects.iggy_classic.partitioning import partition_by_xxhash32_from_0
 from ...dialects.iggy_classic.primitives import (
     IDENTIFIER,
     NAMED_CONSUMER,
@@ -138,6 +139,7 @@ CURRENT: Final = Release(
     ),
     MessageForm.ZERO_COPY_64,
     version=(0, 11),
+    partition_of_key=partition_by_xxhash32_from_0,
     first_partition=0,
     poll_head=FLAGGED,
     is_missing_empty=True,

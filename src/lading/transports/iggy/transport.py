@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...dialects.iggy_classic import commands as c
@@ -33,6 +34,7 @@ from .streams import ID_TRIES, IggyStreams
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ...dialects.iggy_classic.releases import Release
     from ...model.protocol import Capabilities
     from ...model.state import State
 
@@ -50,6 +52,11 @@ _NOT_FOUND: Final = (
     Reason.TOPIC_NAME_NOT_FOUND,
 )
 _EXISTS: Final = (Reason.TOPIC_ID_EXISTS, Reason.TOPIC_NAME_EXISTS)
+
+
+@lru_cache(65_536)
+def _partition_of_key(release: Release, key: bytes, partitions: int) -> int:
+    return release.partition_of_key(key, partitions) - 1
 
 
 class IggyTransport:
@@ -269,6 +276,10 @@ class IggyTransport:
             error.add_note(f"{done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
             raise
         return SendResult(batch.num_rows)
+
+    def partition_of_key(self, key: bytes, partitions: int) -> int:
+        """Return the partition, counted from 0, that clients of the server's release choose for a messages key."""
+        return _partition_of_key(self._socket.release, key, partitions)
 
     # states, at Lading's own server
 
