@@ -24,7 +24,7 @@ from ..transports.topics import UnknownTopic
 from .fidelity import Fidelity
 from .marks import drop_returned, mark_origin
 from .offsets import find_offsets, map_offsets, partition_ends
-from .sending import RefusedMessage, TopicTarget
+from .sending import TopicTarget, UnmirroredMessage
 from .settings import MirrorSettings, as_document, default_state
 from .source import LogSource, QueueSource, Stretch, TopicSource
 from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state, remove_if_unused
@@ -53,7 +53,7 @@ class TopicFigures:
     refusals: list[str] = field(default_factory=list)
     """The first refused messages: their place at the source, and why."""
 
-    def add_refused(self, messages: Sequence[RefusedMessage]) -> None:
+    def add_refused(self, messages: Sequence[UnmirroredMessage]) -> None:
         """Count messages that the target refused, and name the first."""
         self.refused += len(messages)
         named = messages[: max(0, REFUSALS_MAX - len(self.refusals))]
@@ -412,7 +412,7 @@ class _Run:
         one.figures.messages += sum(each.count for each in ready)
 
     def _leave_out(
-        self, one: _MirroredTopic, prepared: Sequence[_PreparedStretch], refused: Sequence[RefusedMessage]
+        self, one: _MirroredTopic, prepared: Sequence[_PreparedStretch], refused: Sequence[UnmirroredMessage]
     ) -> None:
         """Count the messages that the target refused when they were sent, and forget them."""
         one.figures.add_refused(refused)
@@ -433,7 +433,7 @@ class _Run:
                 offsets: list[Any] = refused.column("offset").to_pylist()
                 one.figures.add_refused(
                     [
-                        RefusedMessage(stretch.partition, offset, sentence)
+                        UnmirroredMessage(stretch.partition, offset, sentence)
                         for offset, sentence in zip(offsets, sentences, strict=True)
                     ]
                 )

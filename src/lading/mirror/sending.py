@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEY_PREFIX: Final = "mirror/"
 
 
-class RefusedMessage(NamedTuple):
+class UnmirroredMessage(NamedTuple):
     """A message that the target refused, by its place at the source, and why."""
 
     partition: int
@@ -91,7 +91,7 @@ class TopicTarget:
         keep[[row for row, _ in refused]] = False
         return batch.filter(pa.array(keep)), batch.filter(pa.array(~keep)), [sentence for _, sentence in refused]
 
-    def send(self, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> list[RefusedMessage]:
+    def send(self, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> list[UnmirroredMessage]:
         """Send a work; ``is_repeated`` says that some of it may have been sent before.
 
         Returns the messages that the target refused, which ``on_refused="skip"`` leaves out; otherwise the first of
@@ -102,7 +102,7 @@ class TopicTarget:
             raise LimitExceeded(sentence)
         name = f"{self._mirror}/{work.name}"
         may_look_back = not self.is_exact and not self._is_queue
-        refused: list[RefusedMessage] = []
+        refused: list[UnmirroredMessage] = []
         try:
             sent = self._protocol.write(self._parts(work, stretches, is_repeated and may_look_back), Task(name, 0))
         except LimitExceeded as error:
@@ -112,7 +112,7 @@ class TopicTarget:
             def leave_out(partition: int, message: pa.RecordBatch, error: LimitExceeded) -> None:
                 # a queue gets one stretch at a time, all of it as its partition 0
                 origin = stretches[0].partition if self._is_queue else partition
-                refused.append(RefusedMessage(origin, message.column("offset")[0].as_py(), str(error)))
+                refused.append(UnmirroredMessage(origin, message.column("offset")[0].as_py(), str(error)))
 
             parts = self._parts(work, stretches, may_look_back)
             sent = self._protocol.write(parts, Task(name, 0), on_refused=leave_out)
