@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 
+from bench._nsq_frames import READY, finish_messages, read_oks
 from bench.measure import kernels_loaded, median, threads_cpu_s
 from lading import testing
 from tests.endpoints.connection import Connection
@@ -33,7 +33,7 @@ ROUNDS = 5
 SIZE = 100
 COUNTS = {"PUB": 20_000, "PUB, 50 publishers": 100_000, "MPUB of 200": 400_000, "consume": 200_000}
 BY_SOCKET = "consume by socket"
-SOCKET_COUNT, READY = 400_000, 2_500
+SOCKET_COUNT = 400_000
 LATENCY_COUNT, PER_SECOND = 5_000, 1_000
 EXT = json.dumps({"##client_dispatch_tag": "a", "carrier": "UA", "delay": 12}, separators=(",", ":")).encode()
 _numbers = count(1)
@@ -86,7 +86,7 @@ def _topic(side: NsqSide, channel: bool, ext: bool = False) -> str:
     if ext:
         connection = Connection(side.tcp)
         connection.socket.sendall(b"  V2INTERNAL_CREATE_TOPIC %s 0 true\n" % name.encode())
-        connection.receive(10)
+        read_oks(connection.socket, 1)
         connection.close()
     else:
         httpx.post(f"http://{side.http}/topic/create", params={"topic": name}).raise_for_status()
@@ -138,7 +138,7 @@ def _ext(side: NsqSide, scale: int) -> None:
         used_s, begun = threads_cpu_s(side.pid), time.perf_counter()
         for _ in range(requests):
             connection.socket.sendall(command)
-            _told_ok(side, connection)
+            read_oks(connection.socket, 1)
         took = time.perf_counter() - begun
         connection.close()
         side.rates.setdefault(what, []).append(requests * messages / took)
@@ -154,40 +154,16 @@ def consume_by_socket(side: NsqSide, messages: int) -> None:
     connection.socket.sendall(b"  V2")
     for _ in range(messages // 200):
         connection.socket.sendall(fill)
-        _told_ok(side, connection)
+        read_oks(connection.socket, 1)
     connection.socket.sendall(b"SUB " + topic + b" bench\n")
-    _told_ok(side, connection)
-    frame_bytes = 4 + 4 + 8 + 2 + 16 + SIZE
-    buffer = bytearray(READY * frame_bytes)
-    view, array = memoryview(buffer), np.frombuffer(buffer, np.uint8)
-    fins = np.tile(np.frombuffer(b"FIN " + bytes(16) + b"\n", np.uint8), (READY, 1))
+    read_oks(connection.socket, 1)
     used_s, begun = threads_cpu_s(side.pid), time.perf_counter()
     connection.socket.sendall(b"RDY %d\n" % READY)
-    have = done = 0
-    while done < messages:
-        received = connection.socket.recv_into(view[have:])
-        if not received:
-            raise RuntimeError(f"{side.name}, {BY_SOCKET}: closed after {done} messages")
-        have += received
-        count = have // frame_bytes
-        frames = array[: count * frame_bytes].reshape(count, frame_bytes)
-        if (frames[:, 7] != 2).any():
-            raise RuntimeError(f"{side.name}, {BY_SOCKET}: a frame that is no message")
-        fins[:count, 4:20] = frames[:, 18:34]
-        connection.socket.sendall(fins[:count].data)
-        have -= count * frame_bytes
-        view[:have] = bytes(view[count * frame_bytes : count * frame_bytes + have])
-        done += count
+    finish_messages(connection.socket, messages, SIZE)
     took = time.perf_counter() - begun
     connection.close()
     side.rates.setdefault(BY_SOCKET, []).append(messages / took)
     side.cpu.setdefault(BY_SOCKET, []).append((threads_cpu_s(side.pid) - used_s) / messages * 1e6)
-
-
-def _told_ok(side: NsqSide, connection: Connection) -> None:
-    answer = connection.receive(10)
-    if not answer.endswith(b"OK"):
-        raise RuntimeError(f"{side.name}: {answer!r}")
 
 
 def _rows(sides: list[NsqSide]) -> list[dict[str, Any]]:

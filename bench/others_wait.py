@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import httpx
 
 from bench._floods import flood_cases, login_rows
+from bench._nsq_frames import read_oks
 from bench.measure import cpu_s, kernels_loaded, median
 from lading import testing
 from tests.endpoints.connection import Connection
@@ -364,9 +365,7 @@ class Cases:
 
     def _publish(self, data: bytes, count: int) -> None:
         self._nsqd.sendall(data)
-        left = count * 10
-        while left:
-            left -= len(self._nsqd.recv(left))
+        read_oks(self._nsqd, count)
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
