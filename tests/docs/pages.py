@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from unittest.mock import patch
 
-from pyspark.sql import SparkSession
-
 
 class Step(NamedTuple):
     """Something a page does: Python text, the arguments of ``lading``, or a file that is written first."""
@@ -51,6 +49,8 @@ def run_here(directory: Path, environment: dict[str, str], steps: Sequence[Step]
     ``directory`` is emptied first and becomes the working directory. It has to be the same for all pages: a JVM
     cannot change its own. Returns what the page said where it failed.
     """
+    from pyspark.sql import SparkSession
+
     for left in directory.iterdir():
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     os.chdir(directory)
@@ -60,7 +60,7 @@ def run_here(directory: Path, environment: dict[str, str], steps: Sequence[Step]
         with said.open("w") as output, _standard_output_to(output):
             try:
                 with patch.object(SparkSession, "stop", lambda session: None):
-                    _run(steps)
+                    run_steps(steps)
             except BaseException:
                 traceback.print_exc()
                 return said.read_text()[-6000:]
@@ -71,7 +71,8 @@ def run_here(directory: Path, environment: dict[str, str], steps: Sequence[Step]
     return None
 
 
-def _run(steps: Sequence[Step]) -> None:
+def run_steps(steps: Sequence[Step]) -> None:
+    """Do what a page does, its commands in this process; raises what fails."""
     from lading.cli.main import main
 
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -91,6 +92,8 @@ def _run(steps: Sequence[Step]) -> None:
 
 def _tidy_spark() -> None:
     """Let the next page find no streams and no views of this one."""
+    from pyspark.sql import SparkSession
+
     spark = SparkSession.getActiveSession()
     if spark is not None:
         for query in spark.streams.active:

@@ -24,6 +24,8 @@ SPARK = re.compile(r"lading\.spark|^lading (ingest|pipeline run)", re.MULTILINE)
 
 KAFKA = "127.0.0.1:9092"
 """Where the pages have a real Kafka broker."""
+SECOND_KAFKA = "127.0.0.1:9192"
+"""Where the pages have the Kafka endpoint of a second broker."""
 TIMEOUT_S = 280
 
 
@@ -60,6 +62,19 @@ def steps(page: Path, addresses: dict[str, str]) -> Iterator[Step]:
                     yield Step("sh", line, tuple(shlex.split(line)[1:]))
 
 
+def addresses_of(broker: testing.BrokerProcess) -> dict[str, str]:
+    """The addresses that pages write for a broker on its default ports, and those it has."""
+    return {
+        "127.0.0.1:7070": broker.endpoints["admin"],
+        "127.0.0.1:8090": broker.endpoints["iggy_tcp"],
+        "127.0.0.1:3000": broker.endpoints["iggy_http"],
+        "localhost:9092": broker.endpoints["kafka"],
+        "127.0.0.1:4150": broker.endpoints["nsqd_tcp"],
+        "127.0.0.1:4161": broker.endpoints["nsqlookupd_http"],
+        "127.0.0.1:4151": broker.endpoints["nsqd_http"],
+    }
+
+
 def test_there_are_snippets_to_run() -> None:
     assert sum(len(snippets(page)) for page in PAGES) >= 8
 
@@ -79,18 +94,12 @@ def _real_kafka() -> str:
 def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:
     with ExitStack() as stack:
         broker = stack.enter_context(testing.broker(data_dir=tmp_path / "log"))
-        addresses = {
-            "127.0.0.1:7070": broker.endpoints["admin"],
-            "127.0.0.1:8090": broker.endpoints["iggy_tcp"],
-            "127.0.0.1:3000": broker.endpoints["iggy_http"],
-            "localhost:9092": broker.endpoints["kafka"],
-            "127.0.0.1:4150": broker.endpoints["nsqd_tcp"],
-            "127.0.0.1:4161": broker.endpoints["nsqlookupd_http"],
-            "127.0.0.1:4151": broker.endpoints["nsqd_http"],
-        }
+        addresses = addresses_of(broker)
         texts = [snippet.text for snippet in snippets(page)]
         if any(KAFKA in text for text in texts):
             addresses[KAFKA] = _real_kafka()
+        if any(SECOND_KAFKA in text for text in texts):
+            addresses[SECOND_KAFKA] = stack.enter_context(testing.broker()).endpoints["kafka"]
         environment = {"LADING_SERVER": broker.url, "PYTHONUNBUFFERED": "1"}
         todo = list(steps(page, addresses))
         if any(SPARK.search(text) for text in texts):

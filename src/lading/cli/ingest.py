@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..model.errors import LocalError
+from ..model.extras import require_spark
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, From, Resume, TopicName, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
@@ -96,6 +97,8 @@ def ingest(
     from ..tables.formats.registry import split_target
     from .connection import absent_columns, absent_headers, header_statistics
 
+    if not local:
+        require_spark("add --local to work without it")
     # before seconds go by in which Spark starts
     place = table_location("table", split_target(to)[1])
     references = parse_storage(storage)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..model.extras import require_spark
 from .interruption import Interruption
 from .options import AsOutput, Resume
 from .output import Output, format_count, format_size, json_line, line, meter, print_note, print_table
@@ -71,6 +72,8 @@ def run(
     from .connection import absent_contract
 
     settings = PipelineSettings.load(file)
+    if not local and not settings.document.step:
+        require_spark("add --local to work without it")
     interruption = Interruption()
     for sentence in absent_contract(settings):
         print_note(sentence)

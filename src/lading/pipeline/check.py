@@ -46,9 +46,11 @@ def check(settings: PipelineSettings, session: Callable[[], SparkSession]) -> li
         return found
     plan = Plan.of(settings)
     if settings.document.step:
+        # before the import, which needs PySpark: without it this raises a sentence
+        spark = session()
         from .sql import examine
 
-        made, sentences = examine(session(), settings)
+        made, sentences = examine(spark, settings)
         if made is None or sentences:
             return [*(Problem("step", sentence) for sentence in sentences), *_sources(settings, plan)]
         plan = Plan.of(settings, made)

@@ -78,9 +78,11 @@ def run(
         LOG.warning("%s", sentence)
     plan = Plan.of(settings)
     if settings.document.step:
+        # before the import, which needs PySpark: without it this raises a sentence
+        spark = session()
         from .sql import resolve_step_schema
 
-        plan = Plan.of(settings, resolve_step_schema(session(), settings))
+        plan = Plan.of(settings, resolve_step_schema(spark, settings))
     with translate_disk_errors(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))

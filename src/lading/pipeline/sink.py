@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..spark.tasks import attempt_name, task_number
 from ..tables.manifest import same_ranges
 from ..tables.ranges import OffsetRange, merge_ranges
 from ..tables.staging import schema_words
@@ -36,9 +35,9 @@ class PipelineWriter:
         """Classify and stage the messages of one range. Called in a task."""
         return write_range(self.job, piece, attempt)
 
-    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> StagedStepRows:
-        """Stage rows that SQL steps returned. Called in a task."""
-        return stage_rows(self.job, rows, task_number(), attempt_name())
+    def stage_rows(self, rows: Iterator[pa.RecordBatch], task: int, attempt: str) -> StagedStepRows:
+        """Stage rows that SQL steps returned. Called in a task, with its number and the name of its attempt."""
+        return stage_rows(self.job, rows, task, attempt)
 
     def admit(self, batch: StagedBatch) -> None:
         """Raise LocalError if too much of a batch failed, unless it was published before."""

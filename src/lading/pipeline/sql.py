@@ -19,6 +19,7 @@ from ..columns.contract import did_you_mean
 from ..model.errors import LocalError, SettingError
 from ..spark.failures import cause
 from ..spark.session import quiet
+from ..spark.tasks import attempt_name, task_number
 from ..spark.types import arrow_schema, schema_of
 from ..tables.manifest import DataFile
 from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, delete_staged
@@ -155,7 +156,8 @@ def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Ite
     """Return a function that stages the rows of a task and yields one text per task."""
 
     def staged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"derived": pa.array([writer.stage_rows(rows).text()], pa.string())})
+        result = writer.stage_rows(rows, task_number(), attempt_name())
+        yield pa.record_batch({"derived": pa.array([result.text()], pa.string())})
 
     return staged
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -109,16 +108,14 @@ class ObjectPath:
 
     def stat(self) -> ObjectStat:
         """Return size and time of the object."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             held = obstore.head(self._store, self.key)
         return ObjectStat(held["size"], int(held["last_modified"].timestamp() * 1_000_000_000))
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """Give the names directly below this one."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             held = obstore.list_with_delimiter(self._store, self.key or None)
         for key in (*held["common_prefixes"], *(one["path"] for one in held["objects"])):
@@ -130,8 +127,7 @@ class ObjectPath:
 
     def walk(self, after: str = "") -> Iterator[tuple[str, int]]:
         """Give name, relative to this one, and size of every object below it, in order; those after ``after``."""
-        import obstore
-
+        obstore = import_obstore(self)
         lead = f"{self.key}/" if self.key else ""
         with self._translate_errors():
             for page in obstore.list(
@@ -145,15 +141,13 @@ class ObjectPath:
 
     def read_bytes(self) -> bytes:
         """Return the object."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             return bytes(obstore.get(self._store, self.key).bytes())
 
     def write_bytes(self, data: bytes) -> None:
         """Put the object in place of what was there; it is durable when this returns."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             obstore.put(self._store, self.key, data, use_multipart=False)
 
@@ -162,8 +156,7 @@ class ObjectPath:
 
         One with the same bytes is ours: the answer to an attempt to put it may have been lost.
         """
-        import obstore
-
+        obstore = import_obstore(self)
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
                 with self._translate_errors():
@@ -183,8 +176,7 @@ class ObjectPath:
 
     def replace(self, target: ObjectPath) -> None:
         """Copy the object within its store, then delete it: ``target`` appears whole."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             obstore.copy(self._store, self.key, target.key)
         # a request that is repeated as its answer was lost finds nothing, which Google and Azure say
@@ -192,8 +184,7 @@ class ObjectPath:
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object."""
-        import obstore
-
+        obstore = import_obstore(self)
         try:
             with self._translate_errors():
                 obstore.delete(self._store, self.key)
@@ -203,8 +194,7 @@ class ObjectPath:
 
     def create_file(self) -> ObjectWriter:
         """Begin the object, which appears when it is complete."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             return ObjectWriter(self, obstore.open_writer(self._store, self.key, buffer_size=PART_BYTES))
 
@@ -216,8 +206,7 @@ class ObjectPath:
 
     def read_range(self, start: int, end: int) -> bytes:
         """Return a part of the object."""
-        import obstore
-
+        obstore = import_obstore(self)
         with self._translate_errors():
             return bytes(obstore.get_range(self._store, self.key, start=start, end=end))
 
@@ -235,8 +224,7 @@ class ObjectPath:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        require_obstore(self)
-        from obstore import exceptions
+        exceptions = import_obstore(self).exceptions
 
         try:
             yield
@@ -336,7 +324,10 @@ def storage_options(path: ObjectPath) -> dict[str, str]:
     return {**access.options, **({"allow_http": "true"} if access.allows_http else {})}
 
 
-def require_obstore(path: ObjectPath) -> None:
-    """Raise LocalError if the library is not installed."""
-    if find_spec("obstore") is None:
-        raise LocalError(f"{path}: object stores need the package obstore; {describe_install('objects')}")
+def import_obstore(path: ObjectPath) -> Any:
+    """Return the library of object stores. Raises LocalError if it is not installed."""
+    try:
+        import obstore
+    except ImportError:
+        raise LocalError(f"{path}: object stores need the package obstore; {describe_install('objects')}") from None
+    return obstore
