@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
 
 from .client import admin, consumer, producer
 from .client.interceptors import LOG
@@ -175,10 +176,18 @@ class AsyncProducer(_Threaded[producer.Producer]):
         headers: HeadersLike = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        id: bytes | int | UUID | None = None,
     ) -> None:
         """Accept one message; see ``lading.Producer.send``."""
         await self._run(
-            self._opened().send, topic, payload, key=key, headers=headers, partition=partition, timestamp=timestamp
+            self._opened().send,
+            topic,
+            payload,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp,
+            id=id,
         )
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
@@ -265,6 +274,16 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         async with self._lock:
             await self._run_to_end(self._opened().commit)
 
+    async def requeue(self, message: Message, delay_s: float = 0.0) -> None:
+        """Give a message of a queue back; see ``lading.Consumer.requeue``."""
+        async with self._lock:
+            await self._run_to_end(self._opened().requeue, message, delay_s)
+
+    async def touch(self, message: Message) -> None:
+        """Begin the time-out of a message of a queue anew; see ``lading.Consumer.touch``."""
+        async with self._lock:
+            await self._run_to_end(self._opened().touch, message)
+
     async def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
         """Continue at ``offset`` of a partition; ``topic`` may be omitted if there is only one."""
         async with self._lock:
@@ -325,9 +344,13 @@ class AsyncAdmin(_Threaded[admin.Admin]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(lambda: admin.Admin(*arguments, **options), "admin")
 
-    async def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create a topic; Refusal TOPIC_NAME_EXISTS if it exists."""
-        return await self._run(self._opened().create_topic, name, partitions)
+    async def create_topic(self, name: str, partitions: int = 1, *, extended: bool = False) -> TopicMeta:
+        """Create a topic; see ``lading.Admin.create_topic``."""
+        return await self._run(self._opened().create_topic, name, partitions, extended=extended)
+
+    async def extend_topic(self, name: str) -> None:
+        """Make a plain NSQ topic an extended one; see ``lading.Admin.extend_topic``."""
+        await self._run(self._opened().extend_topic, name)
 
     async def list_topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions."""

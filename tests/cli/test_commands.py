@@ -31,6 +31,24 @@ def test_send_and_poll_keep_every_header(process: Run) -> None:
     assert (message["topic"], message["partition"], message["offset"], message["payload"]) == ("flights", 0, 0, "body")
 
 
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("00112233-4455-6677-8899-aabbccddeeff", "00112233445566778899aabbccddeeff"),
+        ("00112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff"),
+        ("258", "0201" + 28 * "0"),
+    ],
+)
+def test_a_message_is_sent_with_an_id(lading: Run, text: str, id_: str) -> None:
+    lading("message", "send", "identified", "x", "--id", text)
+    found = documents(lading("message", "poll", "identified", "--offset", "-1", "-o", "json"))
+    assert [message["id"] for message in found] == [id_]
+
+
+def test_an_id_that_is_none_is_refused(lading: Run) -> None:
+    assert "--id no: write a UUID" in lading("message", "send", "identified", "x", "--id", "no", code=2).stderr
+
+
 def test_lines_filter_and_offsets(lading: Run) -> None:
     lading("topic", "create", "numbers")
     lading("message", "send", "numbers", "--lines", "-H", "n:int32=1", stdin="one\ntwo\n")

@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -321,3 +322,29 @@ def test_batches_go_by_key_by_turns_and_after_what_was_gathered() -> None:
 def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(options))):
         Producer(MemoryTransport(), **options)
+
+
+@pytest.mark.parametrize(
+    ("id_", "stored"),
+    [
+        (b"0123456789abcdef", b"0123456789abcdef"),
+        (UUID("00112233-4455-6677-8899-aabbccddeeff"), bytes.fromhex("00112233445566778899aabbccddeeff")),
+        # Iggy's clients write a u128, little-endian
+        (258, b"\x02\x01" + bytes(14)),
+        ((1 << 128) - 1, b"\xff" * 16),
+    ],
+)
+def test_a_message_has_the_id_that_it_was_sent_with(id_: bytes | int | UUID, stored: bytes) -> None:
+    transport = MemoryTransport(t=1)
+    with Producer(transport) as producer:
+        producer.send("t", b"without")
+        producer.send("t", b"with", id=id_)
+    ids = {message.payload: message.id for message in Consumer(transport, "t", timeout_s=0)}
+    assert ids[b"with"] == stored
+    assert ids[b"without"] != stored
+
+
+@pytest.mark.parametrize("id_", [b"short", "0123456789abcdef", -1, 1 << 128, 1.5, True])
+def test_other_ids_are_refused(id_: Any) -> None:
+    with Producer(MemoryTransport(t=1)) as producer, pytest.raises(SettingError, match="id is 16 bytes, a UUID or"):
+        producer.send("t", b"x", id=id_)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,8 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lading import Consumer, Headers, Producer, read_arrow, testing, u16
-from lading.model.errors import LimitExceeded, LocalError, SettingError, Unreachable
+from lading import Admin, Consumer, Headers, Producer, aio, read_arrow, testing, u16
+from lading.client.interceptors import Outgoing, ProducerInterceptor
+from lading.model.errors import LadingError, LimitExceeded, LocalError, SettingError, Unreachable
+from lading.transports.interface import TraceReceipt
 from lading.transports.nsq import queue as nsq_queue
 from lading.transports.nsq import transport as nsq_transport
 from lading.transports.open import open_transport
@@ -284,3 +288,149 @@ def test_a_server_that_does_not_tell_its_limit_is_taken_to_have_the_usual_one(
         server.join(10)
         assert asked == [b"PUB t\n\x7f\xff\xff\xff"]
         transport.close()
+
+
+@pytest.fixture(params=["real", "ours"])
+def nsqd_tcp(request: pytest.FixtureRequest) -> str:
+    """Upstream's nsqd, and our own."""
+    if request.param == "ours":
+        broker: testing.BrokerProcess = request.getfixturevalue("ours")
+        return broker.endpoints["nsqd_tcp"]
+    servers: RunningNsq = request.getfixturevalue("real")
+    return servers.nsqd_tcp
+
+
+def test_a_message_is_requeued_with_a_delay_and_counts_its_attempts(nsqd_tcp: str) -> None:
+    url = f"nsq://{nsqd_tcp}"
+    with Producer(url) as producer:
+        producer.send("requeued", b"first")
+        producer.send("requeued", b"second")
+    with Consumer(url, "requeued", channel="c", timeout_s=5.0) as consumer:
+        messages = {}
+        for message in (next(consumer), next(consumer)):
+            assert message.attempts == 1
+            messages[message.payload] = message
+        began = time.monotonic()
+        consumer.requeue(messages[b"first"], delay_s=0.3)
+        with pytest.raises(LocalError, match="is not with this consumer any more"):
+            consumer.requeue(messages[b"first"])
+        again = next(consumer)
+        # no sooner than asked for; how much later is up to the machine
+        assert time.monotonic() - began >= 0.3
+        assert (again.payload, again.attempts, again.id) == (b"first", 2, messages[b"first"].id)
+        consumer.commit()
+        with pytest.raises(LocalError, match="is not with this consumer any more"):
+            consumer.touch(again)
+    with Consumer(url, "requeued", channel="c", timeout_s=0.3) as consumer:
+        assert list(consumer) == []
+
+
+def test_a_touched_message_does_not_time_out(nsqd_tcp: str) -> None:
+    url = f"nsq://{nsqd_tcp}"
+    with Producer(url) as producer:
+        producer.send("touched", b"long work")
+    with (
+        Consumer(url, "touched", channel="c", timeout_s=5.0, message_timeout_s=2.0) as consumer,
+        Consumer(url, "touched", channel="c", timeout_s=0.0) as other,
+    ):
+        # whichever of the two nsqd gives it to
+        holder, waiting = consumer, other
+        message = next(holder)
+        for _ in range(6):
+            time.sleep(0.5)
+            holder.touch(message)
+            assert waiting.poll(timeout_s=0.0) == []
+        holder.commit()
+
+
+async def _requeue_once(url: str) -> list[int | None]:
+    async with aio.Consumer(url, "requeued-aio", channel="c", timeout_s=5.0) as consumer:
+        message = await anext(consumer)
+        await consumer.touch(message)
+        await consumer.requeue(message)
+        again = await anext(consumer)
+        return [message.attempts, again.attempts]
+
+
+def test_the_client_for_asyncio_requeues_and_touches(nsqd_tcp: str) -> None:
+    with Producer(f"nsq://{nsqd_tcp}") as producer:
+        producer.send("requeued-aio", b"x")
+    assert asyncio.run(_requeue_once(f"nsq://{nsqd_tcp}")) == [1, 2]
+
+
+def test_messages_of_a_log_are_not_requeued(ours: testing.BrokerProcess) -> None:
+    with Producer(ours.url) as producer:
+        producer.send("log", b"x")
+    with Consumer(ours.url, "log", timeout_s=0) as consumer:
+        message = next(consumer)
+        assert message.attempts is None
+        with pytest.raises(LocalError, match="cannot be requeued: only those of a queue are"):
+            consumer.requeue(message)
+        with pytest.raises(SettingError, match="delay_s is 0 or more"):
+            consumer.requeue(message, delay_s=-1)
+
+
+class _Acknowledged(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.traces: list[TraceReceipt | None] = []
+
+    def on_acknowledgement(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
+        assert error is None
+        self.traces.append(message.trace)
+
+
+def test_the_receipt_of_a_trace_reaches_the_sender(ours: testing.BrokerProcess) -> None:
+    url = f"nsq://{ours.endpoints['nsqd_tcp']}"
+    open_transport(url).create_topic("receipts")
+    acknowledged = _Acknowledged()
+    with Producer(url, interceptors=[acknowledged]) as producer:
+        for number in range(4):
+            trace = [("##trace_id", f"{100 + number}")] if number % 2 else []
+            producer.send("receipts", b"%d" % number, headers=[("n", "x"), *trace])
+    # the same question over HTTP, whose response is documented field by field
+    response = httpx.post(
+        f"http://{ours.endpoints['nsqd_http']}/pub_ext",
+        params={"topic": "receipts", "ext": '{"n":"x","##trace_id":"104"}'},
+        content=b"4",
+    ).json()
+    first, second = acknowledged.traces[1], acknowledged.traces[3]
+    assert [acknowledged.traces[0], acknowledged.traces[2]] == [None, None]
+    assert first is not None and second is not None
+    assert (first.trace_id, second.trace_id) == (101, 103)
+    assert [first.internal_id + 2, first.internal_id + 3] == [second.internal_id, response["id"]]
+    assert [first.queue_offset + 2, first.queue_offset + 3] == [second.queue_offset, response["queue_offset"]]
+    assert first.size_bytes == second.size_bytes == response["rawsize"]
+    payloads = [message.payload for message in Consumer(ours.url, "receipts", timeout_s=0)]
+    assert payloads == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_topics_are_created_extended_and_upgraded(ours: testing.BrokerProcess, real: RunningNsq) -> None:
+    lookup = f"nsq://{ours.endpoints['nsqlookupd_http']}"
+
+    def is_extended(topic: str) -> bool:
+        parameters = {"topic": topic, "metainfo": "true"}
+        found = httpx.get(f"http://{ours.endpoints['nsqlookupd_http']}/lookup", params=parameters).json()
+        return bool(found.get("data", found)["meta"]["extend_support"])
+
+    for url, topic in ((lookup, "ext-1"), (f"nsq://{ours.endpoints['nsqd_tcp']}", "ext-2"), (ours.url, "ext-3")):
+        with Admin(url) as admin:
+            assert admin.create_topic(topic, extended=True).name == topic
+        assert is_extended(topic)
+    for url, topic in ((lookup, "old-1"), (ours.url, "old-2")):
+        httpx.post(
+            f"http://{ours.endpoints['nsqlookupd_http']}/topic/create", params={"topic": topic, "partition_num": 1}
+        ).raise_for_status()
+        assert not is_extended(topic)
+        with Admin(url) as admin:
+            with pytest.raises(LadingError, match=r"exist|already"):
+                admin.create_topic(topic, extended=True)
+            admin.extend_topic(topic)
+        assert is_extended(topic)
+    with Admin(f"kafka://{ours.endpoints['kafka']}") as admin, pytest.raises(SettingError, match="are NSQ's"):
+        admin.create_topic("x", extended=True)
+    for place in (real.nsqlookupd_http, real.nsqd_tcp):
+        with Admin(f"nsq://{place}") as admin:
+            with pytest.raises(LocalError, match="extended"):
+                admin.create_topic("x", extended=True)
+            with pytest.raises(LadingError):
+                admin.extend_topic("x")

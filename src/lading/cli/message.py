@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -56,6 +57,10 @@ def send(
         str | None,
         typer.Option("--key", "-k", help="Message key; messages with the same key go to the same partition."),
     ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Message id: a UUID, 32 hexadecimal digits, or a number."),
+    ] = None,
     partition: Partition = None,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Send each line of stdin as one message.")] = False,
     json: Annotated[
@@ -84,7 +89,10 @@ def send(
 
     if json and (header or key is not None):
         raise LocalError("--json has the headers and the key of each message; leave -H and --key out")
+    if id is not None and (json or lines):
+        raise LocalError("--id is the id of one message; leave out --lines and --json")
     headers = parse_headers(header or [])
+    message_id = None if id is None else _parse_id(id)
     sent = 0
     with Producer(server) as producer, meter("sending", None) as progress:
         for one in _to_send(payload, file, lines, json):
@@ -92,13 +100,22 @@ def send(
                 producer.send(topic, one.payload, key=one.key, headers=one.headers, partition=partition)
             else:
                 given = key.encode() if key is not None else None
-                producer.send(topic, one, key=given, headers=list(headers), partition=partition)
+                producer.send(topic, one, key=given, headers=list(headers), partition=partition, id=message_id)
             sent += 1
             progress.advance(1)
     created = "".join(
         f" (new topic, {format_count(len(meta.partitions), 'partition')})" for meta in producer.created_topics
     )
     print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}{created}")
+
+
+def _parse_id(text: str) -> bytes | int | UUID:
+    """Parse the option --id; 32 digits are hexadecimal, as ids are printed."""
+    with suppress(ValueError):
+        return UUID(text)
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise LocalError(f"--id {text}: write a UUID, 32 hexadecimal digits, or a number")
 
 
 def _is_stdin_wired() -> bool:

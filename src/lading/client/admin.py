@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from ..model.errors import SettingError
-from ..transports.interface import TopicMeta, Transport
+from ..transports.interface import ExtendingTransport, TopicMeta, Transport
 from .arguments import open_for
 
 
@@ -19,9 +19,30 @@ class Admin:
     def __init__(self, url: str | Transport | None = None, **options: Any) -> None:
         self.transport: Transport = open_for(Admin, url, options)
 
-    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create a topic; Refusal TOPIC_NAME_EXISTS if it exists."""
+    def create_topic(self, name: str, partitions: int = 1, *, extended: bool = False) -> TopicMeta:
+        """Create a topic; Refusal TOPIC_NAME_EXISTS if it exists.
+
+        ``extended`` demands one whose messages have NSQ's ext headers, over ``nsq://`` or ``lading://``; without it a
+        topic over ``nsq://`` is extended if the server has such topics. SettingError over other protocols.
+        """
+        if extended:
+            return self._extending(name).create_extended_topic(name, partitions)
         return self.transport.create_topic(name, partitions)
+
+    def extend_topic(self, name: str) -> None:
+        """Make a plain NSQ topic an extended one, for good, over ``nsq://`` (an nsqlookupd's URL) or ``lading://``.
+
+        Its messages stay readable. SettingError over other protocols.
+        """
+        self._extending(name).extend_topic(name)
+
+    def _extending(self, name: str) -> ExtendingTransport:
+        if not isinstance(self.transport, ExtendingTransport):
+            raise SettingError(
+                f"topic {name!r} cannot be extended at {self.transport.url}: extended topics are NSQ's; use nsq:// or "
+                "lading://"
+            )
+        return self.transport
 
     def list_topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions."""

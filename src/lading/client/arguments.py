@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from ..model.errors import LocalError, SettingError
 from ..model.message import EPOCH
@@ -41,6 +42,7 @@ _SENTENCES: Final = {
     "key": "it belongs to each message: send(topic, payload, key=...)",
     "headers": "they belong to each message: send(topic, payload, headers=...)",
 }
+ID_BYTES: Final = 16
 _SINGLE_VALUE = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -105,6 +107,17 @@ def find_group(group: str | None, channel: str | None, end: object) -> str | Non
     if group is not None and end is not None:
         raise SettingError("a group has no end: its members read on; leave out end, or the group")
     return group
+
+
+def to_message_id(id: bytes | int | UUID) -> bytes:
+    """Return the 16 bytes of a message id. Raises SettingError for other bytes, numbers and types."""
+    if isinstance(id, UUID):
+        return id.bytes
+    if isinstance(id, bytes) and len(id) == ID_BYTES:
+        return id
+    if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < 1 << 8 * ID_BYTES:
+        return id.to_bytes(ID_BYTES, "little")
+    raise SettingError(f"id is {ID_BYTES} bytes, a UUID or a number of 128 bits, not {id!r}")
 
 
 def to_microseconds(timestamp: datetime | int | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..model.errors import LadingError, LocalError, SettingError
 from ..model.message import Message
 from ..transports.fetched import States
-from ..transports.interface import Position, Transport
+from ..transports.interface import Position, QueueMembership, Transport
 from .arguments import find_group, open_for, require_choice
 from .consumer_membership import ConsumerMembership
 from .consumer_progress import BatchProgress, MessageProgress
@@ -44,7 +45,8 @@ class Consumer:
     thread sends its heartbeats: for ``reading_timeout_s``) loses its partitions to others.
 
     Over ``nsq://`` the group is the ``channel``; the option ``tag`` subscribes to the messages with that tag. There a
-    message that was not finished is delivered again, and offsets only number what this consumer received.
+    message that was not finished is delivered again, and offsets only number what this consumer received. Messages have
+    ``attempts``; ``requeue`` gives one back, ``touch`` keeps it longer.
 
     ``on_loss`` says what to do if messages at the position were deleted: ``fail`` with DataLoss, or ``skip`` with a
     warning. Other ``options`` go to the transport.
@@ -93,6 +95,7 @@ class Consumer:
         self._error: Exception | None = None
         self._done: dict[TopicPartition, Position] = {}
         self._member: ConsumerMembership | None = None
+        self._queue: QueueMembership | None = None
         self._unyielded: BatchProgress | None = None
         self._closed = False
         self._process_id = os.getpid()
@@ -106,7 +109,9 @@ class Consumer:
                     self._readers.add(span.meta, span.partition, span.offset, end=span.end, is_explicit=span.sure)
                 self._begun = self._readers.spans()
             else:
-                self._member = ConsumerMembership(self.transport.join(group, self._names), self._interceptors)
+                membership = self.transport.join(group, self._names)
+                self._queue = membership if isinstance(membership, QueueMembership) else None
+                self._member = ConsumerMembership(membership, self._interceptors)
                 self._take_assignment()
         except BaseException:
             self.transport.close()
@@ -215,6 +220,8 @@ class Consumer:
             place, _, batches = found
             meta = self._readers.meta(place)
             messages = [each for batch in batches for each in to_messages(batch, meta.stream, meta.topic, place[1])]
+            if self._queue is not None and messages:
+                self._add_attempts(self._queue, messages)
             self._at = MessageProgress(place, self._readers.position(place))
             self._ready.extend(self._prepare(place[0], messages))
             if self._ready:
@@ -293,6 +300,41 @@ class Consumer:
         if self._at is not None and self._at.handed is not None:
             self._at.finished = self._at.handed
         self._store()
+
+    # queues
+
+    def requeue(self, message: Message, delay_s: float = 0.0) -> None:
+        """Give a message of a queue back: it is delivered again after ``delay_s``, to any reader of the channel.
+
+        It needs no commit then. LocalError if this consumer has it no more, or does not read a queue.
+        """
+        if not 0 <= delay_s < math.inf:
+            raise SettingError(f"delay_s is 0 or more, not {delay_s!r}")
+        self._usable()
+        self._require_queue("requeued").requeue(message.offset, round(delay_s * 1000))
+
+    def touch(self, message: Message) -> None:
+        """Begin the time-out of a message of a queue anew, for work that takes longer than ``message_timeout_s``.
+
+        LocalError if this consumer has it no more, or does not read a queue.
+        """
+        self._usable()
+        self._require_queue("touched").touch(message.offset)
+
+    def _require_queue(self, verb: str) -> QueueMembership:
+        if self._queue is None:
+            raise LocalError(
+                f"messages of {self.transport.url} cannot be {verb}: only those of a queue are, over nsq:// with a "
+                "channel; seek() reads any message of a log again"
+            )
+        return self._queue
+
+    @staticmethod
+    def _add_attempts(queue: QueueMembership, messages: Sequence[Message]) -> None:
+        first = messages[0].offset
+        queued = queue.messages(first, messages[-1].offset + 1 - first)
+        for message in messages:
+            message.attempts = queued[message.offset - first].attempts
 
     # groups
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ..model.headers import Headers
 from ..model.message import Message
+from ..transports.interface import TraceReceipt
 
 LOG = logging.getLogger("lading.client")
 T = TypeVar("T")
@@ -28,6 +29,9 @@ class Outgoing:
     headers: Headers = field(default_factory=Headers)
     partition: int | None = None
     timestamp_us: int | None = None
+    id: bytes | None = None
+    trace: TraceReceipt | None = None
+    """When it is acknowledged: the receipt, if it has a ``##trace_id`` and the server gives one."""
 
 
 class ProducerInterceptor:

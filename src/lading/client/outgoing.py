@@ -32,6 +32,7 @@ class BatchBuilder:
         "header_keys",
         "header_kinds",
         "header_values",
+        "ids",
         "keys",
         "payloads",
         "size_bytes",
@@ -43,6 +44,7 @@ class BatchBuilder:
         self.size_bytes = 0
         self.times_us: list[int | None] = []
         self.keys: list[bytes | None] = []
+        self.ids: dict[int, bytes] = {}
         self.payloads: list[bytes | None] = []
         self.header_keys: list[str] = []
         self.header_kinds: list[int] = []
@@ -50,9 +52,17 @@ class BatchBuilder:
         self.ends: list[int] = [0]
 
     def add(
-        self, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None, size_bytes: int
+        self,
+        key: bytes | None,
+        headers: Headers,
+        payload: bytes | None,
+        timestamp_us: int | None,
+        size_bytes: int,
+        id: bytes | None = None,
     ) -> None:
         """Add one message, which ``weigh`` has accepted."""
+        if id is not None:
+            self.ids[self.count] = id
         for header_key, kind, value in headers:
             self.header_keys.append(header_key)
             self.header_kinds.append(kind)
@@ -75,9 +85,11 @@ class BatchBuilder:
             fields=list(HEADER_TYPE),
         )
         headers = pa.ListArray.from_arrays(pa.array(self.ends, pa.int32()), entries, type=HEADERS_TYPE)
+        ids = {"id": pa.array(map(self.ids.get, range(self.count)), OUT_SCHEMA.field("id").type)} if self.ids else {}
         return complete(
             self.count,
-            {
+            ids
+            | {
                 "timestamp": pa.array(self.times_us, pa.int64()).cast(OUT_SCHEMA.field("timestamp").type),
                 "key": pa.array(self.keys, pa.binary()),
                 "headers": headers,

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
 from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
 from ..model.headers import Headers, HeadersLike
 from ..transports.interface import PipeliningTransport, SendResult, TopicMeta, Transport
 from ..transports.topics import UnknownTopic
-from .arguments import open_for, to_microseconds
+from .arguments import open_for, to_message_id, to_microseconds
 from .interceptors import LOG, Outgoing, ProducerInterceptor, apply_interceptors, notify_interceptors
 from .linger import EXIT_FLUSH_S, Linger, watch
 from .outbox import Outbox
@@ -116,6 +117,7 @@ class Producer:
         headers: HeadersLike = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        id: bytes | int | UUID | None = None,
     ) -> None:
         """Accept one message; it is not yet acknowledged when this returns.
 
@@ -124,11 +126,13 @@ class Producer:
         serialiser adds to it). Without ``partition`` the key chooses it as the protocol's own clients do (Kafka's by
         murmur2, Iggy's by the hash of the server's release); without a key partitions are chosen round robin.
         ``timestamp`` is a datetime or microseconds since 1970 UTC; None means the time of the append.
+        ``id`` is 16 bytes, a UUID (its bytes) or a number (little-endian, as Iggy's clients write it).
         """
         with self._lock:
             self._usable()
             own = headers if isinstance(headers, Headers) and not headers.sealed else Headers(headers)
-            message = Outgoing(topic, payload, key, own, partition, to_microseconds(timestamp))
+            id_bytes = None if id is None else to_message_id(id)
+            message = Outgoing(topic, payload, key, own, partition, to_microseconds(timestamp), id_bytes)
             if self._on_send:
                 message = apply_interceptors(self._on_send, message)
                 topic, own = message.topic, message.headers
@@ -145,7 +149,7 @@ class Producer:
                 if not gathering.count or (
                     gathering.count < self._batch_count and gathering.size_bytes + size <= self._batch_bytes
                 ):
-                    gathering.add(key_bytes, own, data, message.timestamp_us, size)
+                    gathering.add(key_bytes, own, data, message.timestamp_us, size, message.id)
                     own.seal()
                     if self._on_send:
                         outbox.messages.append(message)
@@ -328,6 +332,9 @@ class Producer:
     def _tell(self, messages: Sequence[Outgoing], sent: SendResult | None, error: Exception | None) -> None:
         calls = [each.on_acknowledgement for each in self._interceptors]
         base = None if sent is None else sent.base_offset
+        if messages and sent is not None and sent.traces is not None:
+            for row, receipt in sent.traces.items():
+                messages[row].trace = receipt
         for at, message in enumerate(messages):
             notify_interceptors(calls, message, None if base is None else base + at, error)
 

@@ -64,6 +64,7 @@ class ReceivedMessage(Message):
         self.stream = stream
         self.topic = topic
         self.partition = partition
+        self.attempts = None
         self._column = column
         self._row = row
         self._headers: Headers | None = None

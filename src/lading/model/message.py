@@ -17,6 +17,7 @@ class Message:
 
     ``timestamp_us`` is in microseconds since 1970 UTC, ``id`` is 16 bytes or None, ``checksum`` the dialect's
     CRC-32 of the payload or None; ``offset`` counts from 0 within (``stream``, ``topic``, ``partition``).
+    ``attempts`` counts the deliveries of a message of a queue, this one among them; None elsewhere.
     """
 
     payload: bytes | None
@@ -30,6 +31,7 @@ class Message:
     stream: str = ""
     topic: str = ""
     partition: int = 0
+    attempts: int | None = None
 
     @property
     def timestamp(self) -> datetime:

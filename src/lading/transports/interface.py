@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from .fetched import FetchResult, States
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundedTransport",
+    "ExtendingTransport",
     "FetchResult",
     "Filtering",
     "KeyPartitioningTransport",
@@ -34,6 +35,7 @@ __all__ = [
     "SendResult",
     "States",
     "TopicMeta",
+    "TraceReceipt",
     "Transport",
 ]
 
@@ -73,13 +75,26 @@ class Position:
     epoch: int = 0
 
 
+class TraceReceipt(NamedTuple):
+    """The response of Youzan's nsqd, and of Lading, to a message with a ``##trace_id``: its place in the queue."""
+
+    internal_id: int
+    trace_id: int
+    queue_offset: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Result of one send; ``base_offset`` None if the server does not say, ``duplicate``: it had it already."""
+    """Result of one send; ``base_offset`` None if the server does not say, ``duplicate``: it had it already.
+
+    ``traces`` are the receipts of the messages that asked for one, by row.
+    """
 
     count: int
     base_offset: int | None = None
     duplicate: bool = False
+    traces: Mapping[int, TraceReceipt] | None = None
 
 
 class Membership(Protocol):
@@ -159,6 +174,14 @@ class QueueMembership(Protocol):
 
     def finish(self, offset: int) -> None:
         """Everything before a number is done with."""
+        ...
+
+    def requeue(self, offset: int, delay_ms: int) -> None:
+        """Give a message back, to be delivered again after a delay; LocalError if this member has it no more."""
+        ...
+
+    def touch(self, offset: int) -> None:
+        """Begin the message's time-out anew; LocalError if this member has it no more."""
         ...
 
 
@@ -274,6 +297,19 @@ class HeaderAwareTransport(Protocol):
     def takes_headers(self, topic: str) -> bool:
         """Return whether messages of this topic may have headers."""
         ...  # fmt: skip
+
+
+@runtime_checkable
+class ExtendingTransport(Protocol):
+    """A transport whose server has extended topics: NSQ's with ext headers, as in Youzan's fork."""
+
+    def create_extended_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create an extended topic. Raises LocalError if the server has none, Refusal if a plain one has the name."""
+        ...
+
+    def extend_topic(self, name: str) -> None:
+        """Make a plain topic an extended one, for good; LocalError if the server cannot."""
+        ...
 
 
 @runtime_checkable

@@ -93,6 +93,14 @@ class LadingTransport(UserAdministration):
         self._http.request("POST", "topics", *split_new_name(name), again=False, document=body)
         return self.topic(name)
 
+    def create_extended_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create a topic that NSQ clients read with ext headers only."""
+        return self.create_topic(name, partitions, {"header_form": "extended"})
+
+    def extend_topic(self, name: str) -> None:
+        """Have NSQ clients read a topic with ext headers only."""
+        self.alter_topic(name, {"header_form": "extended"})
+
     def delete_topic(self, name: str) -> None:
         """Delete the topic with all its messages."""
         self._http.request("DELETE", "topics", *self._place(name), again=False)

@@ -83,11 +83,19 @@ class Discovery:
         """Return all topics, or None if only an nsqlookupd could say."""
         return sorted(self._get("/topics", {}).get("topics") or ()) if self.lookup() else None
 
+    def create_extended(self, topic: str, partitions: int) -> None:
+        """Have an ext topic made. Raises RemoteError if the nsqlookupd refuses; upstream's makes a plain one."""
+        parameters = {"topic": topic, "partition_num": partitions, "replicator": 1, "extend": "true"}
+        self._ask("POST", "/topic/create", parameters)
+
+    def extend(self, topic: str) -> None:
+        """Make a topic an ext topic. Raises RemoteError if the nsqlookupd refuses or cannot."""
+        self._ask("POST", "/topic/meta/update", {"topic": topic, "upgradeext": "true"})
+
     def create(self, topic: str, partitions: int) -> bool:
         """Have an ext topic made; False where the nsqlookupd cannot, so that it is made by publishing."""
-        parameters = {"topic": topic, "partition_num": partitions, "replicator": 1, "extend": "true"}
         try:
-            self._ask("POST", "/topic/create", parameters)
+            self.create_extended(topic, partitions)
         except RemoteError as error:
             if error.code is None:
                 raise

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...dialects.nsq.commands import write
 from ...dialects.nsq.encode import record
-from ...model.errors import LadingError, MalformedMessage, Unreachable
+from ...model.errors import LadingError, LocalError, MalformedMessage, Unreachable
 from ...model.run import Run
 from ..fetched import FetchResult
 from ..interface import Position
@@ -63,6 +63,7 @@ class Received:
     message_id: bytes
     attempts: int
     time_ns: int
+    is_requeued: bool = False
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -151,7 +152,11 @@ class NsqQueue:
             try:
                 connection.ask(write("CLS"))
                 self._arrived(connection)
-                mine = [one.message_id for one in self._window.messages if one.connection is connection]
+                mine = [
+                    one.message_id
+                    for one in self._window.messages
+                    if one.connection is connection and not one.is_requeued
+                ]
                 # upstream's nsqd waits for their time-out otherwise
                 connection.send(b"".join(write("REQ", 0, message_id=one) for one in mine))
                 connection.end()
@@ -189,6 +194,8 @@ class NsqQueue:
         while window.first < offset and window.messages:
             done = window.messages.popleft()
             window.first += 1
+            if done.is_requeued:
+                continue
             bursts.setdefault(done.connection, []).append(write("FIN", message_id=done.message_id))
         for connection, burst in bursts.items():
             if not connection.broken:
@@ -196,6 +203,34 @@ class NsqQueue:
                     connection.send(b"".join(burst))
                 except Unreachable as error:
                     self._lost(connection, error)
+
+    def requeue(self, offset: int, delay_ms: int) -> None:
+        """Give a message back (REQ): its node delivers it again after the delay, to any reader of the channel."""
+        message = self._find_in_flight(offset)
+        self._command(message, write("REQ", delay_ms, message_id=message.message_id))
+        message.is_requeued = True
+
+    def touch(self, offset: int) -> None:
+        """Begin a message's time-out anew (TOUCH)."""
+        message = self._find_in_flight(offset)
+        self._command(message, write("TOUCH", message_id=message.message_id))
+
+    def _command(self, message: Received, command: bytes) -> None:
+        try:
+            message.connection.send(command)
+        except Unreachable as error:
+            self._lost(message.connection, error)
+            raise
+
+    def _find_in_flight(self, offset: int) -> Received:
+        at = offset - self._window.first
+        message = self._window.messages[at] if 0 <= at < len(self._window.messages) else None
+        if message is None or message.is_requeued or message.connection.broken:
+            raise LocalError(
+                f"message {offset} of topic {self.topic!r} is not with this consumer any more: it was finished or "
+                "requeued, or the connection that gave it is closed; a message that was not finished comes again"
+            )
+        return message
 
     def _receive(self, wait_s: float) -> None:
         self._look()

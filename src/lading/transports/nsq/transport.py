@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from ...dialects.nsq import limits
-from ...dialects.nsq.commands import write
+from ...dialects.nsq.commands import read_trace_answer, write
+from ...dialects.nsq.ext import trace_of
 from ...dialects.nsq.protocol import SENT
-from ...model.errors import LocalError, SettingError, Unreachable
+from ...model.errors import LocalError, RemoteError, SettingError, Unreachable
 from ...model.names import DEFAULT_STREAM
 from ..client_tls import parse_tls
 from ..fetched import FetchResult
 from ..fitting import fill_missing_columns, fit_to_target
-from ..interface import Membership, PartitionMeta, SendResult, TopicMeta
+from ..interface import Membership, PartitionMeta, SendResult, TopicMeta, TraceReceipt
 from ..open import address
 from ..secrets import read_secret
 from ..topics import UnknownTopic
@@ -36,7 +38,16 @@ REQUEST_BYTES_WANTED: Final = 1 << 20
 BOUND_TOLD_S: Final = 2.0
 """An nsqd refuses a length at once; a server that takes any would wait for two gigabytes."""
 _NAMES: Final = "NSQ has 1 to 64 letters, digits, '.', '_' and '-', then perhaps #ephemeral"
+_WHO_EXTENDS: Final = "use Youzan's NSQ or Lading's endpoint, or lading://"
+EXTENDED_S: Final = 2.0
+"""A topic that was created or upgraded is extended everywhere after this time, or the server has no such topics."""
+_NO_SUCH_PATH: Final = 404
+_NO_TOPIC: Final = "TOPIC_NOT_FOUND"
 _MISSING: Final = "E_TOPIC_NOT_EXIST"
+_EXT_COMMANDS: Final = (b"MPUB_EXT", b"PUB_EXT")
+_TRACE_MARK: Final = limits.TRACE_NAME.encode()
+_SIZE_BYTES: Final = 4
+"""The length in front of a message of MPUB_EXT, which PUB_EXT has once."""
 _NO_EXT_THERE: Final = frozenset({"E_EXT_NOT_SUPPORT", "E_INVALID"})
 
 
@@ -124,6 +135,41 @@ class NsqTransport:
             self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
         return meta
 
+    def create_extended_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create a topic whose messages have ext headers. Raises LocalError if the server is not one that has such."""
+        meta = self.topic(name)
+        if self._discovery.lookup():
+            self._discovery.create_extended(name, partitions)
+            self._require_extended(name)
+        elif self._connected(name).knows_ext:
+            self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
+        else:
+            raise LocalError(f"topic {name!r}: {self.url} has no extended topics; {_WHO_EXTENDS}")
+        return meta
+
+    def extend_topic(self, name: str) -> None:
+        """Make a plain topic an extended one, for good; its readers of the plain form are disconnected."""
+        self._require_topic_name(name)
+        if not self._discovery.lookup():
+            raise LocalError(
+                f"topic {name!r}: {self.url} is an nsqd, which extends no topic; give the nsqlookupd's URL"
+            )
+        try:
+            self._discovery.extend(name)
+        except RemoteError as error:
+            if error.code != _NO_SUCH_PATH or _NO_TOPIC in str(error):
+                raise
+            raise LocalError(f"topic {name!r}: {self.url} has no extended topics; {_WHO_EXTENDS}") from None
+        self._require_extended(name)
+
+    def _require_extended(self, name: str) -> None:
+        """Wait until the nsqlookupd says that a topic is extended: its nodes learn it a moment later."""
+        until = time.monotonic() + EXTENDED_S
+        while not (is_extended := self._discovery.of_topic(name).ext) and time.monotonic() < until:
+            time.sleep(0.05)
+        if not is_extended:
+            raise LocalError(f"topic {name!r}: {self.url} does not say that it is extended; {_WHO_EXTENDS}")
+
     # -- reading
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
@@ -202,42 +248,63 @@ class NsqTransport:
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
     ) -> SendResult:
-        """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated."""
+        """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated.
+
+        Messages with a ``##trace_id`` go alone, by PUB_EXT: that alone is answered by a receipt.
+        """
         from ...dialects.nsq.encode import batch_body, exts_and_bodies, item
 
         self._require_topic_name(topic)
         pairs = exts_and_bodies(fit_to_target(fill_missing_columns(batch), self.capabilities, "NSQ", strict=strict))
         plain = not any(ext for ext, _ in pairs)
         command = "MPUB" if plain else "MPUB_EXT"
-        waiting = [_plain_item(body) if plain else item(ext, body) for ext, body in pairs]
-        for items in _requests(waiting):
-            self._publish(topic, write(command, topic, body=batch_body(items)))
-        return SendResult(batch.num_rows)
+        traces: dict[int, TraceReceipt] = {}
+        waiting: list[bytes] = []
 
-    def _publish(self, topic: str, command: bytes) -> None:
-        """Publishing makes the topic, also where servers leave that to others."""
+        def publish_waiting() -> None:
+            for items in _requests(waiting):
+                self._publish(topic, write(command, topic, body=batch_body(items)))
+            waiting.clear()
+
+        for row, (ext, body) in enumerate(pairs):
+            if plain:
+                waiting.append(_plain_item(body))
+            elif _TRACE_MARK in ext and trace_of(ext)[1] is not None:
+                publish_waiting()
+                size_and_message = item(ext, body)
+                receipt = read_trace_answer(
+                    self._publish(topic, write("PUB_EXT", topic, body=size_and_message[_SIZE_BYTES:]))
+                )
+                if receipt is not None:
+                    traces[row] = TraceReceipt(*receipt)
+            else:
+                waiting.append(item(ext, body))
+        publish_waiting()
+        return SendResult(batch.num_rows, traces=traces or None)
+
+    def _publish(self, topic: str, command: bytes) -> bytes:
+        """Return the response to a publication. It makes the topic, also where servers leave that to others."""
         try:
             try:
-                self._again(topic, command)
+                return self._again(topic, command)
             except NsqRefusal as refusal:
                 if refusal.word != _MISSING:
                     raise
                 self.create_topic(topic)
-                self._again(topic, command)
+                return self._again(topic, command)
         except NsqRefusal as refusal:
-            if refusal.word in _NO_EXT_THERE and command.startswith(b"MPUB_EXT"):
+            if refusal.word in _NO_EXT_THERE and command.startswith(_EXT_COMMANDS):
                 raise LocalError(
                     f"topic {topic!r} at {self.url} accepts no headers ({refusal}); make it an ext topic, "
                     "or send messages without headers, key and time"
                 ) from None
             raise
 
-    def _again(self, topic: str, command: bytes) -> None:
+    def _again(self, topic: str, command: bytes) -> bytes:
         """Ask until answered: a server hangs up on a publisher that was idle for some heartbeats."""
         for left in range(self._retries, -1, -1):
             try:
-                self._connected(topic).ask(command)
-                return
+                return self._connected(topic).ask(command)
             except NsqRefusal:
                 # most refusals of publications end the connection
                 self._forget()
@@ -246,6 +313,7 @@ class NsqTransport:
                 self._forget()
                 if not left:
                     raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _connected(self, topic: str) -> NsqConnection:
         if self._publisher is None or self._publisher.broken:
