@@ -28,7 +28,7 @@ def weigh_request(size_bytes: int) -> int:
     return 2 * size_bytes + min(OBJECT_RATIO * size_bytes, ROWS_MAX * ROW_BYTES)
 
 
-class Reservation:
+class MemoryReservation:
     """The memory that one request holds, or waits for."""
 
     __slots__ = ("_budget", "is_granted", "on_granted", "on_needed", "size_bytes")
@@ -61,8 +61,8 @@ class RequestBudget:
         """``call_soon`` has a callback run in the next pass of the loop."""
         self._call_soon = call_soon
         self.bytes_max = self.left_bytes = bytes_max
-        self._waiting: deque[Reservation] = deque()
-        self._revocable: dict[Reservation, None] = {}
+        self._waiting: deque[MemoryReservation] = deque()
+        self._revocable: dict[MemoryReservation, None] = {}
         self._revoked_bytes = 0
         """What requests that were asked to end still hold."""
 
@@ -71,9 +71,9 @@ class RequestBudget:
         self.left_bytes += bytes_max - self.bytes_max
         self.bytes_max = bytes_max
 
-    def reserve(self, size_bytes: int, on_granted: Callable[[], None]) -> Reservation:
+    def reserve(self, size_bytes: int, on_granted: Callable[[], None]) -> MemoryReservation:
         """Return a reservation that is granted at once, or later: then ``on_granted`` is called."""
-        reservation = Reservation(self, min(size_bytes, self.bytes_max))
+        reservation = MemoryReservation(self, min(size_bytes, self.bytes_max))
         self._waiting.append(reservation)
         self._grant()
         if not reservation.is_granted:
@@ -81,9 +81,9 @@ class RequestBudget:
             self._revoke(self._waiting[0].size_bytes)
         return reservation
 
-    def hold(self, size_bytes: int, on_needed: Callable[[], None]) -> Reservation:
+    def hold(self, size_bytes: int, on_needed: Callable[[], None]) -> MemoryReservation:
         """Return a reservation that is granted, and revocable; the oldest of those end early if it is too much."""
-        reservation = Reservation(self, size_bytes)
+        reservation = MemoryReservation(self, size_bytes)
         reservation.is_granted = True
         self.left_bytes -= size_bytes
         self.set_revocable(reservation, on_needed)
@@ -91,8 +91,8 @@ class RequestBudget:
             self._revoke(0)
         return reservation
 
-    def take_back(self, reservation: Reservation) -> None:
-        """See ``Reservation.release``."""
+    def take_back(self, reservation: MemoryReservation) -> None:
+        """See ``MemoryReservation.release``."""
         if reservation.on_needed is not None:
             if self._revocable.pop(reservation, self) is self:
                 self._revoked_bytes -= reservation.size_bytes
@@ -103,15 +103,15 @@ class RequestBudget:
         reservation.on_granted = ignore
         self._grant()
 
-    def shrink(self, reservation: Reservation, size_bytes: int) -> None:
-        """See ``Reservation.shrink``."""
+    def shrink(self, reservation: MemoryReservation, size_bytes: int) -> None:
+        """See ``MemoryReservation.shrink``."""
         if reservation.is_granted and size_bytes < reservation.size_bytes:
             self.left_bytes += reservation.size_bytes - size_bytes
             reservation.size_bytes = size_bytes
             self._grant()
 
-    def set_revocable(self, reservation: Reservation, on_needed: Callable[[], None]) -> None:
-        """See ``Reservation.set_revocable``."""
+    def set_revocable(self, reservation: MemoryReservation, on_needed: Callable[[], None]) -> None:
+        """See ``MemoryReservation.set_revocable``."""
         if reservation.is_granted and reservation.size_bytes:
             reservation.on_needed = on_needed
             self._revocable[reservation] = None

@@ -25,7 +25,7 @@ from ...dialects.kafka.fetch import FetchedPartition, FetchPartition, FetchReque
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
-from ..base.request_budget import ROW_BYTES, Reservation
+from ..base.request_budget import ROW_BYTES, MemoryReservation
 from ..base.responses import Slot
 from ..base.services import now_us
 from .fetch_reader import ConvertedBatches, PartitionRecords
@@ -96,7 +96,7 @@ class DelayedFetch:
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
         self._waiting = self._is_over = False
-        self._reservation: Reservation | None = None
+        self._reservation: MemoryReservation | None = None
         """While it waits for messages of many partitions."""
         self._rights_version = 0
         """That of the rights when it began to wait."""

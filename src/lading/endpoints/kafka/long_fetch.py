@@ -15,7 +15,7 @@ from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
 from ...turns import ROWS_AT_ONCE, TurnCounter, Turns, take_turn
-from ..base.request_budget import ROW_BYTES, ROWS_MAX, Reservation
+from ..base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation
 from ..base.responses import Slot
 from .fetch import DelayedFetch, refuse_session, version_error
 from .fetcher import Fetcher
@@ -42,7 +42,11 @@ def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryvi
 
 
 def _on_parsed(
-    fetcher: Fetcher, connection: RequestContext, slot: Slot, reservation: Reservation, parsed: Future[FetchRequest]
+    fetcher: Fetcher,
+    connection: RequestContext,
+    slot: Slot,
+    reservation: MemoryReservation,
+    parsed: Future[FetchRequest],
 ) -> None:
     try:
         request = parsed.result()
@@ -64,12 +68,12 @@ class LongFetch(DelayedFetch):
     """One Fetch of many partitions."""
 
     _work: Turns[None]
-    _held: Reservation
+    _held: MemoryReservation
     """Memory for its rows, until they are answered."""
     _is_woken = _is_looking = False
     """There was more while it looked; it looks."""
 
-    def begin(self, reservation: Reservation) -> None:
+    def begin(self, reservation: MemoryReservation) -> None:
         """Look for the first time."""
         self._held = reservation
         reservation.set_revocable(self._time_is_over)

@@ -46,7 +46,7 @@ from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, 
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ...turns import Turn
-from ..base.request_budget import ROWS_MAX, Reservation
+from ..base.request_budget import ROWS_MAX, MemoryReservation
 from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us
 from .configs import UNLIMITED, to_time_bound_us
@@ -399,7 +399,7 @@ class PendingManyProduce(PendingProduce):
 
     __slots__ = ("reservation",)
 
-    reservation: Reservation
+    reservation: MemoryReservation
 
     def expect(self, acks: int, layout: ResponseLayout) -> None:
         """Take note of what the request turns out to be."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from ...broker.core.principal import Principal
 from ...dialects.kafka.produce import ResponseLayout
 from ..base.inbox import Inbox
-from ..base.request_budget import Reservation
+from ..base.request_budget import MemoryReservation
 from ..base.responses import ResponseQueue, Slot
 from ..base.route_cache import RouteCache
 
@@ -66,10 +66,10 @@ class RequestContext(Protocol):
     def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when ``work`` is done, also if the client is gone before."""
 
-    def take_reservation(self) -> Reservation:
+    def take_reservation(self) -> MemoryReservation:
         """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
 
-    def release(self, reservation: Reservation) -> None:
+    def release(self, reservation: MemoryReservation) -> None:
         """Give back the memory of a request that is answered."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:

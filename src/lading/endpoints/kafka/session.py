@@ -33,7 +33,7 @@ from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import name_iggy_client, name_other_protocol
-from ..base.request_budget import ROWS_MAX, Reservation, weigh_request
+from ..base.request_budget import ROWS_MAX, MemoryReservation, weigh_request
 from ..base.responses import Slot
 from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
@@ -102,9 +102,9 @@ class KafkaSession(ProtocolSession):
         """The client was told to be older than message format 2."""
         self._is_held = False
         """Requests wait for the one before them."""
-        self._reservation: Reservation | None = None
+        self._reservation: MemoryReservation | None = None
         """Of the long request that begins next."""
-        self._reservations: set[Reservation] = set()
+        self._reservations: set[MemoryReservation] = set()
         """Of requests that end with the connection."""
         self.principal: Principal | None = None
         self.produce_head_bytes = 0
@@ -259,19 +259,19 @@ class KafkaSession(ProtocolSession):
         """Call back when ``work`` is done, also if the client is gone before."""
         self.connection.run_to_end(work, on_done)
 
-    def take_reservation(self) -> Reservation:
+    def take_reservation(self) -> MemoryReservation:
         """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
         reservation = self._take_reservation()
         assert reservation is not None
         self._reservations.add(reservation)
         return reservation
 
-    def release(self, reservation: Reservation) -> None:
+    def release(self, reservation: MemoryReservation) -> None:
         """Give back the memory of a request that is answered."""
         self._reservations.discard(reservation)
         reservation.release()
 
-    def _take_reservation(self) -> Reservation | None:
+    def _take_reservation(self) -> MemoryReservation | None:
         reservation, self._reservation = self._reservation, None
         return reservation
 
@@ -384,7 +384,7 @@ class KafkaSession(ProtocolSession):
         return handler(self._client, Request(head.key, head.version, head.client_id, body))
 
     def _answer_later(
-        self, head: RequestHeader, answer: Awaitable[Fields | Framed], reservation: Reservation | None = None
+        self, head: RequestHeader, answer: Awaitable[Fields | Framed], reservation: MemoryReservation | None = None
     ) -> None:
         slot = self.responses.slot()
         on_answered = partial(self._on_answered, slot, head.key, head.version, head.correlation, reservation)
@@ -392,7 +392,7 @@ class KafkaSession(ProtocolSession):
         self.connection.run_to_end(answer, on_answered)
 
     async def _decode_and_handle(
-        self, handler: Handler, head: RequestHeader, body: memoryview, reservation: Reservation | None
+        self, handler: Handler, head: RequestHeader, body: memoryview, reservation: MemoryReservation | None
     ) -> Fields | Framed:
         """Return the answer to a request that a worker decodes, as it is long, or the first of its version.
 
@@ -423,7 +423,7 @@ class KafkaSession(ProtocolSession):
             self.hold(False)
 
     def _on_answered(
-        self, slot: Slot, key: int, version: int, correlation: int, reservation: Reservation | None,
+        self, slot: Slot, key: int, version: int, correlation: int, reservation: MemoryReservation | None,
         answer: Future[Fields],
     ) -> None:  # fmt: skip
         if reservation is not None:
@@ -446,7 +446,7 @@ class KafkaSession(ProtocolSession):
 
     def _fill(
         self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed,
-        reservation: Reservation | None = None,
+        reservation: MemoryReservation | None = None,
     ) -> None:  # fmt: skip
         """Give the slot its response, by way of a worker if it is long."""
         name = versions.SERVED[key].name
