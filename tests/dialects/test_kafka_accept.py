@@ -51,7 +51,7 @@ def test_batches_of_real_clients_are_fine(kernels: Any) -> None:
 def test_wrong_bytes_are_found_alike(kernels: Any, full: bool) -> None:
     chance = random.Random(3)
     plain = [data for data in SMALL if not data[22] & layout.CODEC_BITS and count_of(data) < 100]
-    reasons = set()
+    reasons, numbers = set(), set()
     for data in plain:
         for _ in range(ROUNDS_FULL if full else ROUNDS):
             wrong = bytearray(data)
@@ -61,8 +61,13 @@ def test_wrong_bytes_are_found_alike(kernels: Any, full: bool) -> None:
             found = kernels.judge_records(*arguments)
             assert found == validation_fallback.judge_records(*arguments)
             reasons.add(found[0])
+            # also of bytes that were not judged, or were found wrong
+            keyless = kernels.find_keyless(*arguments[:4])
+            assert keyless == validation_fallback.find_keyless(*arguments[:4])
+            numbers.add(keyless >= 0)
             assert kernels.judge(region(bytes(wrong)), 0, len(wrong))[0] in (layout.BAD_CRC, layout.FINE)
     assert {layout.FINE, layout.CUT, layout.BAD_RECORD, layout.BAD_HEADERS, layout.BAD_POSITION} <= reasons
+    assert numbers == {False, True}
 
 
 @pytest.mark.parametrize("data", SMALL[:4])

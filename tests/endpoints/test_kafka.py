@@ -621,6 +621,24 @@ def test_configs_are_told_changed_and_obeyed(kafka: KafkaFrames) -> None:
     assert not {"segment.bytes", "preallocate", throttled} & told().keys()
 
 
+@pytest.mark.parametrize("codec", [0, 1], ids=["plain", "gzip"])
+def test_a_compacted_topic_takes_no_record_without_a_key(kafka: KafkaFrames, codec: int) -> None:
+    """Kafka's LogValidator: the whole batch is refused, and the response names the records (KIP-467)."""
+    name = f"kafka-{next(_names)}"
+    assert created(kafka, name, 1, cleanup__policy="compact,delete").error_code == NONE
+
+    def send(keys: list[bytes | None]) -> Any:
+        records = b"".join(record(number, b"v", key) for number, key in enumerate(keys))
+        data = gzip.compress(records) if codec else records
+        return sent(kafka, name, batch(data, len(keys), attributes=codec))
+
+    told = send([b"k", None, b"", None])
+    assert (told.error_code, [row.batch_index for row in told.record_errors]) == (BAD_RECORD, [1, 3])
+    # an empty key is a key
+    assert send([b"k", b""]).error_code == NONE
+    assert end(kafka, name).offset == 2
+
+
 def test_a_broker_describes_where_it_listens(kafka: KafkaFrames, address: str) -> None:
     resources = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
     [row] = kafka.ask("DescribeConfigs", 4, resources=resources).results

@@ -149,16 +149,22 @@ def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: i
     return BatchHeader(size_bytes, attributes, base_ms, max_ms, producer_id, producer_epoch, sequence, count)
 
 
-def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_max: int = PLAIN_BYTES_MAX) -> Times:
+def validate_batch(
+    source: Bytes, start: int, facts: BatchHeader, plain_bytes_max: int = PLAIN_BYTES_MAX, *, needs_keys: bool = False
+) -> Times:
     """Check a batch, with its CRC-32C and every record, and return its times. Called from any thread.
 
     Raises BatchRejected if the batch is not what its header says. Compressed records that become more than
-    ``plain_bytes_max`` bytes, or than their size lets expect, are rejected too. Raises Refusal if there is no memory to
+    ``plain_bytes_max`` bytes, or than their size lets expect, are rejected too, and with ``needs_keys`` those without
+    a key. Raises Refusal if there is no memory to
     check them.
     """
     end = start + facts.size_bytes
     kernels = kernels_for(facts.size_bytes)
     reason, lowest_ms, highest_ms = kernels.judge(source, start, end)
+    keyless: BatchRejected | None = None
+    if needs_keys and reason == layout.FINE and facts.codec == NONE:
+        keyless = _find_keyless(source, start + BATCH_HEADER_BYTES, end, facts)
     if reason == layout.FINE and facts.codec != NONE:
         data = source.data[start + BATCH_HEADER_BYTES : end]
         bytes_max = min(plain_bytes_max, compression.plain_bytes_max(len(data)))
@@ -167,6 +173,8 @@ def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_ma
                 reason, lowest_ms, highest_ms = kernels_for(plain_bytes).judge_records(
                     plain, 0, plain_bytes, facts.records, facts.base_ms
                 )
+                if needs_keys and reason == layout.FINE:
+                    keyless = _find_keyless(plain, 0, plain_bytes, facts)
             # what is raised below would keep it
             del plain
         except MalformedMessage as error:
@@ -177,9 +185,34 @@ def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_ma
     if reason != layout.FINE:
         code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD
         raise BatchRejected(code, f"the record batch {layout.REASONS[reason]}")
+    if keyless is not None:
+        raise keyless
     if highest_ms >= TIME_MS_MAX:
         raise BatchRejected(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
     return Times(lowest_ms, highest_ms)
+
+
+def _find_keyless(records: Bytes, start: int, end: int, facts: BatchHeader) -> BatchRejected | None:
+    """Return the refusal of records without a key among those that were judged, with their numbers (KIP-467)."""
+    first = kernels_for(end - start).find_keyless(records, start, end, facts.records)
+    if first < 0:
+        return None
+    data = records.data[start:end]
+    errors: list[tuple[int, str]] = []
+    at = 0
+    for number in range(min(facts.records, max(RECORDS_SEARCHED_MAX, first + 1))):
+        length, here = varint32(data, at, len(data))
+        at = here + length
+        if number < first:
+            continue
+        here = varint64(data, here + 1, at)[1]
+        here = varint32(data, here, at)[1]
+        if varint32(data, here, at)[0] < 0:
+            errors.append((number, "Compacted topic cannot accept message without key"))
+            if len(errors) == RECORD_ERRORS_MAX:
+                break
+    message = f"One or more records have been rejected due to {len(errors)} record errors in total"
+    return BatchRejected(INVALID_RECORD, f"{message}: messages without a key in a compacted topic", errors)
 
 
 def require_times(source: Bytes, start: int, facts: BatchHeader, times: Times, allowed: Times) -> None:

@@ -83,6 +83,26 @@ def _behind(data: Any, at: int, end: int, size_min: int) -> int:
     return here + max(size, 0)
 
 
+def find_keyless(region: Bytes, start: int, end: int, count: int) -> int:
+    """Return the number of the first record without a key in ``region[start:end]``, or -1 if all have one.
+
+    The ``count`` records there were judged; what they are not after all counts as without a key.
+    """
+    data = region.data
+    at = start
+    for record in range(count):
+        length, here = varint32(data, at, end)
+        if here < 0 or not 1 <= length <= end - here:
+            return record
+        at = here + length
+        _, here = varint64(data, here + 1, at)
+        here = varint32(data, here, at)[1] if here >= 0 else -1
+        size, here = varint32(data, here, at) if here >= 0 else (-1, -1)
+        if here < 0 or size < 0:
+            return record
+    return -1
+
+
 def checksum(region: Bytes, start: int, end: int) -> int:
     """Return the CRC-32C of ``region[start:end]``."""
     return int(google_crc32c.value(bytes(region[start:end])))

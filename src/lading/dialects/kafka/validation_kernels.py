@@ -147,6 +147,26 @@ def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int)
     return _records(base(region), start, end, count, base_ms)
 
 
+@kernel(LONG(BYTES, *[LONG] * 3))
+def find_keyless(region: Bytes, start: int, end: int, count: int) -> int:
+    data = base(region)
+    at = start
+    for record in range(count):
+        length, here = varint32(data, at, end)
+        if here < 0 or length < 1 or length > end - here:
+            return int64(record)
+        at = here + length
+        _, here = varint64(data, here + 1, at)
+        if here >= 0:
+            _, here = varint32(data, here, at)
+        if here < 0:
+            return int64(record)
+        size, here = varint32(data, here, at)
+        if here < 0 or size < 0:
+            return int64(record)
+    return int64(-1)
+
+
 @kernel(LONG(BYTES, LONG, LONG))
 def checksum(region: Bytes, start: int, end: int) -> int:
     return int64(crc32c(base(region), start, end))

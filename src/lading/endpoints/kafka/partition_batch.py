@@ -31,7 +31,7 @@ INLINE_TWIN_BYTES: Final = 8 << 10
 class PartitionBatch:
     """The batch for one partition, ``start`` bytes behind the start of its request; or why it is refused."""
 
-    __slots__ = ("append", "facts", "index", "partition", "refused", "start", "times")
+    __slots__ = ("append", "facts", "index", "needs_keys", "partition", "refused", "start", "times")
 
     def __init__(self, index: int, start: int, refused: LadingError | None = None) -> None:
         self.index = index
@@ -40,6 +40,8 @@ class PartitionBatch:
         self.partition: Partition | None = None
         self.facts: BatchHeader | None = None
         """What its header says."""
+        self.needs_keys = False
+        """Whether each of its records must have a key: the topic is compacted by it."""
         self.times: Times | None = None
         """What judging it found."""
         self.append: Append | None = None
@@ -64,10 +66,12 @@ def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bo
         at = start + batch.start
         try:
             if codec == NONE:
-                batch.times = validation.validate_batch(source, at, facts)
+                batch.times = validation.validate_batch(source, at, facts, needs_keys=batch.needs_keys)
                 continue
             try:
-                batch.times = validation.validate_batch(source, at, facts, INLINE_PLAIN_BYTES)
+                batch.times = validation.validate_batch(
+                    source, at, facts, INLINE_PLAIN_BYTES, needs_keys=batch.needs_keys
+                )
             except BatchRejected:
                 # it may be right, and larger than what is decompressed here
                 return False
@@ -82,7 +86,7 @@ def judge(source: Bytes, batch: PartitionBatch) -> None:
         return
     batch.refused = None
     try:
-        batch.times = validation.validate_batch(source, batch.start, batch.facts)
+        batch.times = validation.validate_batch(source, batch.start, batch.facts, needs_keys=batch.needs_keys)
     except LadingError as error:
         batch.refused = without_traceback(error)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ...broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
 from ...broker.core.pending_append import Append
 from ...broker.core.rights import Right
+from ...broker.core.settings import COMPACT
 from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN
 from ...dialects import codes
@@ -209,7 +210,10 @@ class ProduceHandler:
         batch = PartitionBatch(index, start)
         try:
             batch.partition = topic.partition(index)
-            size_max = topic.settings.message_bytes_max or self._default_bytes_max
+            settings = topic.settings
+            size_max = settings.message_bytes_max or self._default_bytes_max
+            policy = settings.cleanup_policy
+            batch.needs_keys = policy is not None and COMPACT in policy
             batch.facts = validation.parse_batch_header(
                 source, request_at + start, size_bytes, version=version, size_max=size_max
             )
