@@ -20,7 +20,7 @@ from lading.client.delivery import (
     send_accepted,
     send_once,
 )
-from lading.model.errors import LimitExceeded
+from lading.model.errors import Reason, Refusal
 from lading.transports.fitting import MessageRefused, fill_missing_columns
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
@@ -137,7 +137,7 @@ class _PickyServer:
             if offset % 7 == 0:
                 if self._names_rows:
                     raise MessageRefused("divisible by seven", partition=partition, row=row)
-                raise LimitExceeded("divisible by seven")
+                raise Refusal(Reason.PAYLOAD_TOO_LARGE, "divisible by seven")
             self.taken.append((partition, offset))
 
 
@@ -158,3 +158,12 @@ def test_what_a_server_refuses_is_left_out_and_all_else_is_sent_once(names_rows:
     expected = [(0, offset) for offset in range(1, 21)] + [(1, offset) for offset in range(30, 50)]
     assert server.taken == [each for each in expected if each[1] % 7]
     assert (count, server.sends) == (len(server.taken), sends)
+
+
+def test_a_sender_who_is_refused_loses_no_message() -> None:
+    def refuse(partition: int, batch: pa.RecordBatch) -> None:
+        raise Refusal(Reason.UNAUTHORIZED)
+
+    parts = [(0, pa.record_batch({"offset": [1, 2]}))]
+    with pytest.raises(Refusal):
+        send_accepted(refuse, iter(parts), lambda *_: pytest.fail("left out"), names_rows=False)

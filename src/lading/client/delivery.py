@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.errors import LadingError, LimitExceeded, SettingError
+from ..model.errors import LadingError, LimitExceeded, Reason, Refusal, SettingError
 from ..transports.fitting import MessageRefused
 from ..transports.interface import HeaderAwareTransport, PipeliningTransport, Transport
 from ..transports.lading.transport import LadingTransport
@@ -27,9 +27,21 @@ from .header_columns import with_header
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 """(Partition, messages), in order."""
-OnRefused = Callable[[int, pa.RecordBatch, LimitExceeded], None]
+OnRefused = Callable[[int, pa.RecordBatch, LadingError], None]
 """Called with a message that the target refused, as a batch of one row, its partition, and the refusal."""
 _WORK_BYTES = 8
+CONTENT_REASONS: Final = frozenset(
+    {
+        Reason.EMPTY_PAYLOAD,
+        Reason.HEADERS_TOO_LARGE,
+        Reason.INVALID_HEADER_KEY,
+        Reason.INVALID_HEADER_VALUE,
+        Reason.PAYLOAD_TOO_LARGE,
+        Reason.REQUEST_TOO_LARGE,
+        Reason.UNKNOWN_KIND,
+    }
+)
+"""Refusals of a message for what it is: sent again, it is refused again."""
 
 
 class DeliveryTarget(NamedTuple):
@@ -225,6 +237,11 @@ def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
     return sum(transport.send(topic, number, batch).count for number, batch in parts)
 
 
+def refuses_message(error: LimitExceeded | Refusal) -> bool:
+    """Return whether the target refused a message for what it is, and not the sender, the topic or the moment."""
+    return isinstance(error, LimitExceeded) or error.reason in CONTENT_REASONS
+
+
 def send_accepted(
     send: Callable[[int, pa.RecordBatch], object], parts: Parts, on_refused: OnRefused, *, names_rows: bool
 ) -> int:
@@ -240,7 +257,9 @@ def send_accepted(
             rows = batch.slice(first) if names_rows else batch.slice(first, 1)
             try:
                 send(number, rows)
-            except LimitExceeded as error:
+            except (LimitExceeded, Refusal) as error:
+                if not refuses_message(error):
+                    raise
                 row = error.row if isinstance(error, MessageRefused) else None
                 if row is None and rows.num_rows > 1:
                     raise

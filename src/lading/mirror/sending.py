@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.arrived import skip_arrived
-from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol
-from ..model.errors import LimitExceeded, LocalError
+from ..client.delivery import AtLeastOnce, DeliveryTarget, Task, choose_commit_protocol, refuses_message
+from ..model.errors import LadingError, LimitExceeded, LocalError, Refusal
 from ..transports.fitting import (
     MessageRefused,
     capabilities_at,
@@ -105,11 +105,13 @@ class TopicTarget:
         refused: list[UnmirroredMessage] = []
         try:
             sent = self._protocol.write(self._parts(work, stretches, is_repeated and may_look_back), Task(name, 0))
-        except LimitExceeded as error:
+        except (LimitExceeded, Refusal) as error:
+            if not refuses_message(error):
+                raise
             if self._settings.on_refused != "skip":
                 raise self._explain(error, stretches) from None
 
-            def leave_out(partition: int, message: pa.RecordBatch, error: LimitExceeded) -> None:
+            def leave_out(partition: int, message: pa.RecordBatch, error: LadingError) -> None:
                 # a queue gets one stretch at a time, all of it as its partition 0
                 origin = stretches[0].partition if self._is_queue else partition
                 refused.append(UnmirroredMessage(origin, message.column("offset")[0].as_py(), str(error)))
@@ -126,7 +128,7 @@ class TopicTarget:
         ends = {one.partition: one.target_end for one in work.ranges if one.target_end is not None}
         return skip_arrived(self._transport, self.topic, ends, parts) if look_back else parts
 
-    def _explain(self, error: LimitExceeded, stretches: Sequence[Stretch]) -> LimitExceeded:
+    def _explain(self, error: LimitExceeded | Refusal, stretches: Sequence[Stretch]) -> LimitExceeded:
         """Return the error with the place of the message at the source."""
         sentence = self._find_refused(stretches) or self._locate(error, stretches)
         if sentence is not None:
@@ -134,10 +136,10 @@ class TopicTarget:
         places = ", ".join(f"partition {one.partition} from offset {one.first}" for one in stretches)
         return LimitExceeded(
             f"{self._settings.target}, topic {self.topic!r}: {error} (read from {places}); raise that limit and run "
-            "this again; --on-refused skip leaves such messages out if this login may see the limit (DescribeConfigs)"
+            "this again, or leave such messages out with --on-refused skip"
         )
 
-    def _locate(self, error: LimitExceeded, stretches: Sequence[Stretch]) -> str | None:
+    def _locate(self, error: LimitExceeded | Refusal, stretches: Sequence[Stretch]) -> str | None:
         """Return a sentence about the message that the target refused; None if the refusal does not name it."""
         if not isinstance(error, MessageRefused) or error.row is None:
             return None
