@@ -124,6 +124,36 @@ def test_messages_that_the_target_refuses_when_they_are_sent(
     assert mirror(broker.url, urls["kafka"], late, strict, on_refused="skip").messages == 0
 
 
+def test_refused_messages_are_counted_after_a_crash_too(
+    broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("late_crash", "strict_crash"):
+        open_transport(broker.url).create_topic(name, 1)
+    now_us = time.time_ns() // 1000
+    with Producer(broker.url) as producer:
+        for number in range(10):
+            time_us = now_us - (365 * 86_400 * 1_000_000 if number == 4 else 0)
+            producer.send("late_crash", b"%d" % number, timestamp=time_us)
+    configure_topic(broker.endpoints["kafka"], "strict_crash", "message.timestamp.before.max.ms", "3600000")
+
+    class Crash(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    # what was sent is visible, and the state does not know it yet
+    with monkeypatch.context() as crashing, pytest.raises(Crash):
+        crashing.setattr(MirrorState, "finish", crash)
+        mirror(broker.url, urls["kafka"], "late_crash", "strict_crash", on_refused="skip")
+    assert read_arrow(broker.url, "strict_crash").num_rows == 9
+    done = mirror(broker.url, urls["kafka"], "late_crash", "strict_crash", on_refused="skip")
+    assert (done.messages, done.topics[0].refused) == (9, 1)
+    assert done.topics[0].refusals[0].startswith("partition 0, offset 4: ")
+    arrived = read_arrow(broker.url, "strict_crash").column("payload").to_pylist()
+    assert arrived == [b"%d" % number for number in range(10) if number != 4]
+
+
 @pytest.mark.parametrize("source", ["lading://127.0.0.1:1", "kafka://127.0.0.1:1", "lading://", "/nonexistent"])
 def test_a_refused_mirror_leaves_no_state(
     broker: testing.BrokerProcess, urls: dict[str, str], mirror: Any, tmp_path: Path, source: str

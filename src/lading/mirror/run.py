@@ -395,9 +395,17 @@ class _Run:
 
     def _send(self, one: _MirroredTopic, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> None:
         prepared = [self._prepare(one, each) for each in stretches]
+        if work.refused:
+            known = [UnmirroredMessage(*place, "the target refused it in the run before") for place in work.refused]
+            self._leave_out(one, prepared, known)
         ready = [each.stretch for each in prepared]
         if any(each.count for each in ready):
-            refused = one.target.send(work, ready, is_repeated=is_repeated)
+            refused = one.target.send(
+                work,
+                ready,
+                is_repeated=is_repeated,
+                note_refused=lambda rows: self._state.note_refused(work, [(row.partition, row.offset) for row in rows]),
+            )
             if refused:
                 self._leave_out(one, prepared, refused)
                 ready = [each.stretch for each in prepared]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.arrived import skip_arrived
@@ -91,11 +91,19 @@ class TopicTarget:
         keep[[row for row, _ in refused]] = False
         return batch.filter(pa.array(keep)), batch.filter(pa.array(~keep)), [sentence for _, sentence in refused]
 
-    def send(self, work: Work, stretches: Sequence[Stretch], *, is_repeated: bool) -> list[UnmirroredMessage]:
+    def send(
+        self,
+        work: Work,
+        stretches: Sequence[Stretch],
+        *,
+        is_repeated: bool,
+        note_refused: Callable[[Sequence[UnmirroredMessage]], None],
+    ) -> list[UnmirroredMessage]:
         """Send a work; ``is_repeated`` says that some of it may have been sent before.
 
         Returns the messages that the target refused, which ``on_refused="skip"`` leaves out; otherwise the first of
-        them is LimitExceeded, with its place at the source.
+        them is LimitExceeded, with its place at the source. ``note_refused`` is called with them before the others
+        become visible.
         """
         if self._is_queue and (sentence := self._find_refused(stretches)):
             # what a queue has taken of a work it cannot give back, so nothing of it is sent
@@ -118,6 +126,8 @@ class TopicTarget:
 
             parts = self._parts(work, stretches, may_look_back)
             sent = self._protocol.write(parts, Task(name, 0), on_refused=leave_out)
+        if refused:
+            note_refused(refused)
         self._protocol.commit(name, [sent])
         return refused
 

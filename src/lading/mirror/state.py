@@ -50,12 +50,14 @@ class Work:
     """Messages of one topic that become visible together: its number in this mirror, and their ranges.
 
     Numbers begin again in a state that was put back from a backup; the random ``token`` does not. It is empty in a work
-    that an older Lading began.
+    that an older Lading began. ``refused`` are the (partition, offset) of messages that the target refused, which are
+    written down before the others of the work become visible.
     """
 
     number: int
     ranges: tuple[Range, ...]
     token: str = ""
+    refused: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -140,8 +142,16 @@ class MirrorState:
         row = self._db.execute("SELECT number, ranges FROM works WHERE topic = ?", (topic,)).fetchone()
         if row is None:
             return None
-        token = self._db.execute("SELECT value FROM facts WHERE name = ?", (_token_fact(row[0]),)).fetchone()
-        return Work(row[0], tuple(Range(*one) for one in json.loads(row[1])), token[0] if token else "")
+        facts = self.list_facts()
+        refused = json.loads(facts.get(_refused_fact(row[0]), "[]"))
+        ranges = tuple(Range(*one) for one in json.loads(row[1]))
+        return Work(row[0], ranges, facts.get(_token_fact(row[0]), ""), tuple((part, at) for part, at in refused))
+
+    def note_refused(self, work: Work, places: Sequence[tuple[int, int]]) -> None:
+        """Write down the messages of a work that the target refused: a repeat after a crash leaves out the same."""
+        with self._db:
+            text = json.dumps([*work.refused, *places])
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (_refused_fact(work.number), text))
 
     def begin(self, topic: str, ranges: Sequence[Range]) -> Work:
         """Write down what is about to be sent."""
@@ -158,7 +168,8 @@ class MirrorState:
         """Move the positions behind a work that was sent, and keep which offsets became which, by partition."""
         with self._db:
             self._db.execute("DELETE FROM works WHERE topic = ?", (topic,))
-            self._db.execute("DELETE FROM facts WHERE name = ?", (_token_fact(work.number),))
+            for name in (_token_fact(work.number), _refused_fact(work.number)):
+                self._db.execute("DELETE FROM facts WHERE name = ?", (name,))
             for one in work.ranges:
                 self._db.execute(
                     "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", (topic, one.partition, one.end, one.epoch)
@@ -216,6 +227,11 @@ class MirrorState:
 def _token_fact(number: int) -> str:
     """Return the name of the fact that holds the token of a work that was begun."""
     return f"work {number}"
+
+
+def _refused_fact(number: int) -> str:
+    """Return the name of the fact that holds the messages that the target refused of a work that was begun."""
+    return f"refused {number}"
 
 
 def lock_state(directory: Path) -> AbstractContextManager[None]:
