@@ -127,7 +127,7 @@ class TopicSettings:
                 raise SettingError(f"unknown topic setting {name!r}; {hint}")
             holds, takes = _VALUES[_TOPIC_VALUES[name]]
             if value is not None and not holds(value):
-                raise SettingError(f"topic setting {name} takes {takes}, not {value!r}")
+                raise SettingError(f"topic setting {name} takes {takes}, not {value!r:.200}")
         return cls(**{name: value for name, value in document.items() if value is not None})
 
     @classmethod
