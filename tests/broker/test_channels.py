@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -325,7 +326,8 @@ WRONG: list[Callable[[], HeaderFilter]] = [
     lambda: HeaderFilter.regex("k", "(?:a?){0,1000}" * 100),
     lambda: HeaderFilter.regex("k", r"\pL" * 1300),
     lambda: HeaderFilter.regex("k", r"[\pL\pN]{100}"),
-    lambda: HeaderFilter.glob("k", "*" * 4000),
+    lambda: HeaderFilter.glob("k", "[a]" + "*" * 4000),
+    lambda: HeaderFilter.glob("k", "*" * 5000),
     lambda: HeaderFilter.glob("k", "[a"),
     lambda: HeaderFilter.glob("k", "{a"),
     lambda: HeaderFilter.any([]),
@@ -384,6 +386,57 @@ def test_a_pattern_cannot_hold_up_the_broker(broker: Broker) -> None:
     put(broker, topic.partition(0), b"m", headers=[[("k", b"a" * 5000 + b"!")]])
     pump(broker)
     assert reader.got == []
+
+
+COSTLY_PATTERNS = [".*a.{100}c", "a.{30}c", "[ab]*a[ab]{12}c", r"\pL*a\pL{3}c", "x" * 250 + "|y", "(?:.*a){15}.{40}c"]
+"""RE2 takes up to 8 ns for each byte of a text and step of these."""
+
+
+@pytest.mark.parametrize("pattern", COSTLY_PATTERNS)
+def test_a_pass_matches_as_many_texts_as_it_has_time_for(broker: Broker, pattern: str) -> None:
+    """Two filters, 12 texts of 1,000 bytes, of which each takes up to 8 ms: no pass computes above 20 ms."""
+    topic = topic_of(broker)
+    random = Random(1)
+    texts = ["".join(random.choice("ab") for _ in range(1000)).encode() for _ in range(11)]
+    hit = b"x" * 1000 if pattern[0] == "x" else b"a" * 200 + b"c"
+    headers: list[Headers] = [[("k", text)] for text in (*texts, hit)]
+    put(broker, topic.partition(0), *(b"%d" % at for at in range(12)), headers=headers)
+    longest_ms = []
+    for attempt in range(3):
+        channel = broker.channels.open(topic, f"{attempt}#ephemeral")
+        channel.seek(0, 0)
+        for suffix in ("", "|zz"):
+            Reader(header_filter=HeaderFilter.regex("k", pattern + suffix)).subscribe(channel, 100)
+        passes_ms: list[float] = []
+        while len(passes_ms) < 1000 and (not passes_ms or broker.channels._awake):
+            started_s = time.thread_time()
+            broker.channels.pump(NOW)
+            passes_ms.append((time.thread_time() - started_s) * 1e3)
+        counts = channel.statistics()
+        assert (counts.delivered, counts.filtered) == (1, 11)
+        longest_ms.append(max(passes_ms))
+    assert min(longest_ms) < 20
+
+
+def test_a_glob_of_stars_and_question_marks_is_not_limited(broker: Broker) -> None:
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(header_filter=HeaderFilter.glob("k", r"*\*%_" + "*a" * 1500 + "?" + "*")).subscribe(channel, 4)
+    texts = [b"x*%_" + b"a" * 20_000, b"x*%_" + b"a" * 1500, b"y%_" + b"a" * 2000]
+    put(broker, topic.partition(0), b"0", b"1", b"2", headers=[[("k", text)] for text in texts])
+    pump(broker)
+    assert reader.payloads() == [b"0"]
+
+
+def test_a_text_that_takes_too_long_does_not_match(broker: Broker) -> None:
+    """A text cannot be matched in parts; the limit depends on the pattern."""
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(header_filter=HeaderFilter.regex("k", "a[ab]{100}$")).subscribe(channel, 9)
+    texts = [b"a" * size for size in (100, 101, 1200, 1400, 60_000)]
+    put(broker, topic.partition(0), *(b"%d" % len(text) for text in texts), headers=[[("k", text)] for text in texts])
+    pump(broker)
+    assert reader.payloads() == [b"101", b"1200"]
 
 
 def test_a_producers_large_batch_is_decoded_in_parts(broker: Broker) -> None:

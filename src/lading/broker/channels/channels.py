@@ -17,6 +17,7 @@ from ..core.topology import Partition, Topic
 from .channel import Channel
 from .omissions import Omissions
 from .partition_dispatcher import NO_LIMIT, PartitionDispatcher
+from .pattern_matches import PatternBudget
 from .rules import ChannelRules
 from .statistics import ChannelStatistics
 from .store import (
@@ -67,6 +68,7 @@ class Channels(Component):
         self._store = ChannelStore(catalog)
         self._counters = counters
         self._rules = rules
+        self._pattern_budget = PatternBudget()
         self._channels: dict[Topic, dict[str, Channel]] = {}
         self._delayed = delayed
         self._queues = TopicQueues(self._store, delayed, lambda topic: bool(self._channels.get(topic)))
@@ -156,7 +158,9 @@ class Channels(Component):
         self, channel: Channel, partition: Partition, offset: int, omissions: Omissions | None = None
     ) -> PartitionDispatcher:
         def make(statistics: ChannelStatistics) -> PartitionDispatcher:
-            lane = PartitionDispatcher(partition, offset, statistics, self._counters, self._rules, channel.wake)
+            lane = PartitionDispatcher(
+                partition, offset, statistics, self._counters, self._rules, channel.wake, self._pattern_budget
+            )
             lane.on_released = channel.wake_waiting
             lane.omissions = omissions or lane.omissions
             self._set_limit(lane)
@@ -300,6 +304,7 @@ class Channels(Component):
         for channel in [one for one, due_us in self._held.items() if due_us <= now_us]:
             self._awake[channel] = None
         self._pumping = True
+        self._pattern_budget.begin_pass()
         try:
             for channel in list(self._awake)[:PASS_CHANNELS]:
                 if channel not in self._awake:

@@ -1,7 +1,7 @@
 """Filters by header: which messages one subscriber wants, in the kinds of Youzan's ``ext_filter`` (nsq.md 4.4).
 
-Patterns are matched by RE2 (through Arrow), whose time is linear in the text; what it would compile for long is
-refused (pattern_cost.py). No pattern can hold up the broker.
+Patterns are matched by RE2 (through Arrow), whose time is linear in the text. A pattern that it would compile for long
+is refused (pattern_cost.py). A pass of the event loop matches as many texts as it has time for (pattern_matches.py).
 A key may be a path into a JSON value: ``k.z``, ``k.*``, ``list.0``.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -19,7 +18,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...dialects.nsq import json_mark
@@ -29,6 +27,16 @@ from ...model.kinds import Kind
 from ...model.lazy_dataclass import lazy_dataclass
 from .pages import Page
 from .pattern_cost import PATTERN_COST_MAX, pattern_cost
+from .pattern_matches import (
+    GlobMatcher,
+    LiteralMatcher,
+    Matcher,
+    PatternBudget,
+    PatternMatches,
+    RegexMatcher,
+    has_only_simple_wildcards,
+    is_literal,
+)
 
 Test = Literal["exact", "regex", "glob", "any", "all"]
 
@@ -55,36 +63,40 @@ class HeaderFilter:
     test: Test
     clauses: tuple[tuple[str, str], ...]
     inverse: bool = False
-    _patterns: tuple[str, ...] = field(default=(), compare=False)
+    _matcher: Matcher | None = field(default=None, compare=False)
 
     @classmethod
     def exact(cls, key: str, text: str, *, inverse: bool = False) -> HeaderFilter:
         """Return a test that the value is this text."""
-        return cls._checked("exact", ((key, text),), inverse, ())
+        return cls._checked("exact", ((key, text),), inverse)
 
     @classmethod
     def regex(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
         """Return a test that the value has a part that matches (RE2 syntax, as Go's)."""
-        return cls._checked("regex", ((key, pattern),), inverse, (pattern,))
+        return cls._checked("regex", ((key, pattern),), inverse, lambda: _make_regex(pattern, pattern))
 
     @classmethod
     def glob(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
         """Return a test that the whole value matches: ``*``, ``?``, ``[abc]``, ``[!a-c]``, ``{one,two}``."""
-        return cls._checked("glob", ((key, pattern),), inverse, (glob_regex(pattern),))
+        return cls._checked("glob", ((key, pattern),), inverse, lambda: _make_glob(pattern))
 
     @classmethod
     def any(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
         """Return a test that at least one of the exact tests holds."""
-        return cls._checked("any", tuple(clauses), inverse, ())
+        return cls._checked("any", tuple(clauses), inverse)
 
     @classmethod
     def all(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
         """Return a test that all of the exact tests hold."""
-        return cls._checked("all", tuple(clauses), inverse, ())
+        return cls._checked("all", tuple(clauses), inverse)
 
     @classmethod
     def _checked(
-        cls, test: Test, clauses: tuple[tuple[str, str], ...], inverse: bool, patterns: tuple[str, ...]
+        cls,
+        test: Test,
+        clauses: tuple[tuple[str, str], ...],
+        inverse: bool,
+        make_matcher: Callable[[], Matcher] | None = None,
     ) -> HeaderFilter:
         if not 1 <= len(clauses) <= CLAUSES_MAX:
             raise FilterError(f"a filter has 1 to {CLAUSES_MAX} tests, not {len(clauses)}")
@@ -93,29 +105,34 @@ class HeaderFilter:
                 raise FilterError("a filter names a header; its key is empty")
             if not text and test in _WITH_TEXT:
                 raise FilterError(f"the {test} filter of header {key!r} has nothing to compare with")
-        for pattern in patterns:
-            if len(pattern.encode()) > PATTERN_BYTES_MAX:
-                raise FilterError(f"a pattern has at most {PATTERN_BYTES_MAX} bytes, not {len(pattern.encode())}")
-            if (cost := pattern_cost(pattern)) > PATTERN_COST_MAX:
-                raise FilterError(
-                    f"pattern {clauses[0][1]!r}: {cost} parts with all its repetitions; the limit is "
-                    f"{PATTERN_COST_MAX}; repeat less"
-                )
-            try:
-                _matches(pa.array([b""], pa.binary()), pattern)
-            except pa.ArrowInvalid as error:
-                raise FilterError(f"{clauses[0][1]!r} is not a valid pattern: {error}") from None
-        return cls(test, clauses, inverse, patterns)
+        return cls(test, clauses, inverse, None if make_matcher is None else make_matcher())
 
-    def mask(self, page: Page) -> Mask:
-        """Per message of the page, whether a subscriber with this filter wants it."""
+    def match(self, page: Page, places: NDArray[np.int64], budget: PatternBudget) -> Mask:
+        """Return for each message at ``places`` of the page whether a subscriber with this filter wants it.
+
+        The mask is shorter than ``places`` if the steps of this pass do not suffice for the pattern.
+        """
+        if self._matcher is None:
+            return self._mask(page)[places]
+        matches: PatternMatches | None = page.columns.get(self)
+        if matches is None:
+            matches = page.columns[self] = PatternMatches(values(page, self.clauses[0][0]), self._matcher)
+        matched = matches.match(places, budget)
+        wanted: Mask = (self._find_present(page)[places[: len(matched)]] & matched) != self.inverse
+        return wanted
+
+    def _mask(self, page: Page) -> Mask:
         found: Mask | None = page.columns.get(self)
         if found is None:
-            present = page.columns.get("headers")
-            if present is None:
-                present = page.columns["headers"] = _sized(page.with_headers(), page)
-            found = page.columns[self] = (present & _TESTS[self.test](self, page)) != self.inverse
+            found = page.columns[self] = (self._find_present(page) & _TESTS[self.test](self, page)) != self.inverse
         return found
+
+    @staticmethod
+    def _find_present(page: Page) -> Mask:
+        present: Mask | None = page.columns.get("headers")
+        if present is None:
+            present = page.columns["headers"] = _sized(page.with_headers(), page)
+        return present
 
     def _exact(self, page: Page) -> list[Mask]:
         return [
@@ -123,30 +140,45 @@ class HeaderFilter:
             for key, text in self.clauses
         ]
 
-    def _pattern(self, page: Page) -> Mask:
-        texts = pa.array([value or b"" for value in values(page, self.clauses[0][0])], pa.binary())
-        return _matches(texts, self._patterns[0])
-
 
 def _sized(mask: Mask, page: Page) -> Mask:
     """Return the mask, or one of nothing for a page that cannot be decoded, which has no headers."""
     return mask if len(mask) == len(page.offsets) else np.zeros(len(page.offsets), np.bool_)
 
 
-def _matches(texts: Any, pattern: str) -> Mask:
-    with suppress(pa.ArrowInvalid):  # what is no UTF-8 is matched byte by byte
-        texts = texts.cast(pa.string())
-    found: Any = pc.match_substring_regex(texts, pattern)
-    mask: Mask = found.to_numpy(zero_copy_only=False)
-    return mask
+def _make_regex(pattern: str, shown: str) -> Matcher:
+    """Return the matcher of a pattern that users know as ``shown``. Raises FilterError if it is invalid or costly."""
+    _require_short(pattern)
+    if is_literal(pattern):
+        return LiteralMatcher(pattern)
+    if (cost := pattern_cost(pattern)) > PATTERN_COST_MAX:
+        raise FilterError(
+            f"pattern {shown!r}: {cost} parts with all its repetitions; the limit is {PATTERN_COST_MAX}; repeat less"
+        )
+    matcher = RegexMatcher(pattern, cost)
+    try:
+        matcher.match((b"",))
+    except pa.ArrowInvalid as error:
+        raise FilterError(f"{shown!r} is not a valid pattern: {error}") from None
+    return matcher
+
+
+def _make_glob(pattern: str) -> Matcher:
+    if not has_only_simple_wildcards(pattern):
+        return _make_regex(glob_regex(pattern), pattern)
+    _require_short(pattern)
+    return GlobMatcher(pattern)
+
+
+def _require_short(pattern: str) -> None:
+    if (size_bytes := len(pattern.encode())) > PATTERN_BYTES_MAX:
+        raise FilterError(f"a pattern has at most {PATTERN_BYTES_MAX} bytes, not {size_bytes}")
 
 
 _WITH_TEXT: Final = frozenset({"exact", "regex", "glob"})
 _TESTS: Final[Mapping[str, Callable[[HeaderFilter, Page], Mask]]] = MappingProxyType(
     {
         "exact": lambda one, page: one._exact(page)[0],
-        "regex": lambda one, page: one._pattern(page),
-        "glob": lambda one, page: one._pattern(page),
         "any": lambda one, page: np.logical_or.reduce(one._exact(page)),
         "all": lambda one, page: np.logical_and.reduce(one._exact(page)),
     }

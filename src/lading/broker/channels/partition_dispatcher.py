@@ -23,6 +23,7 @@ from .in_flight import InFlightTracker, Wake
 from .omissions import Omissions
 from .out_of_window import DEFERRED
 from .pages import Page, PageSlice, fitting, offsets_in, pages_of, size_of
+from .pattern_matches import PatternBudget
 from .rules import ChannelRules
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, select_sample
@@ -65,12 +66,14 @@ class PartitionDispatcher(InFlightTracker):
         counters: Counters,
         rules: ChannelRules,
         wake: Wake,
+        pattern_budget: PatternBudget,
     ) -> None:
-        """Goes on at ``offset``; ``wake`` is called when ``work`` should be."""
+        """Goes on at ``offset``; ``wake`` is called when ``dispatch`` should be."""
         super().__init__(partition, offset, statistics, wake)
         self.points = SubscribersByTag()
         self._counters = counters
         self._rules = rules
+        self._pattern_budget = pattern_budget
         self._tag_queues = TagQueues(self.points, rules.tag_header)
         # the same dict for good: it is asked several times for each message
         self._queues = self._tag_queues.by_tag
@@ -128,7 +131,7 @@ class PartitionDispatcher(InFlightTracker):
                 left -= self._serve(point, now_us, eager, left)
             left -= weight
             hungry = any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points)
-            if left <= 0 or not hungry:
+            if left <= 0 or not hungry or self._lacks_steps():
                 break
             weight = self._load()
             if self._again:
@@ -144,7 +147,7 @@ class PartitionDispatcher(InFlightTracker):
                 for point in points
             )
         )
-        return Worked(left <= 0, held)
+        return Worked(left <= 0 or self._lacks_steps(), held)
 
     @property
     def waits(self) -> bool:
@@ -156,6 +159,10 @@ class PartitionDispatcher(InFlightTracker):
         """Whether any subscriber asks for what only decoding shows: a tag or a header."""
         return bool(self.points.tags) or self._filters > 0
 
+    def _lacks_steps(self) -> bool:
+        """Whether the pass has no time left for the patterns of filters."""
+        return self._filters > 0 and self._pattern_budget.steps_left <= 0
+
     def _bound(self, messages: int) -> int:
         return max(messages // DECODED_SHARE, 1) if self._decodes else messages
 
@@ -164,6 +171,8 @@ class PartitionDispatcher(InFlightTracker):
         for _ in range(PASS_MESSAGES):
             if self.in_flight:
                 break
+            if self._lacks_steps():
+                return Worked(True, False)
             tag = self._tag_queues.find_oldest()
             if tag is None:
                 if not self._load():
@@ -206,6 +215,8 @@ class PartitionDispatcher(InFlightTracker):
             before = len(portion)
             self._give(subscriber, portion, count, now_us)
             seen += before - len(portion)
+            if self._filters and self._pattern_budget.steps_left <= 0:
+                break
         return seen
 
     def _give(self, subscriber: Subscriber, portion: PageSlice, count: int, now_us: int) -> None:
@@ -244,7 +255,9 @@ class PartitionDispatcher(InFlightTracker):
         rest = portion.rest[:PAGE_MESSAGES]
         mask = np.ones(len(rest), np.bool_)
         if subscriber.header_filter is not None:
-            mask = subscriber.header_filter.mask(portion.page)[np.searchsorted(portion.page.offsets, rest)]
+            places = np.searchsorted(portion.page.offsets, rest)
+            mask = subscriber.header_filter.match(portion.page, places, self._pattern_budget)
+            rest = rest[: len(mask)]
         if subscriber.sample_percent:
             mask &= select_sample(rest, subscriber.sample_percent)
         wanted = np.flatnonzero(mask)[:count]
