@@ -120,6 +120,16 @@ _NAMES: Final = frozenset(
 )
 
 
+def alter_scram(rows_count: int) -> bytes:
+    """Return a request that gives users passwords, as Kafka's tools do: each by a salted password."""
+    upsertions = [
+        {"name": f"user-{row}", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": bytes(32)}
+        for row in range(rows_count)
+    ]
+    frame = request_frame("AlterUserScramCredentials", 0, CORRELATION, deletions=[], upsertions=upsertions)
+    return struct.pack(">i", len(frame)) + frame
+
+
 # -- frames that follow each other without waiting for responses
 
 

@@ -26,6 +26,7 @@ from tests.endpoints.repeated_parts import (
     WAITING,
     RepeatedPart,
     Waiting,
+    alter_scram,
     iggy_parts,
     kafka_parts,
     nsq_parts,
@@ -121,6 +122,14 @@ def test_a_user_without_rights_is_refused_many_rows_in_proportion(tmp_path: Path
     # refused rows were looked up in a list of them: 100,000 stopped the broker
     parts = [part for part in kafka_parts(is_full=False) if part.name == "Kafka FindCoordinator 6 coordinator_keys"]
     check_all(tmp_path, [(part, "ann") for part in parts], SIZES)
+
+
+def test_scram_credentials_are_described_and_changed_in_proportion(tmp_path: Path) -> None:
+    """Each name was looked for in the whole request, in one turn; each user was a file of all users."""
+    parts = [part for part in kafka_parts(is_full=False) if part.name.split()[1] == "DescribeUserScramCredentials"]
+    cases = [(part, "ann") for part in parts]
+    cases += [(RepeatedPart("Kafka AlterUserScramCredentials", "kafka", alter_scram), role) for role in ("ann", "root")]
+    check_all(tmp_path, cases, (600, 6_000))
 
 
 @pytest.mark.parametrize("waiting", WAITING, ids=lambda waiting: waiting.name)

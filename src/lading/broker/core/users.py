@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Self
 
@@ -103,7 +103,12 @@ class AccessTable:
 
     def with_user(self, user: User) -> AccessTable:
         """Return the table with a user that is new or changed."""
-        return replace(self, users={**self.users, user.name: user}, next_id=max(self.next_id, user.id + 1))
+        return self.with_users([user])
+
+    def with_users(self, users: Collection[User]) -> AccessTable:
+        """Return the table with users that are new or changed."""
+        next_id = max([self.next_id, *(user.id + 1 for user in users)])
+        return replace(self, users={**self.users, **{user.name: user for user in users}}, next_id=next_id)
 
     def without_user(self, name: str) -> AccessTable:
         """Return the table without a user, whose tokens, rules and quota go too: a later one of that name has none."""

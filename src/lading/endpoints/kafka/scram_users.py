@@ -8,8 +8,8 @@ by the same verifier. A user that does not exist is added, without rights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ...broker.core.credentials import SCRAM_ITERATIONS_MIN, ScramVerifier, make_verifier
 from ...broker.core.rights import Resource, ResourceKind, Right
@@ -21,8 +21,9 @@ from ...dialects.kafka.errors import (
 )
 from ...dialects.kafka.versions import ALTER_SCRAM_CREDENTIALS, DESCRIBE_SCRAM_CREDENTIALS
 from ...model.errors import LadingError, Reason, Refusal
+from ...turns import Turn, TurnCounter, Turns, take_turns
 from ..base.services import now_us
-from .handling import Context, Fields, Handler, Request, Session
+from .handling import Answer, Context, Fields, Handler, Request, Session
 
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MAX: Final = 1 << 20
@@ -35,6 +36,18 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     return {DESCRIBE_SCRAM_CREDENTIALS: users.describe, ALTER_SCRAM_CREDENTIALS: users.alter}
 
 
+class _UserChange(NamedTuple):
+    """What one request says of one user."""
+
+    deletions: list[Any]
+    upsertions: list[Any]
+
+    def names_a_mechanism_twice(self) -> bool:
+        """Return whether two of the rows are about the same mechanism."""
+        counts = Counter(row.mechanism for row in (*self.deletions, *self.upsertions))
+        return max(counts.values()) > 1
+
+
 class ScramUsers:
     """Handlers of one endpoint."""
 
@@ -42,74 +55,95 @@ class ScramUsers:
         self._access = context.broker.access
         self._change = context.services.authenticator.change
 
-    def describe(self, session: Session, request: Request) -> Fields:
+    def describe(self, session: Session, request: Request) -> Answer:
         """Return all users who have verifiers, or those named.
 
-        Whom the client may not see is as one who does not exist.
+        Users that the client may not see are reported as missing.
         """
-        users = self._access.table.users
-        names = [one.name for one in request.body.users] if request.body.users else list(users)
-        rows: list[Fields] = []
+        return take_turns(self._describe(session, request.body.users))
+
+    def _describe(self, session: Session, named: Sequence[Any] | None) -> Turns[Fields]:
+        rows, turn = list[Fields](), TurnCounter()
+        names: Iterable[str] = (user.name for user in named) if named else list(self._access.table.users)
         for name in names:
-            known = users.get(name) if self._may(session, Right.DESCRIBE, name) else None
-            infos = [] if known is None else [
-                {"mechanism": _NUMBERS[mechanism], "iterations": one.iterations}
-                for mechanism, one in known.credentials.scram.items()
-            ]  # fmt: skip
+            infos = self._list_credentials(name) if self._may(session, Right.DESCRIBE, name) else []
             if infos:
                 rows.append({"user": name, "error_code": 0, "error_message": None, "credential_infos": infos})
-            elif request.body.users:
+            elif named:
                 message = f"user {name!r} does not exist, or has no SCRAM credentials"
                 rows.append(
                     {"user": name, "error_code": RESOURCE_NOT_FOUND, "error_message": message, "credential_infos": []}
                 )
+            if turn.is_over():
+                yield
         return {"error_code": 0, "error_message": None, "results": rows}
+
+    def _list_credentials(self, name: str) -> list[Fields]:
+        user = self._access.table.users.get(name)
+        verifiers = {} if user is None else user.credentials.scram
+        return [
+            {"mechanism": _NUMBERS[mechanism], "iterations": verifier.iterations}
+            for mechanism, verifier in verifiers.items()
+        ]
 
     def alter(self, session: Session, request: Request) -> Awaitable[Fields]:
         return self._alter(session, request.body)
 
     async def _alter(self, session: Session, body: Any) -> Fields:
-        names = list(dict.fromkeys([one.name for one in (*body.deletions, *body.upsertions)]))
-        named = Counter((one.name, one.mechanism) for one in (*body.deletions, *body.upsertions))
-        twice = {name for (name, _), count in named.items() if count > 1}
-        rows = []
-        for name in names:
-            code, message = 0, None
+        turn = Turn()
+        changes: dict[str, _UserChange] = {}
+        for deletion in body.deletions:
+            changes.setdefault(deletion.name, _UserChange([], [])).deletions.append(deletion)
+            await turn.give_way()
+        for upsertion in body.upsertions:
+            changes.setdefault(upsertion.name, _UserChange([], [])).upsertions.append(upsertion)
+            await turn.give_way()
+        verifiers: dict[str, Mapping[str, ScramVerifier]] = {}
+        results: dict[str, tuple[int, str | None]] = {}
+        for name, change in changes.items():
+            results[name] = 0, None
             try:
                 if not self._may(session, Right.ADMINISTRATE, name):
-                    code = CLUSTER_AUTHORIZATION_FAILED
-                elif name in twice:
-                    code = DUPLICATE_RESOURCE
+                    results[name] = CLUSTER_AUTHORIZATION_FAILED, None
+                elif change.names_a_mechanism_twice():
+                    results[name] = DUPLICATE_RESOURCE, None
                 else:
-                    await self._alter_user(name, body)
+                    of_user = self._make_verifiers(name, change)
+                    self._access.require_scram_user(name)
+                    verifiers[name] = of_user
             except LadingError as error:
-                not_found = isinstance(error, Refusal) and error.reason is Reason.USER_NOT_FOUND
-                code, message = RESOURCE_NOT_FOUND if not_found else UNACCEPTABLE_CREDENTIAL, str(error)
-            rows.append({"user": name, "error_code": code, "error_message": message})
+                results[name] = _describe_error(error)
+            await turn.give_way()
+        if verifiers:
+            try:
+                # in one change: each writes the file of all users
+                await self._change(self._access.set_scram_verifiers(verifiers, now_us=now_us()))
+            except LadingError as error:
+                results |= dict.fromkeys(verifiers, _describe_error(error))
+        # a generator: the worker that encodes the response reads it
+        rows = ({"user": name, "error_code": code, "error_message": text} for name, (code, text) in results.items())
         return {"results": rows}
 
-    async def _alter_user(self, name: str, body: Any) -> None:
-        deleted = [one.mechanism for one in body.deletions if one.name == name]
-        added = [one for one in body.upsertions if one.name == name]
+    def _make_verifiers(self, name: str, change: _UserChange) -> dict[str, ScramVerifier]:
         verifiers: dict[str, ScramVerifier] = {}
-        if not added:
+        if not change.upsertions:
             kept = self._access.table.user(name).credentials.scram
-            gone = {MECHANISMS.get(number, "") for number in deleted}
-            if not gone <= kept.keys():
+            deleted = {MECHANISMS.get(deletion.mechanism, "") for deletion in change.deletions}
+            if not deleted <= kept.keys():
                 raise Refusal(Reason.USER_NOT_FOUND, f"user {name!r} has no such SCRAM credentials")
-            verifiers = {mechanism: one for mechanism, one in kept.items() if mechanism not in gone}
-        for one in added:
-            mechanism = MECHANISMS.get(one.mechanism)
-            salt, salted = bytes(one.salt), bytes(one.salted_password)
-            if mechanism is None or not SCRAM_ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
+            verifiers = {mechanism: verifier for mechanism, verifier in kept.items() if mechanism not in deleted}
+        for upsertion in change.upsertions:
+            mechanism = MECHANISMS.get(upsertion.mechanism)
+            salt, salted = bytes(upsertion.salt), bytes(upsertion.salted_password)
+            if mechanism is None or not SCRAM_ITERATIONS_MIN <= upsertion.iterations <= ITERATIONS_MAX:
                 raise Refusal(
                     Reason.INVALID_PASSWORD, f"SCRAM takes {SCRAM_ITERATIONS_MIN} to {ITERATIONS_MAX} iterations"
                 )
             # any salt is taken, as Apache Kafka does it: tools choose short ones, and each user has one of their own
             if not salted:
                 raise Refusal(Reason.INVALID_PASSWORD, f"user {name!r}: the salted password is empty; send a password")
-            verifiers[mechanism] = make_verifier(mechanism, salted, salt, one.iterations)
-        await self._change(self._access.set_scram_verifiers(name, verifiers, now_us=now_us()))
+            verifiers[mechanism] = make_verifier(mechanism, salted, salt, upsertion.iterations)
+        return verifiers
 
     def _may(self, session: Session, right: Right, name: str) -> bool:
         user = self._access.table.users.get(name)
@@ -117,3 +151,9 @@ class ScramUsers:
             # whoever may manage users takes over no administrator
             return self._access.is_administrator(session.principal)
         return self._access.allows(session.principal, right, Resource(ResourceKind.USER, name))
+
+
+def _describe_error(error: LadingError) -> tuple[int, str]:
+    """Return the code and the text of a refused change."""
+    not_found = isinstance(error, Refusal) and error.reason is Reason.USER_NOT_FOUND
+    return RESOURCE_NOT_FOUND if not_found else UNACCEPTABLE_CREDENTIAL, str(error)
