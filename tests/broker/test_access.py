@@ -8,8 +8,10 @@ import json
 import stat
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -28,8 +30,10 @@ from lading.broker.core.rights import (
     Resource,
     ResourceKind,
     Right,
+    rules_allow,
     topic_resource,
 )
+from lading.broker.core.rule_index import RuleIndex
 from lading.clock import Dates
 from lading.log.access_file import AccessFile
 from lading.model.errors import CorruptLog, NewerFormat, Reason, Refusal
@@ -329,3 +333,46 @@ def test_unknown_users_look_like_others_to_scram(tmp_path: Path) -> None:
     assert one.salt == again.salt != other.salt
     known = access.scram_verifier("ann", "SCRAM-SHA-256")
     assert (len(one.salt), len(one.stored_key)) == (len(known.salt), len(known.stored_key))
+
+
+def test_an_index_of_rules_says_what_all_rules_say() -> None:
+    random = Random(4)
+    names = ("cluster", "a", "ab", "abc", "b", "b.a", "b.ab", "*")
+    allowed_count = 0
+    for _ in range(150):
+        rules = list[AccessRule]()
+        while len(rules) < 12:
+            kind, pattern = random.choice(list(ResourceKind)), random.choice(list(PatternKind))
+            operation, denies = random.choice(list(Right)), random.random() < 0.3
+            with suppress(Refusal):
+                rules.append(AccessRule("ann", kind, pattern, random.choice(names), operation, denies))
+        for _ in range(60):
+            resource = Resource(random.choice(list(ResourceKind)), random.choice(names), random.choice(("a", "b", "")))
+            operation = random.choice([right for right in Right if right is not Right.ALL])
+            expected = rules_allow(rules, operation, resource)
+            assert rules_allow(RuleIndex(rules).find(resource), operation, resource) is expected
+            allowed_count += expected
+    assert 1000 < allowed_count < 8000
+
+
+def test_a_request_looks_at_few_of_many_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rules of a user were put together, and looked at, for each row of a request."""
+    access = with_users(tmp_path)
+    rules = [
+        AccessRule("ann", ResourceKind.TOPIC, PatternKind.LITERAL, f"t{number}", right)
+        for number in range(2000)
+        for right in (Right.READ, Right.WRITE)
+    ]
+    complete(access.change_rules(rules))
+    covers, calls = AccessRule.covers, [0]
+
+    def count(rule: AccessRule, resource: Resource) -> bool:
+        calls[0] += 1
+        return covers(rule, resource)
+
+    monkeypatch.setattr(AccessRule, "covers", count)
+    ann = access.vouch("ann")
+    assert [access.allows(ann, Right.WRITE, topic_resource("default", name)) for name in ("t7", "u7")] == [True, False]
+    assert calls[0] <= 4
+    complete(access.change_rules([], rules))
+    assert not access.allows(ann, Right.WRITE, topic_resource("default", "t7"))
