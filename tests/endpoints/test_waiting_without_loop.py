@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future as WorkerFuture
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +16,7 @@ from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Topic
 from lading.dialects.nsq.identify import Identity
 from lading.endpoints.base.inbox import Inbox
+from lading.endpoints.base.request_budget import MemoryReservation
 from lading.endpoints.base.responses import ResponseQueue
 from lading.endpoints.base.route_cache import RouteCache
 from lading.endpoints.base.services import Services
@@ -85,6 +86,15 @@ class HandTurnedContext:
         except MemoryError as error:
             done.set_exception(error)
         on_done(done)
+
+    def run_to_end(self, work: Awaitable[Any], on_done: Callable[[Any], None]) -> None:
+        raise AssertionError("no request here outlives its client")
+
+    def take_reservation(self) -> MemoryReservation:
+        raise AssertionError("no request here is long")
+
+    def release(self, reservation: MemoryReservation) -> None:
+        raise AssertionError("no request here is long")
 
     def count(self, name: str, error: int) -> None:
         assert not error, name

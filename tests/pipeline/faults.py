@@ -47,8 +47,8 @@ class FaultyWriter(PipelineWriter):
         strike(directory, "task")
         return written
 
-    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> StagedStepRows:
-        made = super().stage_rows(rows)
+    def stage_rows(self, rows: Iterator[pa.RecordBatch], task: int, attempt: str) -> StagedStepRows:
+        made = super().stage_rows(rows, task, attempt)
         strike(Path(self.job.state), "steps")
         return made
 
