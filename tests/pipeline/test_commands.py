@@ -37,7 +37,8 @@ def test_check_tells_every_problem(place: Place, capsys: pytest.CaptureFixture[s
     )
     assert _run("pipeline", "check", str(wrong)) == 1
     said = capsys.readouterr().out
-    assert "did you mean 'delay'" in said and "^^^^^" in said and "good.columns: 'x'" in said
+    assert "did you mean 'delay'" in said and "\n    ^^^^^" in said and "\\n" not in said
+    assert "good.columns: 'x'" in said
     assert _run("pipeline", "check", str(wrong), "--output", "json") == 1
     assert {row["part"] for row in map(json.loads, capsys.readouterr().out.splitlines())} == {"settings"}
     for before, after, says in WRONG_SOURCES:

@@ -126,6 +126,7 @@ PROBLEMS = {
     "columns differ": ("./tables/late", "./tables/flights\"\ncolumns = [\"offset\"]#", "with different columns"),
     "unknown column": ("[good]", "[good]\ncolumns = [\"carier\"]", "good.columns: 'carier' .*did you mean 'carrier'"),
     "object store": ("parquet:./tables/late", "parquet:hdfs://host/late", "hdfs:// is neither"),
+    "file system of others": ("parquet:./tables/late", "delta:dbfs:/mnt/late", "write /dbfs/mnt/late"),
     "inside": ("./tables/late", "./tables/flights/late", "is inside that of good"),
     "quarantine": (
         "[good]", '[quarantine]\nto = "parquet:./tables/late"\n[good]', r"quarantine and route\[1\] both write",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lading.spark.daemon import acknowledging
+from lading.spark.daemon import acknowledging, ending_with_reader
 
 FORKED = """
 import gc, runpy, sys
@@ -80,3 +80,14 @@ def test_every_task_is_acknowledged_at_once() -> None:
     left, right = socket.socketpair()
     with left, right:
         assert acknowledging(lambda connection: 7)(left) == 7
+
+
+def test_a_worker_whose_reader_leaves_ends_in_silence() -> None:
+    def write(connection: socket.socket, authenticated: bool) -> int:
+        connection.sendall(b"rows" * (1 << 20))
+        return 0
+
+    ours, spark = socket.socketpair()
+    spark.close()
+    with ours:
+        assert ending_with_reader(write)(ours, True) == 1

@@ -53,8 +53,12 @@ def test_a_checkpoint_with_another_offset_is_refused(tmp_path: Path) -> None:
     checkpoint.begin(PlannedBatch(MARKS, MARKS))
     content = checkpoint.path.read_text()
     checkpoint.path.write_text(content.replace("12345", "12346", 1))
-    with pytest.raises(CorruptLog, match="its checksum does not match"):
+    with pytest.raises(CorruptLog, match=r"its checksum does not match.* rerun with --resume"):
         checkpoint.read()
+    for text in ("{", '{"version": 1}'):
+        checkpoint.path.write_text(text)
+        with pytest.raises(CorruptLog, match="rerun with --resume"):
+            checkpoint.read()
 
 
 @pytest.mark.parametrize("name", ["pipeline.json", "owner.json", "checkpoint/batch.json", "begin.json"])

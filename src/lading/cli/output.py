@@ -265,3 +265,8 @@ def discard_output() -> None:
 def line(text: str) -> None:
     """Print a line of text to stdout."""
     sys.stdout.write(escape_unseen(text) + "\n")
+
+
+def print_lines(text: str) -> None:
+    """Print text of several lines to stdout, such as an error with the position in a condition below it."""
+    sys.stdout.write(escape_unseen_in_lines(text) + "\n")

@@ -12,7 +12,7 @@ import typer
 from ..model.extras import require_spark
 from .interruption import Interruption
 from .options import AsOutput, Resume
-from .output import Output, format_count, format_size, json_line, line, meter, print_note, print_table
+from .output import Output, format_count, format_size, json_line, line, meter, print_lines, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
@@ -146,7 +146,7 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
         for problem in found:
             json_line(asdict(problem))
     for problem in found if output is Output.TEXT else ():
-        line(f"{problem.part}: {problem.sentence}")
+        print_lines(f"{problem.part}: {problem.sentence}")
     if found:
         raise typer.Exit(1)
     if output is Output.JSON:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ..columns.contract import Projection
 from ..model.errors import SettingError
-from ..tables.files import OWN
+from ..tables.files import OWN, has_scheme
 from ..tables.formats.registry import split_target
 from ..tables.storage import StorageReferences
 from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
@@ -205,7 +205,7 @@ class PipelineSettings:
                     yield clear_secret_sentence(f"{self.name}: source.transport", name)
 
     def _relative(self, text: str) -> str:
-        return text if "://" in text else str((self.base / text).absolute())
+        return text if has_scheme(text) else str((self.base / text).absolute())
 
 
 def load_contract(file: Path) -> Projection:

@@ -46,8 +46,23 @@ def main() -> None:
     # workers share these pages with each other as long as no collection touches them
     gc.collect()
     gc.freeze()
-    vars(daemon)["worker"] = acknowledging(daemon.worker)
+    vars(daemon)["worker"] = acknowledging(ending_with_reader(daemon.worker))
     daemon.manager()
+
+
+def ending_with_reader(worker: Callable[..., int]) -> Callable[..., int]:
+    """Return a worker that ends in silence if Spark takes no more rows, as ``show``, ``take`` and ``limit`` do.
+
+    PySpark's own prints a traceback. Spark has closed the connection, so that the process ends like one that failed.
+    """
+
+    def end_with_reader(connection: socket.socket, *more: Any) -> int:
+        try:
+            return worker(connection, *more)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return end_with_reader
 
 
 def acknowledging(worker: Callable[..., int]) -> Callable[..., int]:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..model.errors import SettingError
-from ..tables.options import SinkOptions, SourceOptions
+from ..tables.options import SinkOptions, SourceOptions, refuse_batch_options
 from ..tables.planning import Planner
 from ..tables.ranges import OffsetRange
 from ..tables.scan import read_range
@@ -59,6 +59,7 @@ class LadingSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LadingStreamReader:
         """Return the reader of ``spark.readStream``."""
+        refuse_batch_options(self.options)
         options = resolve_spool(SourceOptions.parse(self.options))
         if not Feature.READ_LIMITS.is_offered:
             from .stream import LadingStreamReader

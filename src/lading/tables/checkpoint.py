@@ -62,13 +62,20 @@ class Checkpoint:
 
     def read(self) -> PlannedBatch | None:
         """Return the batch, or None before the first. Raises CorruptLog if the document cannot be read."""
-        known: Mapping[str, Any] | None = read_document(self.path)
+        try:
+            known: Mapping[str, Any] | None = read_document(self.path)
+        except CorruptLog as error:
+            raise CorruptLog(
+                f"{error}; to continue where the manifests end, rerun with --resume, which sets this checkpoint aside"
+            ) from None
         if known is None:
             return None
         try:
             return PlannedBatch(known["start"], known["end"])
         except (KeyError, TypeError):
-            raise CorruptLog(f"{self.path} is not a valid checkpoint; delete it and rerun with --resume") from None
+            raise CorruptLog(
+                f"{self.path} is not a valid checkpoint; to continue where the manifests end, rerun with --resume"
+            ) from None
 
     def begin(self, batch: PlannedBatch) -> None:
         """Write down the batch that a restart repeats, unless a manifest has it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -23,39 +24,66 @@ OWN: Final = "_lading"
 STAGED: Final = "staged"
 
 
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+_STORE_SPELLINGS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+"""Schemes of Hadoop and others, and what the same store is called here."""
+
+
+def has_scheme(text: str) -> bool:
+    """Return whether a place begins with a scheme such as ``s3:`` or ``file:``, and is not a plain directory."""
+    return _SCHEME.fullmatch(text) is not None
+
+
 def local_directory(name: str, target: str | Path) -> Path:
     """Return the directory of a state, or of a table on a file system. Raises SettingError for anything else."""
-    text = str(target)
-    if "://" not in text:
-        return Path(text).absolute()
-    parts = urlsplit(text)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+    if isinstance(target, Path) or not has_scheme(target):
+        return Path(target).absolute()
+    parts = urlsplit(target)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         return Path(unquote(parts.path))
     raise SettingError(
-        f"{name} {text!r}: the state (checkpoint, manifests, lock) is kept in a directory of a file system, also if "
+        f"{name} {target!r}: the state (checkpoint, manifests, lock) is kept in a directory of a file system, also if "
         "its table is on an object store; name a directory"
     )
 
 
 def table_location(name: str, target: str | TablePath) -> TablePath:
     """Return where a table lies: a directory, or names on an object store. Raises SettingError for anything else."""
-    if isinstance(target, ObjectPath):
-        return target
+    if isinstance(target, ObjectPath | Path):
+        return target if isinstance(target, ObjectPath) else target.absolute()
     text = str(target)
-    scheme, separator, _ = text.partition("://")
-    if not separator or scheme == "file":
-        return local_directory(name, text)
-    if scheme in SCHEMES:
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme in SCHEMES:
         path = ObjectPath.parse(text)
         if not path.key or path.root.endswith("//"):
             raise SettingError(
                 f"{name} {text!r}: name a bucket and a prefix below it, such as {scheme}://BUCKET/flights"
             )
         return path
-    raise SettingError(
+    spelling = _STORE_SPELLINGS.get(scheme.lower(), scheme.lower())
+    if separator and spelling in SCHEMES:
+        raise SettingError(f"{name} {text!r}: {scheme}:// is not supported; write {spelling}://{rest}")
+    found = _SCHEME.fullmatch(text)
+    if found is None or text.startswith("file:/"):
+        return local_directory(name, text)
+    raise _scheme_error(name, text, found[1].lower(), found[2])
+
+
+def _scheme_error(name: str, text: str, scheme: str, rest: str) -> SettingError:
+    """Return the error for a scheme that is neither a store's nor a file system's."""
+    if scheme == "file":
+        return SettingError(f"{name} {text!r}: a file URL has an absolute path; write {rest or 'a directory'}")
+    if scheme == "dbfs":
+        return SettingError(f"{name} {text!r}: write /dbfs/{rest.strip('/')}, the directory where Databricks mounts it")
+    remedy = (
+        f"Let Spark's own sink write there: "
+        f'spark.readStream.format("lading")….writeStream.format("parquet").start("{text}")'
+        if rest.startswith("/")
+        else f"For a directory of this name write ./{text}"
+    )
+    return SettingError(
         f"{name} {text!r}: tables are written to a directory, or to an object store ({', '.join(SCHEMES)}://…); "
-        f"{scheme}:// is neither. Let Spark's own sink write there: "
-        f'spark.readStream.format("lading")….writeStream.format("parquet").start("{scheme}://…")'
+        f"{scheme}:{'//' if rest.startswith('//') else ''} is neither. {remedy}"
     )
 
 

@@ -132,7 +132,9 @@ def ingest(
         references.bind([table])
     text = columns if columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
-    partitions = Partitions.parse(partition_by, table_schema(projection))
+    schema = table_schema(projection)
+    _refuse_names_equal_but_for_case(schema.names)
+    partitions = Partitions.parse(partition_by, schema)
     _check_counts(max_rows=max_rows, max_rows_per_partition=max_rows_per_partition, file_bytes=file_bytes)
     options = SourceOptions.parse(
         {
@@ -240,6 +242,17 @@ def _references(storage: StorageReferences | Mapping[str, str]) -> StorageRefere
     if isinstance(storage, StorageReferences):
         return storage
     return StorageReferences.parse(storage, Path.cwd(), "", "storage")
+
+
+def _refuse_names_equal_but_for_case(names: Sequence[str]) -> None:
+    first: dict[str, str] = {}
+    for name in names:
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            raise SettingError(
+                f"columns {other!r} and {name!r}: they differ only in case, which Spark, Delta and Iceberg do not tell "
+                f'apart; name one otherwise, for example header_{name} … from "{name}"'
+            )
 
 
 def _check_counts(**counts: int | None) -> None:

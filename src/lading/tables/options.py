@@ -130,8 +130,20 @@ INSTEAD = {
     "endingtimestamp": 'endingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
 }
 """Remedies for options of Spark's Kafka connector."""
+BATCH_ONLY = {
+    "endingoffsets": "a stream goes on after any offset; read a range that ends with spark.read and the same options, "
+    "or limit the rows of a stream by the option where, such as \"timestamp < '2026-02-01'\"",
+}
+"""Remedies for options of ``spark.read`` that a stream cannot have, as Spark's Kafka source refuses them."""
 SPARKS_OWN = ("checkpointlocation", "path")
 """Options that Spark adds by itself."""
+
+
+def refuse_batch_options(options: Mapping[str, str]) -> None:
+    """Raise SettingError for an option that streams cannot have; it would be ignored."""
+    for name in options:
+        if (remedy := BATCH_ONLY.get(name.lower())) is not None:
+            raise SettingError(f"option {name!r}: not supported by readStream; {remedy}")
 
 
 def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:

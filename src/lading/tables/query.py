@@ -17,7 +17,7 @@ from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..model.extras import describe_install
 from ..transports.fetched import States
-from .files import table_location
+from .files import has_scheme, table_location
 from .formats.iceberg import FILE_IO, IcebergTable
 from .formats.registry import split_target
 from .object_path import ObjectPath, TablePath, storage_options
@@ -169,7 +169,7 @@ def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> obje
         form, _, catalog = form.partition(":")
         if form not in DATASETS:
             raise LocalError(f"table {name!r}: {form} tables cannot be queried; query {', '.join(DATASETS)} tables")
-        if "://" in place:
+        if has_scheme(place):
             location = table_location(f"table {name!r}", place)
             if source.storage is not None:
                 source.storage.bind([location])

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...model.errors import LocalError
 from ..files import OWN, delete_tree, read_document, sync_directory
 from ..manifest import DataFile
-from ..object_path import ObjectPath, TablePath
+from ..object_path import SCHEMES, ObjectPath, TablePath
 from ..partitions import COUNTED, Partitions
 from .directory import OWNER, visible_names
 from .iceberg_errors import translate_library_errors
@@ -45,6 +45,7 @@ PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
+FILE_SYSTEMS: Final = ("file", "dbfs", "hdfs", "s3a", "s3n", "gcs", "abfs", "wasb", "wasbs", *SCHEMES)
 _CATALOG_PLACE: Final = re.compile(r"([\w-]{2,}(?:/[\w.-]+)?):(?!//)(.*)", re.DOTALL)
 
 
@@ -74,7 +75,8 @@ class IcebergTable(LoggedTable["Table"]):
     def split_place(cls, place: str) -> tuple[str, str]:
         """Return the catalog and the directory of ``prod/lake.flights:./flights``; the catalog may be empty."""
         found = _CATALOG_PLACE.fullmatch(place)
-        return (found[1], found[2]) if found else ("", place)
+        # dbfs:/mnt/x is a place, or a mistake; no catalog is called that
+        return (found[1], found[2]) if found and found[1] not in FILE_SYSTEMS else ("", place)
 
     def check_claim(self, owner: str | None) -> bool:
         """Raise LocalError as tables with a log do, and for a table that is in another catalog."""
