@@ -27,7 +27,9 @@ FACES: Final = {"lading": "admin", "kafka": "kafka", "iggy": "iggy_tcp", "nsq": 
 TIMEOUT_S: Final = 3000
 DRIVERS: Final = 3
 """Processes that run points side by side: a point often waits for its broker."""
-PAIRS: Final = 4
+POINTS_OF_CELL: Final = 32
+"""Points of a writer and target in full, of up to 290 moments: all of them take hours."""
+PAIRS: Final = 3
 """Points of each cell, in full, at which the run after the first one is ended, too."""
 POINTS_OF_APACHE: Final = 24
 SAMPLE: Final = (
@@ -54,7 +56,7 @@ def test_writers_that_end_anywhere(tmp_path: Path, full: bool) -> None:
     cells = [
         (writer.name, target, ()) for writer in WRITERS for target in writer.promises if target in (*FACES, "directory")
     ]
-    results = run_drivers([cells[at::DRIVERS] for at in range(DRIVERS)], tmp_path, share=None, pairs=PAIRS)
+    results = run_drivers([cells[at::DRIVERS] for at in range(DRIVERS)], tmp_path, share=POINTS_OF_CELL, pairs=PAIRS)
     assert_promises(results)
     assert len(results) >= 1000
 

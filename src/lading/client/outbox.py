@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Closed batches in order, each with its messages if interceptors need them, and the batch still being filled."""
+    """Closed batches in order, each with its messages if interceptors need them, and the batch still being filled.
 
-    __slots__ = ("gathering", "messages", "waiting")
+    ``is_under_way``: the first waiting batch was given to the transport before, so that the server may have it.
+    """
+
+    __slots__ = ("gathering", "is_under_way", "messages", "waiting")
 
     def __init__(self) -> None:
         self.gathering = BatchBuilder()
         self.messages: list[Outgoing] = []
         self.waiting: deque[tuple[pa.RecordBatch, list[Outgoing]]] = deque()
+        self.is_under_way = False
 
     def close_batch(self) -> None:
         """Close the batch that is being filled, if it has messages."""

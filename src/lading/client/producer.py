@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
 from ..model.headers import Headers, HeadersLike
-from ..transports.interface import PipeliningTransport, SendResult, TopicMeta, Transport
+from ..transports.interface import PipeliningTransport, RememberingTransport, SendResult, TopicMeta, Transport
 from ..transports.topics import UnknownTopic
 from .arguments import open_for, to_message_id, to_microseconds
 from .interceptors import LOG, Outgoing, ProducerInterceptor, apply_interceptors, notify_interceptors
@@ -44,8 +44,9 @@ class Producer:
     and ``timeout_s`` go to the transport. A missing topic is created with ``partitions`` partitions unless
     ``create_topics`` is False.
 
-    If sending fails for a reason that may pass (unreachable, disk full), the batch is kept: ``flush`` retries,
-    ``unsent`` counts. If ``send`` raises, its own message was not accepted and its headers stay writable.
+    If sending fails for a reason that may pass (unreachable, disk full, KeyboardInterrupt), the batch is kept:
+    ``flush`` retries, ``unsent`` counts; over ``lading://`` and ``kafka://`` nothing is doubled. If ``send`` raises,
+    its own message was not accepted and its headers stay writable.
     """
 
     def __init__(
@@ -316,17 +317,25 @@ class Producer:
         topic, number = place
         while outbox.waiting:
             batch, messages = outbox.waiting[0]
+            sent = None
+            if outbox.is_under_way and isinstance(self.transport, RememberingTransport):
+                # an error, such as KeyboardInterrupt, may come after the response to the batch
+                sent = self.transport.find_acknowledged(topic, number, batch)
+            outbox.is_under_way = True
             try:
-                sent = self.transport.send(topic, number, batch, strict=self._strict, compression=self._compression)
+                if sent is None:
+                    sent = self.transport.send(topic, number, batch, strict=self._strict, compression=self._compression)
             except Exception as error:
                 if _is_fatal(error):
                     outbox.waiting.popleft()
+                    outbox.is_under_way = False
                     self._partitions.pop(topic, None)
                     error.add_note(f"{batch.num_rows} messages for topic {topic!r}, partition {number}, were not sent")
                     self._given_up_count += batch.num_rows
                     self._tell(messages, None, error)
                 raise
             outbox.waiting.popleft()
+            outbox.is_under_way = False
             self._tell(messages, sent, None)
 
     def _tell(self, messages: Sequence[Outgoing], sent: SendResult | None, error: Exception | None) -> None:

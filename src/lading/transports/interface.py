@@ -32,6 +32,7 @@ __all__ = [
     "Queried",
     "QueueMembership",
     "QueuedMessage",
+    "RememberingTransport",
     "SendResult",
     "States",
     "TopicMeta",
@@ -347,6 +348,18 @@ class PipeliningTransport(Protocol):
         All are acknowledged when this returns how many messages; when it raises some may have been sent.
         """
         ...  # fmt: skip
+
+
+@runtime_checkable
+class RememberingTransport(Protocol):
+    """A transport that knows which batch a partition took last."""
+
+    def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
+        """Return the result of the last batch sent to the partition, if it was this object and is acknowledged.
+
+        For a caller whose ``send`` was interrupted, maybe after the response: other senders may repeat an object.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,10 @@ class KafkaTransport:
         """Send many, the next while those before are on their way; see ``kafka_sending``."""
         return self._sending().send_all(topic, parts, strict=strict, compression=compression)
 
+    def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
+        """Return the result of the last batch sent to the partition, if it was this object and is acknowledged."""
+        return self._sending().find_acknowledged(topic, partition, batch)
+
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
         """Return what was decided under a transactional id; see ``kafka_transactions``."""
         from .transactions import TIMEOUT_S, KafkaDecision

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from ...dialects.kafka import errors
@@ -57,19 +59,21 @@ class _Part:
 
 @dataclass(slots=True)
 class _Delivery:
-    """Batches left to send to one partition: parts in ``left``, then the batches in ``waiting``, all in order.
+    """Batches left to send to one partition: parts in ``left``, then batches in ``waiting`` by first row, in order.
 
-    ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``prepared``
-    were made ready and ``done`` are acknowledged. ``now_us`` is a whole millisecond.
+    ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``done`` are
+    acknowledged. ``now_us`` is a whole millisecond.
+
+    Any instruction may raise KeyboardInterrupt: rows enter their next queue before they leave the last one. Those that
+    are in both are sent twice under the same numbers, and the broker appends them once.
     """
 
     sequence: int
     compression: Literal["lz4"] | None
     now_us: int
     batch: Any = None
-    waiting: deque[Any] = field(default_factory=deque)
+    waiting: deque[tuple[int, Any]] = field(default_factory=deque)
     rows: int = 0
-    prepared: int = 0
     left: deque[_Part] = field(default_factory=deque)
     sent: deque[_Part] = field(default_factory=deque)
     done: int = 0
@@ -86,23 +90,31 @@ class _Delivery:
         return (self.sequence + self.rows) % SEQUENCES
 
     def take(self, ready: pa.RecordBatch) -> None:
-        """Some more rows, complete."""
+        """Add complete rows."""
+        self.waiting.append((self.rows, ready))
         self.rows += ready.num_rows
-        self.waiting.append(ready)
 
     def next(self) -> _Part:
-        """Return the next part; rows are made ready a slice at a time, while the broker is busy with those before."""
+        """Return the next part, which is under way now.
+
+        Rows are made ready a slice at a time, while the broker is busy with those before.
+        """
         if not self.left:
-            first, ready = self.prepared, self.waiting.popleft()
-            rows = ready.slice(0, SLICE_ROWS)
-            if ready.num_rows > SLICE_ROWS:
-                self.waiting.appendleft(ready.slice(SLICE_ROWS))
-            records = encode_records(rows, self.now_us)
+            first, ready = self.waiting[0]
+            records = encode_records(ready.slice(0, SLICE_ROWS), self.now_us)
+            parts = []
             for low, high in records.split_batches():
                 number = (self.sequence + first + low) % SEQUENCES
-                self.left.append(_Part(records, low, high, first + low, number, self.compression))
-            self.prepared += rows.num_rows
-        return self.left.popleft()
+                parts.append(_Part(records, low, high, first + low, number, self.compression))
+            self.left.extend(parts)
+            if ready.num_rows > SLICE_ROWS:
+                self.waiting[0] = (first + SLICE_ROWS, ready.slice(SLICE_ROWS))
+            else:
+                self.waiting.popleft()
+        part = self.left[0]
+        self.sent.append(part)
+        self.left.popleft()
+        return part
 
     def back(self) -> None:
         """Requeue the batches in flight, in order."""
@@ -148,6 +160,7 @@ class KafkaWriter:
         self._producer: ProducerSequence | None = None
         self._sequences: dict[Place, int] = {}
         self._unfinished: dict[Place, _Delivery] = {}
+        self._acknowledged: dict[Place, tuple[weakref.ref[pa.RecordBatch], SendResult]] = {}
         self._open: dict[Place, _Delivery] = {}
         self._turns: dict[str, int] = {}
 
@@ -168,7 +181,7 @@ class KafkaWriter:
         if not batch.num_rows:
             return SendResult(0)
         place = (topic, partition)
-        delivery = self._unfinished.pop(place, None)
+        delivery = self._unfinished.get(place)
         if delivery is not None and delivery.batch is not batch:
             self._reset_producer_id()
             delivery = None
@@ -177,6 +190,7 @@ class KafkaWriter:
             delivery = self._begun(place, compression)
             delivery.batch = batch
             delivery.take(ready)
+            self._unfinished[place] = delivery
         self._open = {place: delivery}
         try:
             self._deliver(place, delivery)
@@ -187,11 +201,21 @@ class KafkaWriter:
             if refused or isinstance(error, MessageRefused):
                 # the broker said no: what it did not take has no place in the count
                 self._sequences[place] = (delivery.sequence + delivery.done) % SEQUENCES
+                self._unfinished.pop(place, None)
             else:
                 self._unfinished[place] = delivery
             raise
+        result = SendResult(batch.num_rows, delivery.base_offset)
         self._sequences[place] = delivery.next_sequence
-        return SendResult(batch.num_rows, delivery.base_offset)
+        self._acknowledged[place] = (weakref.ref(batch), result)
+        # not there if the producer id was reset meanwhile
+        self._unfinished.pop(place, None)
+        return result
+
+    def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
+        """Return the result of the last batch that ``send`` sent to the partition, if it was this object."""
+        known, result = self._acknowledged.get((topic, partition), (None, None))
+        return result if known is not None and known() is batch else None
 
     def send_all(
         self,
@@ -346,7 +370,6 @@ class KafkaWriter:
     def _send_part(self, broker: KafkaSocket, place: Place, delivery: _Delivery) -> None:
         known = self._identify()
         part = delivery.next()
-        delivery.sent.append(part)
         producer = replace(known, sequence=part.sequence)
         data = part.records.encode(part.low, part.high, producer, part.compression)
         id_ = None if self._transaction is None else self._transaction.id
@@ -365,9 +388,8 @@ class KafkaWriter:
             delivery.base_offset = answer.base_offset
 
     def _halve(self, place: Place, delivery: _Delivery, refused: _Refused) -> None:
-        part = delivery.left.popleft()
+        part = delivery.left[0]
         if part.high - part.low == 1:
-            delivery.left.appendleft(part)
             if refused.code in _UNACCEPTED:
                 raise MessageRefused(
                     f"message {part.first} of the batch: {refused.error}", partition=place[1], row=part.first
@@ -385,8 +407,8 @@ class KafkaWriter:
             )
         half = (part.high - part.low) // 2
         after = (part.sequence + half) % SEQUENCES
-        delivery.left.appendleft(replace(part, low=part.low + half, first=part.first + half, sequence=after))
-        delivery.left.appendleft(replace(part, high=part.low + half))
+        second = replace(part, low=part.low + half, first=part.first + half, sequence=after)
+        delivery.left = deque([replace(part, high=part.low + half), second, *islice(delivery.left, 1, None)])
 
     def _renumber(self) -> None:
         self._reset_producer_id()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ...model.errors import LimitExceeded, Reason, Refusal
@@ -30,17 +30,36 @@ Compression = Literal["lz4"] | None
 
 
 @dataclass(slots=True)
-class _Sending:
-    """A batch on its way: the slices of each request not yet acknowledged, and the body made of the first one.
+class _Request:
+    """The slices of one request, with the number and bytes of its blocks after it was made.
 
     ``unsure``: the body may or may not have arrived.
     """
 
-    batch: pa.RecordBatch
-    requests: deque[list[pa.RecordBatch]]
-    body: bytes | None
-    sent: SendResult
+    slices: list[pa.RecordBatch]
+    sequence: int = 0
+    body: bytes | None = None
     unsure: bool = False
+    result: SendResult | None = None
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A batch on its way, by requests in order."""
+
+    batch: pa.RecordBatch
+    requests: list[_Request]
+
+    def sum_results(self) -> SendResult:
+        """Return one result for all requests, each of which has its own."""
+        results = [request.result for request in self.requests if request.result is not None]
+        if len(results) == 1:
+            return results[0]
+        return SendResult(
+            sum(result.count for result in results),
+            results[0].base_offset if results else None,
+            any(result.duplicate for result in results),
+        )
 
 
 class BlockWriter:
@@ -50,6 +69,9 @@ class BlockWriter:
     repeats the same bytes under the same number, so that the broker recognises it. Sending another batch instead
     gives the writer a new id, because the old number may be taken. So does a broker that forgot the writer, which it
     may after long silence; a writer whose id was given reports that as Refusal OUT_OF_SEQUENCE.
+
+    Any instruction may raise KeyboardInterrupt: a number is stored with its bytes until the response is, and
+    ``find_acknowledged`` tells a caller that was interrupted after its batch was acknowledged.
     """
 
     def __init__(self, post: Post, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> None:
@@ -60,40 +82,48 @@ class BlockWriter:
         self.transaction_id = transaction_id
         self._sequences: dict[tuple[str, int], int] = {}
         self._unsettled: dict[tuple[str, int], _Sending] = {}
+        self._acknowledged: dict[tuple[str, int], tuple[weakref.ref[pa.RecordBatch], SendResult]] = {}
 
     def send(self, topic: str, partition: int, batch: pa.RecordBatch, compression: Compression = None) -> SendResult:
         """Append the batch as one or more blocks, in order; LimitExceeded for a message larger than a request."""
         place = (topic, partition)
-        sending = self._unsettled.pop(place, None)
+        sending = self._unsettled.get(place)
         if sending is None or sending.batch is not batch:
             if sending is not None:
                 self._begin_anew()
-            sending = _Sending(batch, deque(_requests(batch)), None, SendResult(0))
-        while sending.requests:
-            sequence = self._sequences.get(place, 0)
-            sending.body = sending.body or self._body(sending.requests[0], sequence, compression)
-            try:
-                answer = self._post(topic, partition, sending.body)
-            except BaseException as error:
-                refused = isinstance(error, Refusal)
-                forgotten = isinstance(error, Refusal) and error.reason is Reason.OUT_OF_SEQUENCE and sequence > 0
-                if forgotten and not sending.unsure and not self._named:
-                    self._begin_anew()
-                    sending.body = None
-                    continue
-                sending.unsure |= not refused
-                self._unsettled[place] = sending
+            sending = self._unsettled[place] = _Sending(batch, [_Request(slices) for slices in _requests(batch)])
+        for request in sending.requests:
+            while request.result is None:
+                self._send_request(place, request, compression)
+        result = sending.sum_results()
+        self._acknowledged[place] = (weakref.ref(batch), result)
+        del self._unsettled[place]
+        return result
+
+    def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
+        """Return the result of the last batch that the partition took, if it was this object."""
+        known, result = self._acknowledged.get((topic, partition), (None, None))
+        return result if known is not None and known() is batch else None
+
+    def _send_request(self, place: tuple[str, int], request: _Request, compression: Compression) -> None:
+        """Send a request; it has no result yet if the broker forgot this writer, which has a new id then."""
+        if request.body is None:
+            request.sequence = self._sequences.get(place, 0)
+            request.body = self._body(request.slices, request.sequence, compression)
+        was_unsure, request.unsure = request.unsure, True
+        try:
+            result = self._post(*place, request.body)
+        except Refusal as error:
+            request.unsure = was_unsure
+            is_forgotten = error.reason is Reason.OUT_OF_SEQUENCE and request.sequence > 0
+            if not is_forgotten or was_unsure or self._named:
                 raise
-            self._sequences[place] = sequence + len(sending.requests.popleft())
-            sending.body, sending.unsure = None, False
-            before = sending.sent
-            sending.sent = replace(
-                before,
-                count=before.count + answer.count,
-                base_offset=answer.base_offset if before.base_offset is None else before.base_offset,
-                duplicate=before.duplicate or answer.duplicate,
-            )
-        return sending.sent
+            self._begin_anew()
+            request.body = None
+            return
+        self._sequences[place] = request.sequence + len(request.slices)
+        request.result = result
+        request.body = None
 
     def _begin_anew(self) -> None:
         self.writer_id, self._sequences = secrets.token_bytes(WRITER_ID_BYTES), {}

@@ -213,6 +213,10 @@ class LadingTransport(UserAdministration):
             self._turns[topic] = turn + 1
         return self._writer.send(topic, partition, batch, compression)
 
+    def find_acknowledged(self, topic: str, partition: int, batch: pa.RecordBatch) -> SendResult | None:
+        """Return the result of the last batch sent to the partition, if it was this object and is acknowledged."""
+        return self._writer.find_acknowledged(topic, partition, batch)
+
     def writer(self, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> BlockWriter:
         """Return a writer with its own numbering, e.g. one attempt of a task inside its own transaction."""
         return BlockWriter(self._post, writer_id, epoch, transaction_id)
