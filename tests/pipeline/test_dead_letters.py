@@ -15,11 +15,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lading import Consumer, Producer, testing
+from lading.model.batch import SCHEMA
 from lading.model.errors import FilterError, LocalError
+from lading.model.kinds import Kind
 from lading.pipeline.dead_letter_redrive import ForeignDeadLetters
+from lading.pipeline.dead_letters import recognize, strip
 from lading.pipeline.ledger import Ledger
 from lading.transports.lading.transport import LadingTransport
 from tests.topic_limits import limit_messages
@@ -252,3 +256,61 @@ def test_a_letter_above_the_limit_of_its_topic(place: DeadLetterPlace, served: t
     done = letters.redrive(server=kafka)
     assert (done.sent, done.already) == (1, 4)
     assert sorted(len(message.payload or b"") for message in place.origin()) == [3, 5, 5, 100_000]
+
+
+OTHERS: dict[str, tuple[list[tuple[str, Any]], dict[str, Any]]] = {
+    "Spring Cloud Stream": (
+        [("x-original-topic", b"orders"), ("x-original-partition", struct.pack(">i", 1)),
+         ("x-original-offset", struct.pack(">q", 7)), ("x-original-timestamp", struct.pack(">q", 1_700_000_000_000)),
+         ("x-original-timestamp-type", b"CreateTime"), ("x-exception-fqcn", b"java.lang.IllegalStateException"),
+         ("x-exception-message", b"no"), ("x-exception-stacktrace", b"at x")],
+        {"origin_topic": "orders", "origin_partition": 1, "origin_offset": 7, "reason": "no",
+         "exception": "java.lang.IllegalStateException", "origin_timestamp_ms": 1_700_000_000_000},
+    ),
+    "SmallRye": (
+        [("dead-letter-topic", b"orders"), ("dead-letter-partition", b"1"), ("dead-letter-offset", b"7"),
+         ("dead-letter-reason", b"no"), ("dead-letter-exception-class-name", b"java.lang.IllegalStateException"),
+         ("dead-letter-cause", b"x"), ("dead-letter-cause-class-name", b"y")],
+        {"origin_topic": "orders", "origin_partition": 1, "origin_offset": 7, "reason": "no",
+         "exception": "java.lang.IllegalStateException"},
+    ),
+    "Karafka": (
+        [("source_topic", b"orders"), ("source_partition", b"1"), ("source_offset", b"7"),
+         ("source_consumer_group", b"app"), ("source_attempts", b"3"), ("source_trace_id", b"x")],
+        {"origin_topic": "orders", "origin_partition": 1, "origin_offset": 7, "origin_group": "app", "deliveries": 3},
+    ),
+    "Watermill": (
+        [("reason_poisoned", b"no"), ("topic_poisoned", b"orders"), ("handler_poisoned", b"h"),
+         ("subscriber_poisoned", b"kafka.Subscriber")],
+        {"origin_topic": "orders", "reason": "no", "origin_group": "h"},
+    ),
+    "MassTransit": (
+        [("MT-Reason", b"fault"), ("MT-Fault-ExceptionType", b"System.Exception"), ("MT-Fault-Message", b"no"),
+         ("MT-Fault-InputAddress", b"loopback://localhost/kafka/orders"), ("MT-Fault-RetryCount", b"3")],
+        {"origin_topic": "orders", "reason": "no", "exception": "System.Exception"},
+    ),
+    "Wolverine": (
+        [("exception-type", b"System.Exception"), ("exception-message", b"no"), ("exception-stack", b"at x"),
+         ("failed-at", b"1700000000000")],
+        {"reason": "no", "exception": "System.Exception"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_frameworks_are_recognised(name: str) -> None:
+    written, values = OTHERS[name]
+    alike = [("exception-type", b"x"), ("source_topic", b"y"), ("x-request-id", b"1"), ("MT-Activity-Id", b"z")]
+    headers = _arrow_headers([OWN + written, OWN + alike])
+    letter, other = recognize(headers).to_pylist()
+    assert {column: value for column, value in letter.items() if value is not None} == {"convention": name, **values}
+    assert set(other.values()) == {None}
+    restored: list[Any] = strip(headers, pa.array([name, None])).to_pylist()
+    assert [header["key"] for header in restored[0]] == [key for key, _ in OWN]
+    assert len(restored[1]) == len(OWN) + len(alike)
+
+
+def _arrow_headers(lists: list[list[tuple[str, Any]]]) -> pa.Array[Any]:
+    rows = [[{"key": key, "kind": int(Kind.RAW), "value": value} for key, value in entries] for entries in lists]
+    made: pa.Array[Any] = pa.array(rows, SCHEMA.field("headers").type)
+    return made

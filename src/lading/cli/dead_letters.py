@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="dead-letters",
-    help="List and redrive dead letters of Kafka Connect, Kafka Streams, share groups and Spring.",
+    help="List and redrive dead letters of Kafka Connect, Kafka Streams, Spring, Quarkus and others.",
     no_args_is_help=True,
 )
 Source = Annotated[str, typer.Argument(metavar="SRC", help="Where the dead letters are: a URL, or a data directory.")]
@@ -48,7 +48,12 @@ def list_(
 
         lading dead-letters list kafka://127.0.0.1:9092 orders-dlq --where "origin_topic = 'orders'"
     """
+    from ..pipeline.dead_letters import describe_conventions
+
     rows = list(_dead_letters(source, topic, None).rows(where, limit + 1))
+    if not rows:
+        selected = "" if where is None else " that --where selects"
+        print_note(f"no dead letters{selected} in {topic}; looked for messages with headers {describe_conventions()}")
     print_first_rows(rows, COLUMNS, limit, output=output, remedy="get others with --limit or --where")
 
 

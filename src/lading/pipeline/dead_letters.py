@@ -44,6 +44,10 @@ class DeadLetterConvention:
     """The header with the key of the original, where the framework may send its dead letter without."""
     other_names: dict[str, str] = field(default_factory=dict)
     """Whole names of headers that hold a column in some releases."""
+    other_marks: tuple[str, ...] = ()
+    """Whole names of headers that every dead letter has too, if the first is a word that others use as well."""
+    addresses: tuple[str, ...] = ()
+    """Columns whose header is an address, ``loopback://localhost/kafka/orders``, of which they are the last name."""
     is_prefix_own: bool = True
     """Whether every header with the prefix is the framework's."""
 
@@ -89,10 +93,34 @@ CONVENTIONS: Final = (
         "reason": "fallback_error", "origin_timestamp_ms": "kafka_timestamp_ms",
     }, mark="reason", more=("kafka_key", "kafka_lag", "kafka_timestamp_unix", "kafka_tombstone_message"),
        message_key="kafka_key", is_prefix_own=False),
+    DeadLetterConvention("Spring Cloud Stream", "x-", {
+        "origin_topic": "original-topic", "origin_partition": "original-partition", "origin_offset": "original-offset",
+        "reason": "exception-message", "exception": "exception-fqcn", "origin_timestamp_ms": "original-timestamp",
+    }, more=("x-original-", "x-exception-"), is_prefix_own=False),
+    DeadLetterConvention("SmallRye", "dead-letter-", {
+        "origin_topic": "topic", "origin_partition": "partition", "origin_offset": "offset",
+        "reason": "reason", "exception": "exception-class-name",
+    }),
+    DeadLetterConvention("Karafka", "source_", {
+        "origin_topic": "topic", "origin_partition": "partition", "origin_offset": "offset",
+        "origin_group": "consumer_group", "deliveries": "attempts",
+    }, more=("source_trace_id",), other_marks=("source_partition", "source_offset", "source_consumer_group"),
+       is_prefix_own=False),
+    DeadLetterConvention("Watermill", "", {
+        "origin_topic": "topic_poisoned", "reason": "reason_poisoned", "origin_group": "handler_poisoned",
+    }, mark="reason", more=("subscriber_poisoned",), is_prefix_own=False),
+    DeadLetterConvention("MassTransit", "MT-", {
+        "origin_topic": "Fault-InputAddress", "reason": "Fault-Message", "exception": "Fault-ExceptionType",
+    }, mark="exception", more=("MT-Reason", "MT-Fault-"), addresses=("origin_topic",), is_prefix_own=False),
+    DeadLetterConvention("Wolverine", "", {
+        "reason": "exception-message", "exception": "exception-type",
+    }, mark="exception", more=("exception-stack", "failed-at"), other_marks=("failed-at",), is_prefix_own=False),
 )  # fmt: skip
 """Kafka Connect's DeadLetterQueueReporter, KIP-1034, KIP-1191, Spring Kafka's DeadLetterPublishingRecoverer, with the
 names of its DLT_ constants and, for retry topics (@RetryableTopic), of the others; Redpanda Connect's output
-``fallback`` behind an input of Kafka's, if its metadata is sent as headers.
+``fallback`` behind an input of Kafka's, if its metadata is sent as headers; the Kafka binder of Spring Cloud Stream;
+SmallRye's Kafka connector, which Quarkus has; Karafka Pro's enhanced dead letters (others have no headers); Watermill's
+middleware PoisonQueue; MassTransit's error pipe; Wolverine's native dead letter topics, which name no origin.
 
 Numbers are texts, but for Spring, whose numbers are big-endian; those who imitate it write texts too.
 """
@@ -117,7 +145,7 @@ def recognize(headers: pa.Array[Any]) -> pa.RecordBatch:
     A message that was a dead letter of several has what the last one put there.
     """
     entries = Entries.of(headers)
-    last = np.stack([entries.last(one.key(one.mark) or "") for one in CONVENTIONS])
+    last = np.stack([_last_mark(entries, one) for one in CONVENTIONS])
     chosen = np.where(last.max(axis=0) < 0, -1, last.argmax(axis=0))
     made: dict[str, Any] = {column.name: pa.nulls(entries.rows, column.type) for column in COLUMNS}
     for number, one in enumerate(CONVENTIONS):
@@ -129,6 +157,8 @@ def recognize(headers: pa.Array[Any]) -> pa.RecordBatch:
         for column in COLUMNS:
             if (key := one.key(column.name)) is not None:
                 read: Any = _read(headers, key, column.type)
+                if column.name in one.addresses:
+                    read = _last_name(read)
                 if (other := one.other_names.get(column.name)) is not None:
                     read = pc.coalesce(read, _read(headers, other, column.type))
                 made[column.name] = pc.if_else(mask, read, made[column.name])
@@ -174,6 +204,26 @@ def select(condition: Filter, messages: pa.RecordBatch, columns: pa.RecordBatch)
     headers = with_headers(messages.column("headers"), added, dict.fromkeys(added, Kind.STRING), drop=added)
     held = {name: messages.column(name) for name in SCHEMA.names} | {"headers": headers}
     return condition.selects(pa.RecordBatch.from_arrays([held[name] for name in SCHEMA.names], schema=SCHEMA))
+
+
+def describe_conventions() -> str:
+    """Return each framework with the header by which its dead letters are recognised."""
+    return ", ".join(f"{one.key(one.mark)} ({one.name})" for one in CONVENTIONS)
+
+
+def _last_mark(entries: Entries, convention: DeadLetterConvention) -> NDArray[Any]:
+    """Return where the header is that marks a dead letter in each list of headers; -1 if it is none."""
+    last = entries.last(convention.key(convention.mark) or "")
+    for key in convention.other_marks:
+        last = np.where(entries.last(key) < 0, -1, last)
+    return last
+
+
+def _last_name(addresses: Any) -> Any:
+    """Return the topic of ``HOST/kafka/TOPIC/GROUP``, or the last name of another address."""
+    of_kafka = pc.struct_field(pc.extract_regex(addresses, r"/kafka/(?P<topic>[^/?]+)"), "topic")
+    last = pc.struct_field(pc.extract_regex(addresses, r"(?P<topic>[^/?]+)/?(?:[?].*)?$"), "topic")
+    return pc.coalesce(of_kafka, last)
 
 
 def _read(headers: pa.Array[Any], key: str, type_: pa.DataType) -> pa.Array[Any]:
