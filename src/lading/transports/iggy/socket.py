@@ -19,7 +19,7 @@ from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure
-from ..network import connect
+from ..network import connect, receive_exactly
 from .current import CURRENT, PROBE_S, CurrentFrames, SyncGroup, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_lading, release_of_stats
 
@@ -368,10 +368,7 @@ class IggySocket:
 
 def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
     data = bytearray(size_bytes)
-    view = memoryview(data)
-    while view:
-        count = connection.recv_into(view)
-        if not count:
-            raise ConnectionResetError("the server closed the connection")
-        view = view[count:]
+    timeout_s = connection.gettimeout()
+    assert timeout_s is not None
+    receive_exactly(connection, memoryview(data), timeout_s)
     return data

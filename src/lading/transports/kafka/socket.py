@@ -20,7 +20,7 @@ from ...dialects.kafka.scram_client import ScramLogin
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
 from ..client_tls import ClientTls, explain_failure
-from ..network import connect
+from ..network import connect, receive_exactly
 
 CLIENT: Final = "lading"
 PLAIN: Final = "PLAIN"
@@ -51,7 +51,7 @@ class KafkaSecurity:
 class KafkaSocket:
     """A connection that is made when first used; whatever breaks it is an OSError, and it is then closed.
 
-    Answers come in the order of requests. ``timeout_s`` bounds each wait for bytes.
+    Answers come in the order of requests. ``timeout_s`` bounds the wait for each (``ReadDeadline``).
     """
 
     def __init__(self, host: str, port: int, access: KafkaSecurity, timeout_s: float) -> None:
@@ -263,9 +263,9 @@ class KafkaSocket:
 
     def _receive(self, more_s: float = 0.0) -> NDArray[np.uint8]:
         connection = self._ready()
-        connection.settimeout(self._timeout_s + more_s)
+        timeout_s = self._timeout_s + more_s
         head = np.empty(_LENGTH.size, np.uint8)
-        _fill(connection, head.data)
+        receive_exactly(connection, head.data, timeout_s)
         size_bytes, correlation = _LENGTH.unpack(head.data)
         if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
             self.close()
@@ -279,13 +279,5 @@ class KafkaSocket:
         self._waiting.popleft()
         answer = _ANSWERS.memory(size_bytes + SPARE_BYTES)
         answer[:4] = head[4:]
-        _fill(connection, answer[4:-SPARE_BYTES].data)
+        receive_exactly(connection, answer[4:-SPARE_BYTES].data, timeout_s)
         return answer
-
-
-def _fill(connection: socket.socket, view: memoryview) -> None:
-    while view:
-        count = connection.recv_into(view)
-        if not count:
-            raise ConnectionResetError("the broker closed the connection")
-        view = view[count:]

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from ..client_tls import ClientTls, explain_failure
+from ..network import DeadlineSocket
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"
@@ -66,6 +67,8 @@ class AdminHttp:
         self._retries = retries
         self._timeout_s = timeout_s
         self._answered = False
+        self._socket: DeadlineSocket | None = None
+        """That of ``_connection``, since it was opened last."""
         token = token or os.environ.get(TOKEN_VARIABLE)
         self._headers = {"authorization": f"Bearer {token}".encode()} if token else {}
         self._connection = (
@@ -132,9 +135,12 @@ class AdminHttp:
         if self._connection.sock is None:
             self._connection.timeout = self._timeout_s
             self._connection.connect()
+            opened: Any = self._connection.sock
+            self._socket = self._connection.sock = DeadlineSocket(opened, self._timeout_s)
 
     def _exchange(self, method: Method, target: str, body: bytes | None, timeout_s: float) -> HttpResponse:
-        self._connection.sock.settimeout(timeout_s)
+        assert self._socket is not None
+        self._socket.begin(timeout_s)
         self._connection.request(method, target, body, self._headers)
         response = self._connection.getresponse()
         answer = HttpResponse(response.status, response.headers, response.read())

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from ...model.errors import RemoteError, Unreachable
 from ..client_tls import ClientTls, explain_failure, has_no_tls
+from ..network import DeadlineSocket
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
@@ -117,6 +118,8 @@ class Discovery:
         place = f"{self._host}:{self._port}"
         with closing(self._connection()) as http:
             try:
+                http.connect()
+                http.sock = DeadlineSocket(http.sock, self._timeout_s)
                 http.request(method, f"{path}?{urlencode(parameters)}", headers=V1)
                 answer = http.getresponse()
                 content = answer.read()

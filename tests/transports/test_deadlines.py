@@ -1,0 +1,102 @@
+"""A server that sends a byte now and then holds no client up beyond its time-out."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from lading.model.errors import LadingError
+from lading.transports.kafka.socket import KafkaSecurity, KafkaSocket
+from lading.transports.lading.http import AdminHttp
+from lading.transports.network import BYTES_PER_S_MIN, ReadDeadline
+from lading.transports.nsq.lookup import Discovery
+
+TIMEOUT_S = 0.3
+DRIP_S = 0.03
+DRIPS = 200
+"""Until the server gives up: twenty times the time-out."""
+HTTP_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+
+
+@contextmanager
+def dripping_server(whole: bytes) -> Iterator[tuple[int, list[int]]]:
+    """A server that sends ``whole`` to its client, then a byte at a time; its port, and how many of those it sent."""
+    sent = [0]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+
+        def drip() -> None:
+            with suppress(OSError), listener.accept()[0] as client:
+                client.recv(65536)
+                client.sendall(whole)
+                while sent[0] < DRIPS:
+                    client.sendall(b"{")
+                    sent[0] += 1
+                    time.sleep(DRIP_S)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            yield listener.getsockname()[1], sent
+        finally:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def ask_admin(port: int) -> None:
+    http = AdminHttp("127.0.0.1", port, timeout_s=TIMEOUT_S, retries=0)
+    try:
+        http.get("streams")
+    finally:
+        http.close()
+
+
+def ask_nsqlookupd(port: int) -> None:
+    Discovery("127.0.0.1", port, timeout_s=TIMEOUT_S).lookup()
+
+
+def ask_kafka(port: int) -> None:
+    connection = KafkaSocket("127.0.0.1", port, KafkaSecurity(), TIMEOUT_S)
+    try:
+        connection.ask("Metadata", topics=[])
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("ask", "whole"),
+    [
+        (ask_admin, HTTP_HEAD), (ask_admin, b""), (ask_nsqlookupd, HTTP_HEAD), (ask_nsqlookupd, b"HTTP/1.1 200 "),
+        (ask_kafka, b"\x00\x01\x00\x00\x00\x00\x00\x01"),
+    ],
+    ids=["admin body", "admin head", "nsqlookupd body", "nsqlookupd head", "kafka response"],
+)  # fmt: skip
+def test_a_dripping_server_is_given_up(ask: Callable[[int], None], whole: bytes) -> None:
+    with dripping_server(whole) as (port, sent):
+        with pytest.raises((LadingError, OSError)):
+            ask(port)
+        # by the server's count, not by the time that this took on a busy machine
+        assert sent[0] < DRIPS
+
+
+def test_every_byte_gives_a_little_more_time() -> None:
+    now_s = [0.0]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        deadline = ReadDeadline(1.0, lambda: now_s[0])
+        theirs.sendall(bytes(BYTES_PER_S_MIN // 2))
+        view, received = memoryview(bytearray(1 << 20)), 0
+        while received < BYTES_PER_S_MIN // 2:
+            received += deadline.receive_into(ours, view)
+        now_s[0] = 1.4
+        theirs.sendall(b"x")
+        assert deadline.receive_into(ours, view) == 1
+        now_s[0] = 1.6
+        theirs.sendall(b"x")
+        with pytest.raises(TimeoutError):
+            deadline.receive_into(ours, view)
