@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,8 +26,8 @@ def test_a_driver_that_ends_before_its_commit_loses_nothing(broker: testing.Brok
     transport.create_topic("lives", 2)
     transport.close()
     (tmp_path / "source").mkdir()
-    payloads = pa.array([b"%d" % number for number in range(ROWS)], pa.binary())
-    pq.write_table(pa.table({"payload": payloads}), tmp_path / "source" / "rows.parquet")
+    payloads = [b"%d" % number for number in range(ROWS)]
+    pq.write_table(pa.table({"payload": pa.array(payloads, pa.binary())}), tmp_path / "source" / "rows.parquet")
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.two_lives", broker.url, "lives", str(tmp_path)],
@@ -34,5 +35,5 @@ def test_a_driver_that_ends_before_its_commit_loses_nothing(broker: testing.Brok
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "raise ended finished"
-    found = read_arrow(broker.url, "lives", "payload").column(0).to_pylist()
-    assert sorted(found) == sorted(payloads.to_pylist())
+    found: Any = read_arrow(broker.url, "lives", "payload").column(0).to_pylist()
+    assert sorted(found) == sorted(payloads)
