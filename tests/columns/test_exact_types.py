@@ -171,6 +171,12 @@ def test_constraints_hold_for_each_value_of_a_list() -> None:
         ("int", {"values": [1, "x"]}, "values: 'x' is no int"),
         ("int", {"values": []}, "empty list"),
         ("int", {"minimum": 3, "maximum": 2}, "min 3 is above max 2"),
+        (
+            "int",
+            {"values": [1, 2], "minimum": 10},
+            r"both values \(1, 2\) and the rest \(at least 10",
+        ),
+        ("string", {"values": ["a"], "pattern": "[0-9]+"}, "no value satisfies both values"),
         ("tinyint", {"maximum": 1000}, "max: 1000 is no tinyint"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from lading.model.errors import CorruptLog
 from lading.tables import table_commit
-from lading.tables.engine import TableRun, begin
+from lading.tables.engine import RunStart, TableRun, begin, require_files
 from lading.tables.files import OWN, STAGED
 from lading.tables.formats.directory import hash_of
 from lading.tables.formats.parquet import ParquetTable
@@ -37,8 +37,8 @@ def published(home: Path, batches: int = 3) -> PipelineStateDirectory:
     return state
 
 
-def begin_next_run(state: PipelineStateDirectory) -> None:
-    begin(TableRun("the table t", state, [], {}, "resume"), resume=True)
+def begin_next_run(state: PipelineStateDirectory) -> RunStart:
+    return begin(TableRun("the table t", state, [], {}, "resume"), resume=True)
 
 
 def parquet(state: PipelineStateDirectory) -> list[Path]:
@@ -67,9 +67,20 @@ def test_a_published_file_that_changed_is_told_by_the_next_run(
     state = published(tmp_path)
     path = parquet(state)[1]
     damage(path)
-    begin_next_run(state)
+    start = begin_next_run(state)
     (told,) = caplog.records
     assert str(path) in told.getMessage() and found in told.getMessage() and "10 rows" in told.getMessage()
+    assert bool(start.missing) == (found == "is missing")
+
+
+def test_a_run_that_finds_a_file_gone_ends_with_an_error(tmp_path: Path) -> None:
+    state = published(tmp_path)
+    run = TableRun("the table t", state, [], {}, "resume")
+    require_files(run, begin_next_run(state))
+    path = parquet(state)[1]
+    path.unlink()
+    with pytest.raises(CorruptLog, match=rf"has lost rows, and what is new was added: table file {path} is missing"):
+        require_files(run, begin_next_run(state))
 
 
 def test_the_newest_files_are_read_as_far_as_that_is_quick(

@@ -62,7 +62,22 @@ class ValueConstraint:
         )
         if low is not None and high is not None and bool(pc.greater(low, high).as_py()):
             raise SettingError(f"min {minimum!r} is above max {maximum!r}")
-        return cls(allowed, low, high, pattern)
+        constraint = cls(allowed, low, high, pattern)
+        if allowed is not None:
+            constraint._require_satisfiable(allowed)
+        return constraint
+
+    def _require_satisfiable(self, allowed: pa.Array[Any]) -> None:
+        """Raise SettingError if the other rules refuse each of the allowed values."""
+        kept: Any = np.ones(len(allowed), np.bool_)
+        for rule in self._keep(allowed):
+            kept = kept & _mask(rule.fill_null(False))
+        if not kept.any():
+            others = [asked for reason, asked in self.rules if reason != "value_not_allowed"]
+            raise SettingError(
+                f"no value satisfies both values ({self.rules[0][1]}) and the rest ({', '.join(others)}), so that "
+                "every message would be refused; change one of them"
+            )
 
     @property
     def rules(self) -> list[tuple[str, str]]:

@@ -105,6 +105,7 @@ def run(
                         watch = PipelineWatch(table_run, start, on_progress, shown)
                         _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
                 engine.finish_last_batch(table_run)
+                engine.require_files(table_run, start)
                 return watch.report(plan)
 
 

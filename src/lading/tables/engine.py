@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
-from ..model.errors import LadingError, LocalError, directory_error
+from ..model.errors import CorruptLog, LadingError, LocalError, directory_error
 from ..owned_directory import make_private_directory
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.directory import DEFAULT_FORM
@@ -70,6 +70,8 @@ class RunStart(NamedTuple):
 
     last: Manifest | None
     positions: OffsetsDocument
+    missing: tuple[str, ...] = ()
+    """A sentence for each manifest of which data files no longer exist."""
 
 
 def claim_table(run: TableRun, table: TablePath) -> None:
@@ -101,8 +103,10 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
     their checkpoint.
     """
     finish_last_batch(run, take_over=resume)
-    for problem in find_changed_files(run.state):
-        LOG.warning("%s", problem)
+    problems = find_changed_files(run.state)
+    for problem in problems:
+        LOG.warning("%s", problem.sentence)
+    missing = tuple(problem.sentence for problem in problems if problem.is_missing)
     state, last = run.state, run.state.manifests.last()
     if last is not None:
         for table, schema in run.schemas.items():
@@ -120,7 +124,13 @@ def begin(run: TableRun, *, resume: bool) -> RunStart:
     first, done = state.begin, {} if last is None else last.positions
     topics = [planner.options.topic for planner in run.planners]
     known = dict.fromkeys([*first, *done, *topics])
-    return RunStart(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known})
+    return RunStart(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known}, missing)
+
+
+def require_files(run: TableRun, start: RunStart) -> None:
+    """Raise CorruptLog if data files were missing when a run began, now that what is new is in the tables."""
+    if start.missing:
+        raise CorruptLog(f"{run.name} has lost rows, and what is new was added: {'; '.join(start.missing)}")
 
 
 def _note_begin(run: TableRun) -> None:

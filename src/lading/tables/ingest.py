@@ -190,6 +190,7 @@ def ingest(
                     )  # fmt: skip
                 # what attempts left that failed and were tried again
                 engine.finish_last_batch(run)
+                engine.require_files(run, start)
                 return _report(watch, table, state)
     finally:
         planner.close()

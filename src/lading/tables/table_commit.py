@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..model.errors import CorruptLog, LocalError
 from .failures import translate_disk_errors
 from .files import move_file, resolve_name
+from .formats.directory import MISSING
 from .formats.interface import Rename, Table
 from .formats.registry import open_table
 from .formats.rollback import Rollback, RolledBack
@@ -276,8 +277,15 @@ def recover(
         return _sweep(tables)
 
 
-def find_changed_files(state: PipelineStateDirectory) -> list[str]:
-    """Return a sentence for each manifest of which files, or itself, are not as they were published.
+class FileProblem(NamedTuple):
+    """A sentence on published files that are not as they were, and whether one of them no longer exists."""
+
+    sentence: str
+    is_missing: bool = False
+
+
+def find_changed_files(state: PipelineStateDirectory) -> list[FileProblem]:
+    """Return a problem for each manifest of which files, or itself, are not as they were published.
 
     The newest MANIFESTS_CHECKED are looked at. Files are compared by their size, and from the newest one on also by
     their bytes, of which HASHED_BYTES_MAX are read.
@@ -289,7 +297,7 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
         try:
             manifest = state.manifests.read(number)
         except CorruptLog as error:
-            problems.append(f"{error}; what it published is not looked at")
+            problems.append(FileProblem(f"{error}; what it published is not looked at"))
             continue
         changed: list[tuple[DataFile, TablePath, str]] = []
         for directory, files in _by_table(state, manifest).items():
@@ -303,10 +311,11 @@ def find_changed_files(state: PipelineStateDirectory) -> list[str]:
         if changed:
             _, path, found = changed[0]
             others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
-            problems.append(
-                f"table file {path}: {found}{others}, with {sum(one.rows for one, _, _ in changed)} rows that manifest "
+            sentence = (
+                f"table file {path} {found}{others}, with {sum(one.rows for one, _, _ in changed)} rows that manifest "
                 f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
             )
+            problems.append(FileProblem(sentence, any(change == MISSING for _, _, change in changed)))
     return problems[::-1]
 
 

@@ -23,6 +23,8 @@ _READ_BYTES = 1 << 20
 OWNER: Final = "owner.json"
 FORM: Final = "form"
 PARTITION_BY: Final = "partition_by"
+MISSING: Final = "is missing"
+"""Of a published file that is no longer there."""
 PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
 """The name of a file begins with its pipeline and manifest, then topic and partition, or task."""
 DEFAULT_FORM: Final = "parquet"
@@ -207,7 +209,7 @@ class DirectoryTable:
         path = self.directory / file.name
         size = self._size_of(path, file.name)
         if size is None:
-            return "is missing"
+            return MISSING
         if size != file.size_bytes:
             return f"has {size} bytes instead of {file.size_bytes}"
         # a store keeps checksums of its own, and reading it costs time and money
