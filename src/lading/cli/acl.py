@@ -44,7 +44,10 @@ def list_rules(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) 
     with admin(server) as transport:
         rows = transport.rules()
     shown = [row | {"rule": "deny" if row["denies"] else "allow", "shown": _shown(row)} for row in rows]
-    print_table(rows if output is Output.JSON else shown, COLUMNS, output=output)
+    print_table(
+        rows if output is Output.JSON else shown, COLUMNS, output=output,
+        empty="there are no rules; add one: lading acl add USER read 'orders-*'",
+    )  # fmt: skip
 
 
 @app.command()

@@ -41,7 +41,10 @@ def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT)
     from .connection import group_administration
 
     with group_administration(server) as transport:
-        print_table(transport.groups(), COLUMNS, output=output)
+        print_table(
+            transport.groups(), COLUMNS, output=output,
+            empty="there are no groups; one begins with its first reader: lading message poll TOPIC --group NAME",
+        )  # fmt: skip
 
 
 @app.command()

@@ -95,12 +95,18 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def print_table(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = ""
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = "", empty: str = ""
 ) -> None:
-    """Print ``rows`` as a table whose ``columns`` map keys to headings, or as a line of JSON each, with every key."""
+    """Print ``rows`` as a table whose ``columns`` map keys to headings, or as a line of JSON each, with every key.
+
+    Without rows, people get the sentence ``empty`` instead of a table of headings, if there is one.
+    """
     if output is Output.JSON:
         for row in rows:
             json_line(row)
+        return
+    if not rows and empty:
+        print_note(empty)
         return
     from rich import box
     from rich.console import Console

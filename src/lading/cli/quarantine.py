@@ -87,7 +87,8 @@ def histogram(file: File, where: Where = None, output: AsOutput = Output.TEXT) -
 
         lading quarantine histogram flights.toml
     """
-    print_table(_quarantine(file).histogram(where), HISTOGRAM, output=output)
+    sentence = "no message is in quarantine" if where is None else "no message in quarantine matches --where"
+    print_table(_quarantine(file).histogram(where), HISTOGRAM, output=output, empty=sentence)
 
 
 @app.command()

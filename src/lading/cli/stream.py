@@ -28,7 +28,10 @@ def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT
         rows = transport.streams()
     # an id is a name, not a quantity: no thousands separators
     shown = [row | {"id": str(row["id"]), "size": format_size(row["size_bytes"])} for row in rows]
-    print_table(rows if output is Output.JSON else shown, COLUMNS, output=output)
+    print_table(
+        rows if output is Output.JSON else shown, COLUMNS, output=output,
+        empty="there are no streams; create one: lading stream create NAME",
+    )  # fmt: skip
 
 
 @app.command()

@@ -37,7 +37,10 @@ def list_tokens(user: Owner, server: Server = DEFAULT_SERVER, output: AsOutput =
         }
         for row in rows
     ]
-    print_table(rows if output is Output.JSON else shown, COLUMNS, output=output)
+    print_table(
+        rows if output is Output.JSON else shown, COLUMNS, output=output,
+        empty=f"user {user} has no tokens; create one: lading token create NAME --user {user}",
+    )  # fmt: skip
 
 
 @app.command()

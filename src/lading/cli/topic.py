@@ -54,6 +54,7 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
         rows if output is Output.JSON else [row | {"size": format_size(row["size_bytes"])} for row in rows],
         TOPIC_COLUMNS,
         output=output,
+        empty="there are no topics; create one: lading topic create NAME",
     )
     _note_queue(from_, output)
 

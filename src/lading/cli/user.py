@@ -59,7 +59,10 @@ def list_users(data: Data = None, server: Server = DEFAULT_SERVER, output: AsOut
         with admin(server) as transport:
             rows = transport.users()
     shown = [row | {"id": str(row["id"]), "created": format_date(row["created_us"])} for row in rows]
-    print_table(rows if output is Output.JSON else shown, COLUMNS, output=output)
+    print_table(
+        rows if output is Output.JSON else shown, COLUMNS, output=output,
+        empty="there are no users; add the first one: lading user add NAME --admin",
+    )  # fmt: skip
 
 
 @app.command()
@@ -167,7 +170,10 @@ def quota(
     formatted = [
         {"user": row["user"], **{key: _format_quota(key, row.get(key)) for key in QUOTA_COLUMNS}} for row in rows
     ]
-    print_table(rows if output is Output.JSON else formatted, {"user": "user", **QUOTA_COLUMNS}, output=output)
+    print_table(
+        rows if output is Output.JSON else formatted, {"user": "user", **QUOTA_COLUMNS}, output=output,
+        empty="no user has a quota; set one: lading user quota USER --send 10MB",
+    )  # fmt: skip
 
 
 def _format_quota(key: str, quota: float | None) -> str:
