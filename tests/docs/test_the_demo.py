@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 from lading.cli.demo_faults import DAMAGED_EVERY, MISTYPED_EVERY
 from lading.cli.demo_kafka import share
@@ -34,9 +35,17 @@ def fates(flight: dict[str, Any], native: int) -> list[str]:
 @pytest.mark.timeout(300)
 def test_the_demo_adds_up(shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:
     place = tmp_path / "demo"
-    step = Step("sh", "lading demo", ("demo", "--dir", str(place), "--limit", str(FLIGHTS)))
-    failure = shared.submit(run_here, directory, {}, [step]).result(280)
-    assert failure is None, failure
+    said = tmp_path / "said.txt"
+    steps = [
+        Step("python", f"import sys\nsys.stdout = sys.stderr = open({str(said)!r}, 'w')\n"),
+        Step("sh", "lading demo", ("demo", "--dir", str(place), "--limit", str(FLIGHTS))),
+        Step("python", "sys.stdout.close()\nsys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__\n"),
+    ]
+    failure = shared.submit(run_here, directory, {}, steps).result(280)
+    assert failure is None, failure + said.read_text()
+    # a run was killed in the middle, and what another one made of it adds up below
+    assert "kill -9 of lading pipeline run" in said.read_text()
+    assert "mean distance, miles (payload)" in said.read_text()
     flights = read_table().slice(0, FLIGHTS).to_pylist()
     expected = Counter(
         table
@@ -44,6 +53,7 @@ def test_the_demo_adds_up(shared: ProcessPoolExecutor, directory: Path, tmp_path
         for table in fates(flight, at - FLIGHTS // 2 if at < FLIGHTS - share(FLIGHTS) else -1)
     )
     tables: dict[str, Any] = {name: ds.dataset(place / "tables" / name, format="parquet") for name in expected}
+    tables["flights"] = DeltaTable(place / "tables" / "flights").to_pyarrow_dataset()
     assert {name: table.count_rows() for name, table in tables.items()} == expected
     assert min(expected.values()) > 10
     reasons = Counter(tables["quarantine"].to_table(["reason"])["reason"].to_pylist())

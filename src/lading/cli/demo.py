@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..model.errors import LocalError
+from ..model.extras import describe_install
 from .interruption import Interruption
 from .options import local_path
 from .output import meter, print_note
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from ..spark.session import SparkSession
 
 TOPIC = "flights"
-SCHEMA = "carrier string, dest string, dep_delay int, tail string"
+SCHEMA = "carrier string, dest string, dep_delay int, tail string, payload binary"
 MARK = ".lading-demo"
+SECOND_PART = {"pyspark": "Spark", "deltalake": "Delta"}
+"""Packages that the part after the first screen needs, and what they bring."""
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 """JVM option: a JVM that lives for half a minute spends more on optimising code than it saves."""
 
@@ -40,8 +43,8 @@ def demo(
     """Run a guided demo: send 336,776 flights over three protocols and read them back as a typed table.
 
     Some flights are damaged on the way, on purpose. The first screen needs no Java. Then Spark reads the same log,
-    and a pipeline sorts it into tables of good, late and broken flights, redrives what can be repaired, and checks that
-    the counts add up.
+    and a pipeline sorts it into tables of good (Delta), late and broken flights. One of its runs is ended with kill -9
+    and another one continues; what can be repaired is redriven, and the demo checks that the counts add up.
 
     Examples:
 
@@ -58,8 +61,12 @@ def demo(
     # before anything is emptied or started
     flights = read_table()
     _clear(directory)
-    if spark and find_spec("pyspark") is None:
-        print_note("[yellow]Spark is not installed, so the demo ends after the first screen:[/] see `lading doctor`")
+    missing = [name for package, name in SECOND_PART.items() if find_spec(package) is None]
+    if spark and missing:
+        print_note(
+            f"[yellow]{' and '.join(missing)} not installed, so the demo ends after the first screen:[/] "
+            + describe_install("demo")
+        )
         spark = False
     begun = time.monotonic()
     with testing.broker(data_dir=directory / "log") as broker:
@@ -191,7 +198,7 @@ def _spark(url: str, directory: Path, sent: int) -> None:
     ):
         with _step("starting Spark …"):
             spark = session()
-        print_note(f"   session up after {time.monotonic() - begun:.1f} s")
+        print_note(f"   session up after {time.monotonic() - begun:.1f} s [dim](Spark's own start, once)[/]")
         print_note(f'   spark.read.format("lading").schema("{SCHEMA}")')
         begun = time.monotonic()
         with _step("aggregating …"):
@@ -214,7 +221,8 @@ def _by_carrier(spark: SparkSession, url: str) -> list[dict[str, Any]]:
     frame.createOrReplaceTempView("flights")
     rows = spark.sql(
         "SELECT carrier, count(*) AS flights, count(dep_delay) AS left_ground,"
-        " round(avg(dep_delay), 1) AS delay_min, count_if(dep_delay > 60) AS late"
+        " round(avg(dep_delay), 1) AS delay_min, count_if(dep_delay > 60) AS late,"
+        " round(avg(get_json_object(CAST(payload AS STRING), '$.distance'))) AS miles"
         " FROM flights GROUP BY carrier ORDER BY flights DESC"
     ).collect()
     return [row.asDict() for row in rows]
@@ -229,6 +237,7 @@ def _aggregate(rows: list[dict[str, Any]]) -> None:
         "left_ground": "left",
         "delay_min": "mean delay, min",
         "late": "over 1 h late",
+        "miles": "mean distance, miles (payload)",
     }
     print_table(rows, columns, output=Output.TEXT)
 
@@ -248,7 +257,10 @@ def _next_steps(directory: Path, spark: bool) -> None:
             "a filter over headers",
         ),
         (f"lading headers airlines.{TOPIC} --from {log} --output json", "the header table for programs"),
-        (f"lading serve --data {log}", "the same broker for your own clients"),
+        (
+            f"lading serve --data {log}",
+            "the same broker for your own clients; lading doctor names ports that are taken",
+        ),
         *(
             [(f"lading pipeline run {directory}/{demo_pipeline.FILE}", "the pipeline, with that broker up")]
             if spark

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..model.errors import LocalError
 from .demo_faults import POISONED, poison
 from .output import Output, meter, print_note, print_table
 
@@ -16,7 +21,13 @@ if TYPE_CHECKING:
 FILE, REPORT = "flights.toml", "report.html"
 LATER = "lading://127.0.0.1:7070"
 """Address of `lading serve` when the demo is over."""
+BATCHES = 4
+"""The pipeline publishes the flights in about so many batches: one of them is ended in the middle."""
+END_TIMEOUT_S = 30
 TOML = """\
+[pipeline]
+max_rows = {max_rows}
+
 [source]
 from = "{url}"
 topic = "{topic}"
@@ -32,7 +43,7 @@ where = "dep_delay > 60"
 to    = "parquet:./tables/late"
 
 [good]
-to = "parquet:./tables/flights"
+to = "delta:./tables/flights"
 
 [quarantine]
 to = "parquet:./tables/quarantine"
@@ -51,28 +62,33 @@ def pipeline(
     adds_up: Callable[[str, int, int], None],
     stopped: Callable[[], bool],
 ) -> None:
-    """Run the pipeline of FILE, correct its contract, redrive what had failed because of it; check every count."""
+    """Run the pipeline of FILE, correct its contract, redrive what had failed because of it; check every count.
+
+    The first run is ended with kill -9 between two batches or in one, and another one continues.
+    """
     file = directory / FILE
-    file.write_text(TOML.format(url=url, topic=topic, tail=STRICT))
+    max_rows = max(sent // BATCHES, 1)
+    file.write_text(TOML.format(url=url, topic=topic, tail=STRICT, max_rows=max_rows))
     print_note(f"[bold]\n5  A pipeline: {file}[/]")
     print_note("".join(f"   [dim]{line}[/]\n" for line in _shown(file.read_text())).rstrip("\n"))
     poisoned = poison(url, topic)
     print_note(f"   {poisoned:,} flights ({POISONED}) are marked poisoned: pipelines do not read them")
-    first = _run(spark, file, stopped)
+    _kill_a_run(file, stopped)
+    _run(spark, file, stopped)
+    first = _count_tables(file)
     print_table(
         [{"table": name, "messages": count} for name, count in first.items()],
         {"table": "table", "messages": "messages"},
         output=Output.TEXT,
     )
     adds_up(f"{_sum(first)} poisoned {poisoned:,}", sum(first.values()) + poisoned, sent)
-    _redrive(spark, url, topic, file, first, adds_up, stopped)
-    file.write_text(TOML.format(url=LATER, topic=topic, tail=MENDED))
+    file.write_text(TOML.format(url=url, topic=topic, tail=MENDED, max_rows=max_rows))
+    _redrive(spark, file, first, adds_up, stopped)
+    file.write_text(TOML.format(url=LATER, topic=topic, tail=MENDED, max_rows=max_rows))
 
 
 def _redrive(
     spark: SparkSession,
-    url: str,
-    topic: str,
     file: Path,
     first: Counts,
     adds_up: Callable[[str, int, int], None],
@@ -84,13 +100,11 @@ def _redrive(
 
     print_note("[bold]\n6  Corrected, and redriven[/]")
     _why(file)
-    file.write_text(TOML.format(url=url, topic=topic, tail=MENDED))
     print_note(f'   cancelled flights have no tail number, so the contract now says [bold]tail = "{MENDED}"[/]')
     again = Quarantine(_settings(file)).redrive(reasons=[REPAIRABLE]).sent
     print_note(f"   lading quarantine redrive {file} --reason {REPAIRABLE}: {again:,} sent again, each once")
-    more = _run(spark, file, stopped)
-    waiting = sum(row["waiting"] for row in Quarantine(_settings(file)).histogram())
-    after = {name: first[name] + more[name] for name in first if name != "quarantine"} | {"quarantine": waiting}
+    _run(spark, file, stopped)
+    after = _count_tables(file)
     print_table(
         [{"table": name, "before": first[name], "after": after[name]} for name in first],
         {"table": "table", "before": "before", "after": "after"},
@@ -110,8 +124,49 @@ def _why(file: Path) -> None:
     print_table(Quarantine(_settings(file)).histogram(), columns, output=Output.TEXT)
 
 
-def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts:
-    """Run to the end of the topic; return the number of messages in each table."""
+def _kill_a_run(file: Path, stopped: Callable[[], bool]) -> None:
+    """Run the pipeline in a process of its own, without Spark, and kill it when it has published something."""
+    arguments = ["pipeline", "run", str(file), "--local"]
+    command = [sys.executable, "-m", "lading", *arguments, "--output", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        published = 0
+        try:
+            for line in process.stdout:
+                published = json.loads(line).get("read", 0)
+                if published:
+                    break
+        finally:
+            process.kill()
+            _, said = process.communicate(timeout=END_TIMEOUT_S)
+    if stopped():
+        raise KeyboardInterrupt
+    if process.returncode not in (0, -signal.SIGKILL):
+        raise LocalError(f"{' '.join(['lading', *arguments])} failed: {said.strip()}")
+    print_note(f"   [bold]kill -9[/] of [bold]{' '.join(['lading', *arguments])}[/] after {published:,} messages")
+    print_note("   [dim]the next run, on Spark, continues from what was published[/]")
+
+
+def _count_tables(file: Path) -> Counts:
+    """Return the number of messages in each table, as a reader of its form counts them."""
+    import pyarrow.dataset as ds
+    from deltalake import DeltaTable
+
+    from ..pipeline.quarantine import Quarantine
+
+    tables = file.parent / "tables"
+    flights, late = tables / "flights", tables / "late"
+    return {
+        "flights": DeltaTable(flights).to_pyarrow_dataset().count_rows()
+        if DeltaTable.is_deltatable(str(flights))
+        else 0,
+        "late": ds.dataset(late, format="parquet").count_rows() if late.is_dir() else 0,
+        "quarantine": sum(row["waiting"] for row in Quarantine(_settings(file)).histogram()),
+    }
+
+
+def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> None:
+    """Run to the end of the topic."""
     from ..pipeline.run import run
 
     with meter("   pipeline", None) as progress:
@@ -122,7 +177,6 @@ def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts
             stopped=stopped,
         )
     print_note(f"   [bold]{done['read']:,}[/] messages validated, routed and published in {done.seconds:.1f} s")
-    return {"flights": done["good"], "late": done["routed"], "quarantine": done["quarantined"]}
 
 
 def _settings(file: Path) -> PipelineSettings:

@@ -11,6 +11,7 @@ from typing import Final
 
 from . import engine
 
+VERBOSE: Final = "-v"
 SECOND: Final = "--second"
 """Of the process that compiles from the end, while another one does from the beginning."""
 
@@ -18,6 +19,7 @@ SECOND: Final = "--second"
 def main(arguments: list[str]) -> int:
     """Compile all homes, in two processes, and mark the cache complete.
 
+    Prints one line at the end, with ``-v`` one for each home as well.
     With ``--beside`` one process does so for another at work: prints nothing, yields the CPU, and ends when its
     standard input does, which is when that process ends, however it does.
     """
@@ -40,11 +42,13 @@ def main(arguments: list[str]) -> int:
         for home in homes:
             before = time.perf_counter()
             engine.load(home)
-            print(f"{home:50} {time.perf_counter() - before:6.1f} s", flush=True)
+            if VERBOSE in arguments:
+                print(f"{home:50} {time.perf_counter() - before:6.1f} s", flush=True)
     finally:
         second.communicate()
     engine.mark_complete()
-    print(f"kernels are in {engine.cache_dir()} ({time.perf_counter() - started:.1f} s)")
+    took_s = time.perf_counter() - started
+    print(f"{len(homes)} modules of kernels are in {engine.cache_dir()} ({took_s:.1f} s)")
     return 0
 
 
