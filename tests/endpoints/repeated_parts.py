@@ -176,24 +176,25 @@ REQUESTS_EACH: Final = 100
 """A client has so many that wait."""
 
 
-def _kafka_fetches(world: World, count: int) -> list[ScriptedConnection]:
+def wait_for_kafka_fetches(world: World, count: int, requests_each: int = REQUESTS_EACH) -> list[ScriptedConnection]:
+    """Return clients of which each has so many fetches that wait."""
     world.broker.at_once.create_topic(
         world.broker.topology.ensure_stream("default", now_us=1).id, None, "t", 1, now_us=1
     )
     clients = []
-    for _ in range(count // REQUESTS_EACH):
+    for _ in range(count // requests_each):
         client = world.connect("kafka")
         LOGINS["kafka"](client, "root")
         client.transport.take()
         frame = request_frame("Fetch", 11, CORRELATION, **fetch("t", wait_ms=60_000))
-        client.send((struct.pack(">i", len(frame)) + frame) * REQUESTS_EACH)
+        client.send((struct.pack(">i", len(frame)) + frame) * requests_each)
         assert not client.transport.written
         clients.append(client)
     return clients
 
 
 def _wake_kafka_fetches(world: World, count: int) -> Callable[[], None]:
-    clients = _kafka_fetches(world, count)
+    clients = wait_for_kafka_fetches(world, count)
     producer = world.connect("kafka")
     LOGINS["kafka"](producer, "root")
     frame = request_frame("Produce", 7, CORRELATION, **produce("t", one_batch(b"x")))
@@ -206,7 +207,7 @@ def _wake_kafka_fetches(world: World, count: int) -> Callable[[], None]:
 
 
 def _lose_kafka_fetches(world: World, count: int) -> Callable[[], None]:
-    clients = _kafka_fetches(world, count)
+    clients = wait_for_kafka_fetches(world, count)
 
     def lose() -> None:
         # the last to come is the first to leave: its requests are at the end of a list of all

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import tracemalloc
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.endpoints.repeated_parts import (
     iggy_parts,
     kafka_parts,
     nsq_parts,
+    wait_for_kafka_fetches,
 )
 from tests.endpoints.request_cost import Cost, best, opened_world
 
@@ -145,6 +147,23 @@ def test_requests_that_wait_end_in_proportion(tmp_path: Path, waiting: Waiting, 
         if (fault := find_fault(costs, sizes)) is None:
             return
     pytest.fail(f"{waiting.name}: {fault}")
+
+
+def test_connections_that_leave_in_one_pass_end_their_requests_later(tmp_path: Path) -> None:
+    """All that leave together are lost in one pass: a loss makes no list of its requests there."""
+    peaks: list[int] = []
+    for requests_each in (10, 200):
+        with opened_world(tmp_path / f"{requests_each}") as world:
+            clients = wait_for_kafka_fetches(world, 3 * requests_each, requests_each)
+            # the first connection's requests begin to end at once
+            clients.pop().close()
+            tracemalloc.start()
+            clients.pop().close()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            world.loop.turn()
+            clients.pop().close()
+    assert peaks[1] < peaks[0] + 2_000
 
 
 def test_every_command_of_nsqd_and_of_iggy_is_measured() -> None:

@@ -206,12 +206,8 @@ class KafkaSession(ProtocolSession):
     def lose(self) -> None:
         if self.inbox.have > self.inbox.at and not self.is_ended:
             self.connection.count_dropped("truncated")
-        for reservation in (*self._reservations, self._reservation):
-            if reservation is not None:
-                reservation.release()
-        if self.cancels:
-            # a hundred of each of hundreds of clients that leave together are cancelled in turns
-            self._services.partings.call([waiting.cancel for waiting in self.cancels])
+        # a hundred requests of each of hundreds of clients that leave together end in turns
+        self._services.partings.call(self._end_requests())
         self._cancel_revoked()
         if self._client is not None:
             callbacks, self._client.on_lost = self._client.on_lost, []
@@ -220,6 +216,15 @@ class KafkaSession(ProtocolSession):
             # a login that ends later changes nothing; and both would wait for a collection, as they refer to each other
             self._client.log_in, self._client.end = lambda principal: None, lambda: None
         self._cancel_revoked = ignore
+
+    def _end_requests(self) -> Iterator[Callable[[], object]]:
+        """Yield what ends each request that waits, and what releases the memory of each."""
+        if self._reservation is not None:
+            yield self._reservation.release
+        while self._reservations:
+            yield self._reservations.pop().release
+        while self.cancels:
+            yield self.cancels.pop().cancel
 
     def stage(self) -> Stage:
         unanswered = self.responses.waiting
