@@ -161,6 +161,7 @@ def told(spark: SparkSession, run: Any) -> str:
 @pytest.mark.parametrize(
     ("schema", "options", "sentence"),
     [
+        ("payload string", {}, r"declare it binary and select CAST\(payload AS STRING\)"),
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
         ("delay array<int>", {}, r"header 'delay', and a header cannot become array<int>; it can become string"),

@@ -107,6 +107,11 @@ def test_an_iceberg_table_is_read_by_its_directory(url: str, tmp_path: Path) -> 
         ("select 1; select 2", "2 statements"),
         ("select * frm x", "query: Parser Error"),
         ('select dely from "air.flights"', 'query: Binder Error.*\\nCandidate bindings: "delay"'),
+        (
+            "select payload->>'order' as x from \"air.flights\"",
+            r"payload is bytes, .*; write decode\(payload\) ->> 'NAME'",
+        ),
+        ("select json_extract(t.key, '$.a') from \"air.flights\" t", r"key is bytes, .*; write decode\(key\)"),
         ('select value from "air.flights"', "query: Binder Error.*\\n.*\\nDid you mean 'payload'?"),
         (
             'select key from "air.flights" order by offset limit 1',
@@ -127,3 +132,8 @@ def test_a_reader_gives_what_read_arrow_gives(url: str) -> None:
     with read_batches(url, "air.flights", columns) as reader:
         assert reader.schema == whole.schema
         assert pa.Table.from_batches(list(reader), reader.schema) == whole
+
+
+def test_json_in_payloads_is_read_as_the_error_says(url: str) -> None:
+    rows = query("""select decode(payload) ->> '$' as n from "air.flights" where "offset" = 5""", url)
+    assert rows == [{"n": "5"}]

@@ -255,8 +255,10 @@ def parse_columns(text: str) -> Projection:
         order.append(name.text)
         if words:
             if name.text in FIELD_TYPES and name.text not in PLACE_FIELDS:
+                text = f" (it is bytes; for text CAST({name.text} AS STRING) what was read)"
                 raise SettingError(
-                    f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
+                    f"{name.text!r} is a message field and has its own type"
+                    f"{text if name.text in ('key', 'payload') else ''}: write it alone, or name the column of a "
                     f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
                 )
             headers.append(_header_column(name.text, words))

@@ -11,6 +11,8 @@ from ..model.run import Located
 from .contract import FIELD_TYPES, did_you_mean
 from .field_names import field_meant
 
+BYTES: Final = ("key", "payload")
+"""Message fields that are bytes, and may be JSON."""
 NAMES_SHOWN_MAX: Final = 20
 _ABSENT: Final = -1
 
@@ -74,6 +76,13 @@ def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quot
         text = key.replace("'", "''")
         return f"none of {among} has a header {key!r}; for the text write it in single quotes: '{text}'"
     field = field_meant(key, FIELD_TYPES)
+    opened, dot, _ = key.partition(".")
+    if dot and opened in BYTES:
+        return (
+            f"none of {among} has a header {key!r}, and the members of a JSON {opened} are not columns: read {opened}, "
+            f"and take them from it afterwards, in Spark by from_json(CAST({opened} AS STRING), …), in lading sql by "
+            f"decode({opened}) ->> 'NAME'"
+        )
     hint = f" (did you mean the field {field!r}?)" if field is not None else ""
     if names is None:
         return f"none of {among} has a header {key!r}{hint}"

@@ -145,6 +145,12 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _check_type(field: StructField) -> None:
     known = KNOWN[field.name]
     # the words leave out which parts may be null: that is the user's to declare
+    if isinstance(known, BinaryType) and isinstance(field.dataType, StringType):
+        raise SettingError(
+            f"column {field.name!r} is a field of every message and has the type binary, not string; declare it binary "
+            f"and select CAST({field.name} AS STRING), or, for a header of that name, set option "
+            f"column.{field.name}={field.name}"
+        )
     if field.dataType.simpleString() != known.simpleString():
         raise SettingError(
             f"column {field.name!r} is a field of every message and has the type {known.simpleString()}, "

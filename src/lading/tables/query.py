@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 BEFORE: Final = ("partition", "offset", "timestamp", "key")
 AFTER: Final = ("payload",)
 """The message fields of a topic's columns, before and after its headers."""
+BYTES: Final = ("key", "payload")
+"""Those of them that are bytes."""
 SAMPLE_MESSAGES: Final = 20_000
 """So many messages are looked at for the columns of a topic."""
 MEMORY: Final = "1GB"
@@ -86,6 +88,8 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
         _require_one_statement(duckdb, connection, sql)
         query = _parse(sql)
         tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
+        if query is not None and query.opened_bytes and not any(name in source.tables for name in tables):
+            raise _opened_bytes_error(query.opened_bytes)
 
         def bind(wanted: frozenset[str] | None) -> Any:
             for name in tables:
@@ -129,6 +133,13 @@ def _require_one_statement(duckdb: Any, connection: Any, sql: str) -> None:
         raise LocalError(f"the query has {count} statements; give one, such as select count(*) from flights")
 
 
+def _opened_bytes_error(field: str) -> LocalError:
+    return LocalError(
+        f"query: the column {field} is bytes, and a member of them is always null; write decode({field}) ->> 'NAME' if "
+        "they are JSON"
+    )
+
+
 def _query_error(error: Exception) -> LocalError:
     text = str(error).strip()
     fields = (*BEFORE, *AFTER)
@@ -144,6 +155,8 @@ class _NamedInQuery(NamedTuple):
 
     tables: list[str]
     columns: frozenset[str] | None
+    opened_bytes: str | None = None
+    """A field of bytes that the query takes for JSON."""
 
 
 def _parse(sql: str) -> _NamedInQuery | None:
@@ -160,7 +173,11 @@ def _parse(sql: str) -> _NamedInQuery | None:
     named = {one.name for one in tree.find_all(exp.Table) if isinstance(one.this, exp.Identifier) and not one.db}
     # count(*) needs no column
     stars = [star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count)]
-    return _NamedInQuery(sorted(name for name in named if name.lower() not in own), None if stars else words)
+    opened = (one.this for one in tree.find_all(exp.JSONExtract, exp.JSONExtractScalar))
+    of_bytes = next((one.name for one in opened if isinstance(one, exp.Column) and one.name in BYTES), None)
+    # a table of the query itself may have a column of this name, of another type
+    of_bytes = None if own else of_bytes
+    return _NamedInQuery(sorted(name for name in named if name.lower() not in own), None if stars else words, of_bytes)
 
 
 def _open(name: str, source: QuerySource, wanted: frozenset[str] | None) -> object:
