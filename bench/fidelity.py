@@ -159,6 +159,9 @@ Sources and targets are a Lading broker by the face of each protocol. A source g
 on the way into a real server is not there to be mirrored. A time that Kafka only cuts to the millisecond is no reason
 for a carrier of its own ([carrier](../reference/carrier.md)): where a message needs none for anything else, its
 microseconds are lost.
+
+How often a message arrives if a mirror ends in the middle and is run again, by target:
+[promises](promises.md#writers-that-end-anywhere).
 """
     ]
     for (target, _), (sources, counts) in groups.items():
