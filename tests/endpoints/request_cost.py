@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
@@ -28,7 +28,7 @@ from tests.endpoints.identity import add_users
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 PIECE_BYTES = 256 << 10
-"""A socket gives about so much at a time."""
+"""A socket gives at most about so much at a time."""
 PASSES_MAX = 2_000_000
 """A request that has not ended after so many passes of the loop never will."""
 
@@ -94,10 +94,13 @@ class World:
         return ScriptedConnection(self.loop, self._factories[endpoint]())
 
     def send(self, client: ScriptedConnection, data: bytes) -> None:
-        """Let ``data`` arrive in pieces, each in a pass of its own, as from a socket."""
-        for at in range(0, len(data), PIECE_BYTES):
+        """Let ``data`` arrive in pieces, each in a pass of its own: asyncio fills a buffer once in a pass."""
+        at = 0
+        while at < len(data):
+            size_bytes = min(len(cast("memoryview", client.protocol.get_buffer(-1))), PIECE_BYTES)
             with self.loop.measure_pass():
-                client.arrive(data[at : at + PIECE_BYTES])
+                client.arrive(data[at : at + size_bytes])
+            at += size_bytes
 
     def measure(self, work: Callable[[], None], *, has_memory: bool = False) -> Cost:
         """Return what ``work`` costs, with all that the loop does for it."""
