@@ -78,6 +78,10 @@ class MemoryLog:
 
     # -- append
 
+    def stop_writing(self, problem: str) -> None:
+        """A directory in memory is never deleted."""
+        raise NotImplementedError(problem)
+
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
         """Room in the open chunk, or in a new one."""
         key = dialect << 16 | flags

@@ -29,7 +29,7 @@ from lading.cli.main import main
         ("message tail flights --tail 3", "--offset -10"),
         ("topic list --json", "--output json"),
         ("serve --port 9092", "--set endpoints.NAME.address=HOST:PORT"),
-        ("ingest flights hdfs://host/flights", '.writeStream.format("parquet").start("hdfs://…")'),
+        ("ingest flights hdfs://host/flights", '.writeStream.format("parquet").start("hdfs://host/flights")'),
         ("ingest flights ./table --state s3://bucket/state", "name a directory"),
         ("serve --data s3://bucket/data", "name a directory of this machine"),
         ("demo --dir s3://bucket/demo", "name a directory of this machine"),

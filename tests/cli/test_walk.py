@@ -27,8 +27,8 @@ from .test_tree import COMMANDS
 
 VERBS = frozenset(
     ("Add", "Allow", "Back", "Build", "Change", "Check", "Consume", "Copy", "Count", "Create", "Delete", "Follow",
-     "Give", "Have", "Infer", "Inspect", "List", "Make", "Manage", "Profile", "Read", "Restore", "Run", "Send", "Set",
-     "Show", "Validate", "Write")
+     "Give", "Have", "Infer", "Inspect", "List", "Make", "Manage", "Profile", "Read", "Replace", "Restore", "Run",
+     "Send", "Set", "Show", "Validate", "Write")
 )  # fmt: skip
 """What a command does is said in the imperative; a verb that is new here was looked at."""
 
@@ -228,7 +228,10 @@ def place(broker: testing.BrokerProcess, tmp_path_factory: pytest.TempPathFactor
 
 def test_what_deletes_asks_and_a_no_changes_nothing(lading: Run, broker: testing.BrokerProcess) -> None:
     asking = {path for path, command in COMMANDS.items() if "--yes" in list_options(command)}
-    assert asking == {"stream delete", "topic delete", "group delete", "user delete", "backup prune"}
+    # topics: of a time below a second, after which nobody could read a message
+    assert asking - {"topic create", "topic set"} == {
+        "stream delete", "topic delete", "group delete", "user delete", "user reset", "backup prune",
+    }  # fmt: skip
     lading("topic", "create", "asked")
     assert "pass --yes" in lading("topic", "delete", "asked", code=2).stderr, (
         "without a terminal there is nobody to ask"

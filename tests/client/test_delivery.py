@@ -133,7 +133,7 @@ class _PickyServer:
 
     def send(self, partition: int, batch: pa.RecordBatch) -> None:
         self.sends += 1
-        for row, offset in enumerate(batch.column("offset").to_pylist()):
+        for row, offset in enumerate(np.asarray(batch.column("offset")).tolist()):
             if offset % 7 == 0:
                 if self._names_rows:
                     raise MessageRefused("divisible by seven", partition=partition, row=row)

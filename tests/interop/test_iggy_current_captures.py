@@ -21,11 +21,16 @@ EXCHANGES: Final[list[dict[str, Any]]] = [
 
 OPTIONS: Final = "the two durability options of the client are taken, which its own server refuses (4041)"
 CREATED: Final = "the topic is there, since the request before was not refused"
+KEPT: Final = "the topic has the durability options of the first request, which its own server refused"
 DIFFERENT: Final[Mapping[str, str]] = {
     "topic.create (3 partitions)": OPTIONS,
     "topic.create (raw body without options)": CREATED,
     "topic.create (same name)": OPTIONS,
     "topic.create (missing stream)": OPTIONS,
+    "topic.get": KEPT,
+    "topic.list": KEPT,
+    "message.send (balanced)": KEPT,
+    "describe_options topic": "the catalog lists the two durability options, since they are taken",
     "login (wrong password)": "while no users are set up, every login succeeds",
 }
 """Exchanges with another outcome."""

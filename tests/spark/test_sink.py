@@ -135,8 +135,8 @@ def test_the_option_headers_writes_unsigned_kinds_under_other_names() -> None:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([b"x"]), pa.array([65_535], pa.int32()), pa.array([7])], ["payload", "delay", "tenant_id"]
     )
-    (headers,) = made.batch(rows).column("headers").to_pylist()
-    assert [(one["key"], one["kind"], one["value"]) for one in headers] == [
+    messages: Any = made.batch(rows).column("headers").to_pylist()
+    assert [(one["key"], one["kind"], one["value"]) for one in messages[0]] == [
         ("delay", 10, b"\xff\xff"), ("tenant", 12, (7).to_bytes(8, "little")),
     ]  # fmt: skip
     with pytest.raises(SettingError, match="names the header 'a' twice"):

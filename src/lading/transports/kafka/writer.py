@@ -262,6 +262,9 @@ class KafkaWriter:
             try:
                 while len(delivery.sent) >= self._in_flight_max(place, delivery):
                     self._receive_acks(flight, len(flight) - 1)
+                if not delivery.more:
+                    # one of the answers was a refusal, after which all that was taken has been sent again
+                    return
                 broker = self._cluster.leader(*place)
                 flight.append((broker, place))
                 self._send_part(broker, place, delivery)
