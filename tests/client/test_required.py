@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from lading.model.errors import LocalError
 from lading.tables.ingest import ingest
 from tests.tables.direct import DirectExecutor
 
+MESSAGES = 4
+DEADLINE_S = 30
 BREACHES: list[tuple[str, list[tuple[str, Any]]]] = [
     ("absent", [("other", "x")]),
     ("null", [("delay", None)]),
@@ -27,6 +30,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerP
             for topic, headers in BREACHES:
                 for each in ([("delay", "1")], [("delay", "2")], headers, [("delay", "4")]):
                     producer.send(topic, b"x", headers=each)
+        deadline_s = time.monotonic() + DEADLINE_S
+        for topic, _ in BREACHES:
+            # a reader of the directory goes by the watermark in it, which the broker writes a moment later
+            while read_arrow(str(running.data_dir), topic, "offset").num_rows < MESSAGES:
+                assert time.monotonic() < deadline_s
         yield running
 
 
