@@ -10,7 +10,7 @@ from typing import Any
 from lading.broker.broker import Broker
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.services import Services
-from lading.endpoints.base.session import Peer, ReceiveResult
+from lading.endpoints.base.session import Peer, ProtocolSession, ReceiveResult
 from lading.endpoints.nsq import node as nodes
 from lading.endpoints.nsq.handlers import NsqdHandlers
 from lading.endpoints.nsq.publish import Publisher
@@ -55,6 +55,9 @@ class NsqWire:
         sent = bytes(self.sent)
         self.sent.clear()
         return sent
+
+    def change_session(self, session: ProtocolSession) -> None:
+        raise NotImplementedError
 
     def proceed(self) -> None:
         self._receive()

@@ -60,6 +60,8 @@ class ReceiveResult(Enum):
     """A whole request waits for order or a bound: no room is needed behind it."""
     TURN = "turn"
     """Others have their turn; the session goes on after them."""
+    HANDED_OVER = "handed over"
+    """Another session has the connection now, see ``ProtocolSession.hand_over``: it receives what is there."""
     REST = "rest"
     """All that is whole was taken, and more comes in small pieces: read again after ``rest_s``."""
 
@@ -88,6 +90,9 @@ class ConnectionHandle(Protocol):
 
     def start_tls(self) -> None:
         """Encrypt from here on what the client sends and gets; only of a listener that offers it."""
+
+    def change_session(self, session: ProtocolSession) -> None:
+        """Have another session receive from now on: the first bytes have shown which one serves the client."""
 
     def proceed(self) -> None:
         """Have the session receive again: what kept requests waiting is over."""
@@ -197,6 +202,17 @@ class ProtocolSession(ABC):
     def unread(self) -> memoryview:
         """Return what was received and is not parsed yet."""
         return self.inbox.unread
+
+    def hand_over(self, session: ProtocolSession) -> ReceiveResult:
+        """Have another session of the connection receive from now on; return what ``receive`` returns then.
+
+        It takes over the queue of responses and all that is known of the connection.
+        """
+        session.responses = self.responses
+        session.is_blocked, session.is_congested = self.is_blocked, self.is_congested
+        session.is_resting, session.is_ended = self.is_resting, self.is_ended
+        self.connection.change_session(session)
+        return ReceiveResult.HANDED_OVER
 
     def release_memory(self) -> None:
         """Forget what was received, and give the memory for it back."""

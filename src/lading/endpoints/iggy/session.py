@@ -22,17 +22,17 @@ from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQ
 from ...dialects.iggy_classic.releases import Release
 from ...dialects.iggy_classic.responses import IdentityInfo
 from ...model.errors import LadingError, MalformedMessage, Reason
-from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.metering import measure_request
 from ..base.peer import is_kafka_request, is_tls_hello, name_other_protocol
-from ..base.responses import Bytes, Parts, Slot
+from ..base.responses import Parts, Slot
 from ..base.services import now_us as clock_us
-from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
+from ..base.session import ConnectionHandle, Peer, ReceiveResult
 from .answers import Answer
+from .client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession
 from .clients import Client, clients_of
-from .current.framing import CurrentFraming
-from .generations import NO_LENGTH, frame_bytes_of, is_current
+from .current.session import CurrentSession
+from .generations import NO_LENGTH, is_current
 from .handlers import IggyHandlers
 from .poll import POLL
 from .send import SEND
@@ -49,14 +49,6 @@ _KEYS_BYTES_MAX: Final = REQUEST_HEADER_VALUES_BYTES_MAX * (255 + 9)
 FRAME_BYTES_MAX: Final = REQUEST_PAYLOADS_BYTES_MAX + REQUEST_HEADER_VALUES_BYTES_MAX + _KEYS_BYTES_MAX
 """The longest request: 10 MiB of payloads, 100 KiB of header values, and as many of the longest keys as there can be
 values of one byte (37,621,760). Requests of millions of messages below 4 bytes can meet it before Iggy's own limits."""
-
-REQUESTS_PER_TURN: Final = 64
-"""Requests of one connection, also those that cost nothing, before others have their turn."""
-COMMANDS_PER_TURN: Final = 8
-"""So many commands that are no messages are answered before others have their turn."""
-
-UNANSWERED_MAX: Final = 64
-"""Sends of one connection that may wait for the disk; more are begun when some are answered."""
 
 FRAMING: Final = -1
 """Stands for the command where there is none."""
@@ -83,32 +75,18 @@ MISSING: Final = frozenset(
 """Commands that get something, and why there is none: answered by nothing where a release knows that answer."""
 
 
-class IggySession(ProtocolSession):
-    """One client. Requests are answered one after another; only sends may wait for the disk side by side."""
-
-    limits = SessionLimits(
-        unanswered_max=UNANSWERED_MAX,
-        write_buffer_bytes=256 << 10,
-        joined_bytes=(8 << 10) + _POLLED_HEAD.size,
-        # a response to a poll is bounded by a setting and goes whole
-        piece_bytes=1 << 62,
-    )
+class IggySession(ClientSession):
+    """One client of the classic framing, or one that has not shown yet which framing it speaks."""
 
     def __init__(self, handlers: IggyHandlers, connection: ConnectionHandle) -> None:
-        super().__init__(connection)
+        self._broker = handlers.services.broker
+        super().__init__(connection, clients_of(handlers.services), self._broker.groups)
         self._handlers = handlers
         self._handling = handlers.first
-        self._broker = handlers.services.broker
-        self._clients = clients_of(handlers.services)
         self._requests = handlers.services.metrics.requests.values
         self._name = handlers.name
         self._sent_labels = (handlers.name, ROW_BY_CODE[SEND].name, "0")
         self._polled_labels = (handlers.name, ROW_BY_CODE[POLL].name, "0")
-        self._client: Client | None = None
-        self._is_pending = False
-        """A poll or a command is answered later; what comes behind it waits."""
-        self._commands_in_turn = 0
-        """Commands answered since others had their turn."""
 
     # -- what the connection calls
 
@@ -134,7 +112,7 @@ class IggySession(ProtocolSession):
             (length,) = _U32.unpack_from(inbox.view, inbox.at)
             if not 4 <= length <= FRAME_BYTES_MAX:
                 if length == NO_LENGTH and not self.requests_count:
-                    return self._choose_framing(now_us)
+                    return self._choose_framing()
                 self._fail_framing(Reason.MALFORMED if length < 4 else Reason.REQUEST_TOO_LARGE)
                 break
             start = inbox.at + 2 * _HEAD_BYTES
@@ -168,50 +146,19 @@ class IggySession(ProtocolSession):
                 return ReceiveResult.TURN
         return ReceiveResult.DONE
 
-    def _choose_framing(self, now_us: int) -> ReceiveResult:
-        """Go on with the current generation if the first bytes are of it: its framing receives in this one's place.
-
-        So neither costs the other a call, whatever transport the connection has.
-        """
+    def _choose_framing(self) -> ReceiveResult:
+        """Hand the connection over to a session of the current generation if the first bytes are of it."""
         is_other = is_current(self.inbox.unread)
         if not is_other:
             if is_other is not None:
                 self._fail_framing(Reason.MALFORMED)
             return ReceiveResult.DONE
         assert self._client is not None, "begun"
-        framing = CurrentFraming(self, self._handlers.current, self._client)
-        self.receive, self.refuse_memory = framing.receive, framing.refuse_memory  # type: ignore[method-assign]
-        return framing.receive(now_us)
-
-    def is_one_request(self, received: Bytes) -> bool:
-        return frame_bytes_of(received) == len(received)
+        current = CurrentSession(self.connection, self._handlers.current, self._clients, self._client)
+        return self.hand_over(current)
 
     def refuse_memory(self) -> None:
         self._fail_framing(Reason.REQUEST_TOO_LARGE)
-
-    def lose(self) -> None:
-        if self.inbox.have > self.inbox.at:
-            self.connection.count_dropped("truncated")
-        if self._client is not None:
-            self._clients.remove(self._client)
-            self._client.forget_login()
-            self._broker.groups.leave_all(self._client.id)
-        if "receive" in self.__dict__:
-            # the framing of the current generation refers to this session: neither would be freed before a collection
-            del self.receive, self.refuse_memory
-
-    def stage(self) -> Stage:
-        if self.is_ended or self.is_congested or self.is_resting or self.responses.waiting:
-            return Stage.BUSY
-        if self.inbox.have > self.inbox.at:
-            return Stage.PARTIAL if self.requests_count else Stage.FIRST
-        # a client may connect long before it has something to ask
-        return Stage.IDLE
-
-    @property
-    def is_busy(self) -> bool:
-        waits = self.inbox.have > self.inbox.at and (self.is_blocked or self.is_congested or self.is_resting)
-        return waits or not self.responses.is_empty
 
     # -- requests
 

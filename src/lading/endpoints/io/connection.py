@@ -135,6 +135,10 @@ class SessionConnection(Guarded):
 
     # -- what the session asks
 
+    def change_session(self, session: ProtocolSession) -> None:
+        """Have another session receive from now on."""
+        self.session = session
+
     def start_tls(self) -> None:
         """Only a layer of TLS can."""
         raise NotImplementedError

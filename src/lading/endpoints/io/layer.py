@@ -49,6 +49,10 @@ class InnerConnection:
         """Whether what the client sends and gets is encrypted."""
         return self.encrypts or self._connection.is_encrypted
 
+    def change_session(self, session: ProtocolSession) -> None:
+        """Have another session receive from now on."""
+        self.session = session
+
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
         if self.session is not None:
@@ -96,6 +100,10 @@ class LayeredSession(ProtocolSession):
         while True:
             is_more = self.fill()
             result = inner.receive(now_us)
+            if result is ReceiveResult.HANDED_OVER:
+                assert self.inner_connection.session is not None, "not lost"
+                self.inner = inner = self.inner_connection.session
+                result = inner.receive(now_us)
             is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
             if not (inner.is_ended or inner.inbox.make_room(is_waiting)):
                 inner.refuse_memory()

@@ -223,6 +223,7 @@ class QuicClientConnection(SessionConnection):
             raise
         finally:
             self._is_receiving = False
+        session = self.session
         session.responses.is_watched = is_waiting or session.is_ended or self._services.stopping
         if session.is_ended or self._is_closing or self._services.stopping:
             self._end()
@@ -238,6 +239,9 @@ class QuicClientConnection(SessionConnection):
                 break
             requests_left -= 1
             self._result = session.receive(self._clock())
+            if self._result is ReceiveResult.HANDED_OVER:
+                session = self.session
+                self._result = session.receive(self._clock())
             inbox.make_room(True)
             if self._result is ReceiveResult.TURN:
                 self._yield_turn()

@@ -161,6 +161,10 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
     def _see_to_rest(self) -> None:
         """After the session has taken what it may: see to what it left, to the socket, and to the end."""
         session, inbox, result = self.session, self.inbox, self._result
+        if result is ReceiveResult.HANDED_OVER:
+            self._result = ReceiveResult.DONE
+            self.proceed()
+            return
         is_ended, is_stopping = session.is_ended, self._services.stopping
         is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
         if not is_ended and not inbox.make_room(is_waiting):

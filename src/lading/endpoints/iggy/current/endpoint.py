@@ -6,10 +6,10 @@ from ....endpoint_settings import IggyListener
 from ...base.services import Services
 from ..logins import Logins
 from ..send import Require, allow_all
-from .framing import CurrentHandlers
 from .poll import CurrentPoller
 from .send import CurrentSender
 from .service import CurrentService
+from .session import CurrentHandlers
 
 
 def create_current(services: Services, name: str, settings: IggyListener, logins: Logins) -> CurrentHandlers:

@@ -27,8 +27,9 @@ from ...base.inbox import no_progress_error
 from ...base.metering import measure_request
 from ...base.responses import Parts, Slot
 from ...base.services import now_us as clock_us
-from ...base.session import ProtocolSession, ReceiveResult
-from ..clients import Client
+from ...base.session import ConnectionHandle, ReceiveResult
+from ..client_session import COMMANDS_PER_TURN, REQUESTS_PER_TURN, UNANSWERED_MAX, ClientSession
+from ..clients import Client, Clients
 from ..logins import Logins
 from ..rights import requirement_of
 from ..send import Require
@@ -47,13 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-REQUESTS_PER_TURN: Final = 64
-"""Requests of one connection, also those that cost nothing, before others have their turn."""
-COMMANDS_PER_TURN: Final = 8
-"""So many requests that are no messages are answered before others have their turn."""
-UNANSWERED_MAX: Final = 64
-"""Sends of one connection that may wait for the disk; more are begun when some are answered."""
 
 UNAUTHENTICATED: Final = 40
 _OK: Final = 0
@@ -105,25 +99,21 @@ def _to_eviction(refusal: Refusal) -> EvictionError:
     return EvictionError(_EVICTIONS.get(refusal.reason, Eviction.INVALID_CREDENTIALS), str(refusal))
 
 
-class CurrentFraming:
-    """Requests and responses of one client's session, once its first bytes have shown its generation."""
+class CurrentSession(ClientSession):
+    """One client of the current generation, which the session of the classic framing has handed over."""
 
-    def __init__(self, session: ProtocolSession, handlers: CurrentHandlers, client: Client) -> None:
-        self._session = session
-        self._connection = session.connection
+    def __init__(
+        self, connection: ConnectionHandle, handlers: CurrentHandlers, clients: Clients, client: Client
+    ) -> None:
+        super().__init__(connection, clients, handlers.broker.groups)
+        self._client = client
         self._first = handlers
         self._handlers = handlers
         """Those of the user; before the login, those of a client without one."""
         self._caller = CurrentCaller(client)
-        self._is_pending = False
-        """A request is answered later; what comes behind it waits."""
-        self._requests_in_turn = 0
-        """Requests answered since others had their turn."""
 
     def receive(self, now_us: int) -> ReceiveResult:
-        """Take all that is whole and may begin; see ProtocolSession.receive."""
-        session = self._session
-        inbox, unanswered = session.inbox, session.responses.waiting
+        inbox, unanswered = self.inbox, self.responses.waiting
         requests_left = REQUESTS_PER_TURN
         while inbox.have - inbox.at >= HEADER_BYTES:
             start = inbox.at
@@ -134,7 +124,7 @@ class CurrentFraming:
             end = start + header.size_bytes
             if end > inbox.have:
                 break
-            if session.is_blocked or session.is_congested or self._is_pending:
+            if self.is_blocked or self.is_congested or self._is_pending:
                 return ReceiveResult.WAIT
             if unanswered and (header.operation != SEND_MESSAGES or len(unanswered) >= UNANSWERED_MAX):
                 return ReceiveResult.WAIT
@@ -143,33 +133,31 @@ class CurrentFraming:
             requests_left -= 1
             if end <= inbox.at:
                 raise no_progress_error()
-            session.requests_count += 1
-            if session.requests_count == 1:
-                self._connection.settle()
+            self.requests_count += 1
+            if self.requests_count == 1:
+                self.connection.settle()
             inbox.at = end
             principal = self._caller.client.principal
             if principal is None or principal.meter is None:
                 self._answer(header, start + HEADER_BYTES, end, now_us)
             else:
-                with measure_request(session, principal.meter, end - start if header.operation == SEND_MESSAGES else 0):
+                with measure_request(self, principal.meter, end - start if header.operation == SEND_MESSAGES else 0):
                     self._answer(header, start + HEADER_BYTES, end, now_us)
-            if session.is_ended:
+            if self.is_ended:
                 break
-            if self._requests_in_turn >= COMMANDS_PER_TURN:
-                self._requests_in_turn = 0
+            if self._commands_in_turn >= COMMANDS_PER_TURN:
+                self._commands_in_turn = 0
                 return ReceiveResult.TURN
         return ReceiveResult.DONE
 
     def refuse_memory(self) -> None:
-        """End: there is no memory for the request that is arriving."""
-        session = self._session
-        header = headers.parse_request_header(session.inbox.view, session.inbox.at)
+        header = headers.parse_request_header(self.inbox.view, self.inbox.at)
         self._evict(header, Eviction.INVALID_BODY_SIZE)
 
     # -- requests
 
     def _answer(self, header: FrameHeader, start: int, end: int, now_us: int) -> None:
-        inbox = self._session.inbox
+        inbox = self.inbox
         body = inbox.view[start:end]
         operation = operations.find_operation(header.operation, header.code)
         try:
@@ -179,25 +167,25 @@ class CurrentFraming:
             elif header.operation == NON_REPLICATED and header.code == POLL:
                 polled = self._handlers.poller.poll(body, self._caller, now_us)
                 if isinstance(polled, PolledBatches):
-                    self._add(header, self._to_parts(header, polled))
+                    self.responses.add(self._to_parts(header, polled))
                 else:
-                    self._connection.run_in_worker(polled, self._hold_place(header, partial(self._to_parts, header)))
+                    self.connection.run_in_worker(polled, self._hold_place(header, partial(self._to_parts, header)))
             elif header.operation == NON_REPLICATED and header.code in WAITING:
                 waiting = WAITING[header.code](self._handlers.poller, bytes(body), self._caller)
-                self._connection.run(waiting, self._hold_place(header, partial(self._to_parts, header)))
+                self.connection.run(waiting, self._hold_place(header, partial(self._to_parts, header)))
             elif header.operation != NON_REPLICATED or header.code != CANCEL:
                 assert operation is not None, "checked"
                 self._command(header, operation, body)
-                self._requests_in_turn += 1
+                self._commands_in_turn += 1
         except EvictionError as eviction:
-            log.info("evicting a client: %s", eviction, extra=self._connection.origin())
+            log.info("evicting a client: %s", eviction, extra=self.connection.origin())
             self._evict(header, eviction.reason)
         except LadingError as error:
-            self._add(header, self._to_error(header, error))
+            self.responses.add(self._to_error(header, error))
         except Exception:
             # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
-            log.exception("a request failed", extra=self._connection.origin())
-            self._add(header, self._to_status(header, GENERIC))
+            log.exception("a request failed", extra=self.connection.origin())
+            self.responses.add(self._to_status(header, GENERIC))
 
     def _check(self, header: FrameHeader, operation: Operation | None, body: memoryview) -> None:
         """Check that a request arrived whole, and that its client has logged in if the operation needs that.
@@ -232,9 +220,9 @@ class CurrentFraming:
         else:
             outcome = self._handlers.service.begin(operation.name, self._caller, values)
         if isinstance(outcome, bytes):
-            self._add(header, self._to_frame(header, outcome))
+            self.responses.add(self._to_frame(header, outcome))
         else:
-            self._connection.run(outcome, self._hold_place(header, partial(self._to_frame, header)))
+            self.connection.run(outcome, self._hold_place(header, partial(self._to_frame, header)))
 
     def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes | Awaitable[bytes]:
         spoken = find_version(version)
@@ -283,19 +271,19 @@ class CurrentFraming:
         return b""
 
     def _send(self, header: FrameHeader, body: memoryview, start: int, end: int, now_us: int) -> None:
-        inbox = self._session.inbox
+        inbox = self.inbox
         source = self if end == inbox.have else None
         append, partition = self._handlers.sender.send(body, inbox.array, start, source, now_us)
         if append.done and append.error is None:
-            self._add(header, self._to_frame(header, encode_place(partition, append.base_offset)))
+            self.responses.add(self._to_frame(header, encode_place(partition, append.base_offset)))
         else:
-            acknowledge = partial(self._acknowledge, header, partition, self._session.responses.slot())
+            acknowledge = partial(self._acknowledge, header, partition, self.responses.slot())
             append.add_done_callback(acknowledge)
         if self._handlers.broker.appender.congested:
-            self._connection.wait_for_disk()
+            self.connection.wait_for_disk()
 
     def _acknowledge(self, header: FrameHeader, partition: Partition, slot: Slot, append: Append) -> None:
-        if self._session.is_lost:
+        if self.is_lost:
             return
         if append.error is None:
             slot.fill(self._to_frame(header, encode_place(partition, append.base_offset)))
@@ -307,7 +295,7 @@ class CurrentFraming:
 
         What comes behind it waits.
         """
-        slot = self._session.responses.slot()
+        slot = self.responses.slot()
         self._is_pending = True
 
         def finish(done: Future[R]) -> None:
@@ -315,23 +303,20 @@ class CurrentFraming:
             try:
                 slot.fill(encode(done.result()))
             except EvictionError as eviction:
-                log.info("evicting a client: %s", eviction, extra=self._connection.origin())
+                log.info("evicting a client: %s", eviction, extra=self.connection.origin())
                 self._count_eviction(eviction.reason)
-                self._session.end()
+                self.end()
                 slot.fill(self._to_eviction(header, eviction.reason))
             except LadingError as error:
                 slot.fill(self._to_error(header, error))
             except Exception:
                 # such as memory that cannot be had: the client must not wait for ever
-                log.exception("a request failed", extra=self._connection.origin())
+                log.exception("a request failed", extra=self.connection.origin())
                 slot.fill(self._to_status(header, GENERIC))
 
         return finish
 
     # -- responses
-
-    def _add(self, header: FrameHeader, parts: Parts) -> None:
-        self._session.responses.add(parts)
 
     def _to_frame(self, header: FrameHeader, body: bytes) -> Parts:
         self._count(header, _OK)
@@ -342,11 +327,11 @@ class CurrentFraming:
     def _to_parts(self, header: FrameHeader, polled: PolledBatches) -> Parts:
         self._count(header, _OK)
         if polled.stubs:
-            self._connection.count_dropped("unholdable", polled.stubs)
+            self.connection.count_dropped("unholdable", polled.stubs)
         size_bytes = sum(map(len, polled.parts))
         principal = self._caller.client.principal
         if principal is not None and principal.meter is not None:
-            self._session.throttle(principal.meter.take_read(size_bytes, clock_us()))
+            self.throttle(principal.meter.take_read(size_bytes, clock_us()))
         return headers.reply_header(header, size_bytes), *polled.parts
 
     def _to_error(self, header: FrameHeader, error: LadingError) -> Parts:
@@ -373,14 +358,13 @@ class CurrentFraming:
     def _evict(self, header: FrameHeader, reason: Eviction) -> None:
         """Say why the client has to go, when what came before is answered, and close."""
         self._count_eviction(reason)
-        self._session.responses.add(self._to_eviction(header, reason))
-        self._session.end()
+        self.responses.add(self._to_eviction(header, reason))
+        self.end()
 
     def _count_eviction(self, reason: Eviction) -> None:
-        session = self._session
-        self._connection.count_dropped(f"evicted_{reason.name.lower()}")
-        session.inbox.at = session.inbox.have = 0
-        session.lingers = True
+        self.connection.count_dropped(f"evicted_{reason.name.lower()}")
+        self.inbox.at = self.inbox.have = 0
+        self.lingers = True
 
     def _to_eviction(self, header: FrameHeader, reason: Eviction) -> Parts:
         return (headers.eviction_header(header.client, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, reason),)

@@ -1,0 +1,69 @@
+"""Sessions of Iggy's clients: what both framings share. The first bytes of a connection show which framing it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..base.deadlines import Stage
+from ..base.responses import Bytes
+from ..base.session import ConnectionHandle, ProtocolSession, SessionLimits
+from .clients import Client
+from .generations import frame_bytes_of
+
+if TYPE_CHECKING:
+    from ...broker.iggy.groups import IggyGroups
+    from .clients import Clients
+
+REQUESTS_PER_TURN: Final = 64
+"""Requests of one connection, also those that cost nothing, before others have their turn."""
+COMMANDS_PER_TURN: Final = 8
+"""Commands other than sends and polls that are answered before others have their turn."""
+UNANSWERED_MAX: Final = 64
+"""Sends of one connection that may wait for the disk; more begin when some of them are answered."""
+
+
+class ClientSession(ProtocolSession):
+    """One client. Requests are answered one after another; only sends may wait for the disk side by side."""
+
+    limits = SessionLimits(
+        unanswered_max=UNANSWERED_MAX,
+        write_buffer_bytes=256 << 10,
+        joined_bytes=(8 << 10) + 12,
+        # a response to a poll is bounded by a setting and goes whole
+        piece_bytes=1 << 62,
+    )
+
+    def __init__(self, connection: ConnectionHandle, clients: Clients, groups: IggyGroups) -> None:
+        super().__init__(connection)
+        self._clients = clients
+        self._groups = groups
+        self._client: Client | None = None
+        """None until ``begin``."""
+        self._is_pending = False
+        """A poll or a command is answered later; the requests after it wait."""
+        self._commands_in_turn = 0
+        """Commands answered since others had their turn."""
+
+    def is_one_request(self, received: Bytes) -> bool:
+        return frame_bytes_of(received) == len(received)
+
+    def lose(self) -> None:
+        if self.inbox.have > self.inbox.at:
+            self.connection.count_dropped("truncated")
+        if self._client is not None:
+            self._clients.remove(self._client)
+            self._client.forget_login()
+            self._groups.leave_all(self._client.id)
+
+    def stage(self) -> Stage:
+        if self.is_ended or self.is_congested or self.is_resting or self.responses.waiting:
+            return Stage.BUSY
+        if self.inbox.have > self.inbox.at:
+            return Stage.PARTIAL if self.requests_count else Stage.FIRST
+        # a client may connect long before it has something to ask
+        return Stage.IDLE
+
+    @property
+    def is_busy(self) -> bool:
+        waits = self.inbox.have > self.inbox.at and (self.is_blocked or self.is_congested or self.is_resting)
+        return waits or not self.responses.is_empty
