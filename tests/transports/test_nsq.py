@@ -325,6 +325,20 @@ def test_a_message_is_requeued_with_a_delay_and_counts_its_attempts(nsqd_tcp: st
         assert list(consumer) == []
 
 
+def test_a_reader_that_ends_takes_no_message_with_it(nsqd_tcp: str) -> None:
+    """The next one was on its way when the last FIN went before the CLS, and came back behind those that wait."""
+    url = f"nsq://{nsqd_tcp}"
+    with Producer(url) as producer:
+        for number in range(20):
+            producer.send("left", b"%d" % number)
+    read = []
+    for _ in range(20):
+        with Consumer(url, "left", channel="c", in_flight=1, timeout_s=5.0) as consumer:
+            message = next(consumer)
+            read.append((message.payload, message.attempts))
+    assert read == [(b"%d" % number, 1) for number in range(20)]
+
+
 def test_a_touched_message_does_not_time_out(nsqd_tcp: str) -> None:
     url = f"nsq://{nsqd_tcp}"
     with Producer(url) as producer:

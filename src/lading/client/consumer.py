@@ -397,6 +397,8 @@ class Consumer:
             return
         try:
             if self._member is not None:
+                if self._queue is not None:
+                    self._queue.stop()
                 if self._auto_commit:
                     if self._at is not None and not failed:
                         self._at.finished = self._at.handed

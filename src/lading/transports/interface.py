@@ -185,6 +185,10 @@ class QueueMembership(Protocol):
         """Begin the message's time-out anew; LocalError if this member has it no more."""
         ...
 
+    def stop(self) -> None:
+        """Ask for no more messages; those that arrived can still be finished. Further calls do nothing."""
+        ...
+
 
 class Transport(Protocol):
     """One server, cluster or directory. Errors: Unreachable, RemoteError, LocalError (unknown topic), CorruptError."""

@@ -114,6 +114,7 @@ class NsqQueue:
         self._nodes: dict[NsqdAddress, _Subscribed] = {}
         self._window = _Window()
         self._look_at = 0.0
+        self._stopped = False
         self._closed = False
         self._joined = False
         self._look()
@@ -143,15 +144,30 @@ class NsqQueue:
         """Finish everything before a number; what its node has given to others meanwhile stays theirs."""
         self.finish(position.offset)
 
+    def stop(self) -> None:
+        """Ask for no more messages (CLS); those that arrived can still be finished. Further calls do nothing.
+
+        A FIN that is sent before makes room for the next message: it would be on its way here, and come back behind
+        those that wait.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        for connection in self._connected():
+            try:
+                connection.ask(write("CLS"))
+                self._arrived(connection)
+            except (Unreachable, NsqRefusal, MalformedMessage):
+                connection.close()
+
     def leave(self) -> None:
         """End the subscription: unfinished messages are delivered again, to any consumer."""
         if self._closed:
             return
         self._closed = True
+        self.stop()
         for connection in self._connected():
             try:
-                connection.ask(write("CLS"))
-                self._arrived(connection)
                 mine = [
                     one.message_id
                     for one in self._window.messages
