@@ -5,10 +5,15 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
+import random
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +24,7 @@ from lading.backup.back_up import back_up
 from lading.backup.point import list_points
 from lading.backup.restore import check_backup, restore
 from lading.backup.store import BackupStore, DirectoryStore
-from lading.model.errors import CorruptLog, LocalError, NewerFormat
+from lading.model.errors import CorruptLog, LadingError, LocalError, NewerFormat
 from lading.model.state import State
 from tests.broker.kafka_batches import committed
 from tests.broker.room import CONSUMER, fill, opened
@@ -175,6 +180,66 @@ def test_a_killed_backup_is_none_and_the_next_run_goes_on(segmented: Path, tmp_p
     assert report.kept_bytes > 0 and list(place.rglob("*.part")) == []
     restore(store, tmp_path / "restored")
     assert len(payloads(tmp_path / "restored")) == COUNT
+
+
+CHANGES = ("open", "write", "mkdir", "rename", "replace", "unlink", "rmdir")
+"""Calls by which a restore changes files."""
+
+
+def count_restore_calls(store: BackupStore, data: Path, killed_at: int | None = None) -> int | None:
+    """Restore in a fork; return how many calls changed files, or None if it was killed before the one given."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        calls = count()
+
+        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+            def count_and_call(*arguments: Any, **named: Any) -> Any:
+                if next(calls) == killed_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*arguments, **named)
+
+            return count_and_call
+
+        report = os.write
+        try:
+            for name in CHANGES:
+                setattr(os, name, counted(getattr(os, name)))
+            restore(store, data)
+            report(write, str(next(calls)).encode())
+        except LadingError as error:
+            report(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as file:
+        text = file.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert text.isdigit() or status == -signal.SIGKILL, text
+    return int(text) if text else None
+
+
+def test_a_restore_that_is_killed_anywhere_is_done_by_the_same_command(
+    segmented: Path, tmp_path: Path, full: bool
+) -> None:
+    store, data = DirectoryStore(tmp_path / "backups"), tmp_path / "restored"
+    back_up(segmented, store)
+    total = count_restore_calls(store, data)
+    assert total is not None
+    chance = random.Random(17)
+    points = range(total) if full else sorted({*range(4), *chance.sample(range(total), 4), *range(total - 6, total)})
+    killed = 0
+    for killed_at in points:
+        shutil.rmtree(data)
+        killed += count_restore_calls(store, data, killed_at) is None
+        # the next run deletes what this one left, and is killed, too
+        if not data.exists():
+            count_restore_calls(store, data, chance.randrange(total))
+        if not data.exists():
+            assert restore(store, data).damage == []
+        assert len(payloads(data)) == COUNT, killed_at
+    print(f"restores: killed at {killed} of {total} calls, lost 0")
+    assert killed > len(points) - 4
 
 
 def flip(path: Path, at: int) -> None:

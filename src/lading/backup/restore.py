@@ -27,7 +27,9 @@ from .store import BackupStore
 
 STAGING_SUFFIX: Final = ".restoring"
 MARK: Final = ".lading-restore"
-"""A file in a directory that a restore fills and may delete."""
+"""A file in a directory that a restore fills and may delete; it is there as long as anything else is."""
+FILLED: Final = "data"
+"""What a restore fills in that directory, and renames when it is whole."""
 DISPENSABLE: Final = (".log", ".index", ".snapshot")
 """Files that a broker starts without: it reports the messages that are lost, or finds again what they hold."""
 SHOWN: Final = 5
@@ -73,32 +75,57 @@ def restore(
             "one, or move it away"
         )
     staging = data.with_name(data.name + STAGING_SUFFIX)
+    filled = staging / FILLED
     try:
-        if staging.exists():
-            if not (staging / MARK).is_file():
-                raise LocalError(f"{staging}: already exists, but is of no restore that was interrupted; move it away")
-            shutil.rmtree(staging)
-        make_private_directory(staging)
+        _prepare_staging(staging)
+        make_private_directory(filled)
     except OSError as error:
         raise directory_error("data directory", staging, error) from None
-    touch(staging / MARK)
     report = RestoreReport(point)
-    _Reader(store, report, on_progress).copy(staging)
+    _Reader(store, report, on_progress).copy(filled)
     lasting = [one for one in report.damage if not keep_damaged or not one.split(":")[0].endswith(DISPENSABLE)]
     if lasting:
-        shutil.rmtree(staging)
+        _remove_staging(staging)
         more = f", and {len(lasting) - SHOWN} more" if len(lasting) > SHOWN else ""
         raise CorruptLog(
             f"backup {store.url} of {point.name}: {'; '.join(lasting[:SHOWN])}{more}; restore another one with --point"
             + ("" if keep_damaged else ", or what is intact with --keep-damaged")
         )
-    replace(RealDisk(), staging / f"{CATALOG_FILE}{OPENING_SUFFIX}", pack_restored(point.opening))
-    (staging / MARK).unlink()
-    _begin_epochs(staging, point)
-    _make_durable(staging)
-    staging.rename(data)
+    replace(RealDisk(), filled / f"{CATALOG_FILE}{OPENING_SUFFIX}", pack_restored(point.opening))
+    _begin_epochs(filled, point)
+    _make_durable(filled)
+    filled.rename(data)
     sync_directory(RealDisk(), data.absolute().parent)
+    _remove_staging(staging)
     return report
+
+
+def _prepare_staging(staging: Path) -> None:
+    """Make the directory with its mark, without what an interrupted restore left. Raises LocalError for any other."""
+    if staging.exists():
+        # a restore that was killed before it had its mark left an empty directory
+        if not (staging / MARK).is_file() and any(staging.iterdir()):
+            raise LocalError(f"{staging}: already exists, but is of no restore that was interrupted; move it away")
+        _empty_staging(staging)
+    make_private_directory(staging)
+    touch(staging / MARK)
+
+
+def _empty_staging(staging: Path) -> None:
+    """Delete everything but the mark, so that a kill leaves a directory that the next restore may delete."""
+    for path in staging.iterdir():
+        if path.name == MARK:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _remove_staging(staging: Path) -> None:
+    _empty_staging(staging)
+    (staging / MARK).unlink()
+    staging.rmdir()
 
 
 class _Reader:
