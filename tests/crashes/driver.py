@@ -23,13 +23,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
+import pyarrow.parquet as pq
+
 from lading import read_arrow
 from lading.dialects.kafka import requests, versions
 from lading.kernels import engine
 from lading.tables.options import DEDUPE_HEADER
 from lading.transports.lading.transport import LadingTransport
+from tests.crashes.command_lines import BY_NAME
 from tests.crashes.steps import EXIT_CODE, KINDS, Moment, StepTracer
-from tests.crashes.writers import BY_NAME, Place, Row, Servers, Writer, fill_sources
+from tests.crashes.writers import Place, Row, Servers, Writer, fill_sources
 
 RUNS_MAX: Final = 3
 """A writer that was ended once has all messages at their target after so many runs."""
@@ -203,6 +206,8 @@ def judge(writer: Writer, place: Place) -> Result:
 
 def read_rows(place: Place, topic: str) -> list[tuple[Row, bytes | None]]:
     """Return the messages of a topic, or of the spool, that a reader gets, with their marks."""
+    if place.target == "table":
+        return read_table(place.directory / "table")
     url = place.servers.source if place.target != "apache" else place.url
     if place.target == "directory":
         url = str(place.directory / "spool")
@@ -215,6 +220,14 @@ def read_rows(place: Place, topic: str) -> list[tuple[Row, bytes | None]]:
         row = Row(shown, message["partition"], message["payload"], message["key"], headers.get("row"))
         found.append((row, headers.get(DEDUPE_HEADER)))
     return found
+
+
+def read_table(directory: Path) -> list[tuple[Row, bytes | None]]:
+    """Return the rows of a table of Parquet files, as its readers find them."""
+    rows = pq.read_table(directory, columns=["partition", "key", "payload", "row"]).to_pylist()
+    return [
+        (Row("", row["partition"], row["payload"], row["key"], row["row"].to_bytes(4, "little")), None) for row in rows
+    ]
 
 
 def release_open_transactions(place: Place) -> None:

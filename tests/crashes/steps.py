@@ -21,6 +21,8 @@ from lading.mirror.state import MirrorState
 from lading.model.errors import Unreachable
 from lading.pipeline import ledger, sending_record, side_effects
 from lading.spool.spool_log import Spool
+from lading.tables.ingest import TableWriter
+from lading.tables.local import LocalExecutor
 from lading.transports.iggy.transport import IggyTransport
 from lading.transports.kafka import transactions, writer
 from lading.transports.lading.blocks import BlockWriter
@@ -56,6 +58,7 @@ STEPS: Final = (
     Step("write down", spark_driver.StreamDriver, "plan_batch"), Step("task", spark_driver, "run_task"),
     Step("note", spark_driver.StreamDriver, "note_batch"),
     Step("append", Spool, "append"), Step("finish", NsqQueue, "finish"),
+    Step("stage", LocalExecutor, "write"), Step("publish", TableWriter, "publish"),
 )  # fmt: skip
 
 

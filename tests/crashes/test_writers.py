@@ -19,7 +19,8 @@ from typing import Any, Final
 import pytest
 
 from lading import testing
-from tests.crashes.writers import AT_LEAST_ONCE, BY_NAME, MARKED, ONCE, ONCE_IN_A_PROCESS, WHOLE, WRITERS
+from tests.crashes.command_lines import BY_NAME, COMMANDS
+from tests.crashes.writers import AT_LEAST_ONCE, MARKED, ONCE, ONCE_IN_A_PROCESS, WHOLE, WRITERS, Writer
 from tests.interop import kafka_broker, shared_kafka
 
 SEED: Final = 17
@@ -29,6 +30,8 @@ DRIVERS: Final = 3
 """Processes that run points side by side: a point often waits for its broker."""
 POINTS_OF_CELL: Final = 32
 """Points of a writer and target in full, of up to 290 moments: all of them take hours."""
+POINTS_OF_COMMAND: Final = 14
+"""The same of a command and target: each of its runs reads the command line and imports what that needs."""
 PAIRS: Final = 3
 """Points of each cell, in full, at which the run after the first one is ended, too."""
 POINTS_OF_APACHE: Final = 24
@@ -39,6 +42,9 @@ SAMPLE: Final = (
     ("spool", "directory"),
 )  # fmt: skip
 """Writers and targets of an ordinary run, with one point each."""
+SAMPLE_OF_COMMANDS: Final = (
+    ("lading mirror", "lading"), ("lading message send", "kafka"), ("lading ingest --local", "table"),
+)  # fmt: skip
 Cell = tuple[str, str, Sequence[Any]]
 LOST_BEFORE: Final[tuple[Cell, ...]] = (
     ("Spark stream", "lading", [("exit", [("commit", 1, "before", 0)]), ("kill", [("send", 2, "at", 1)])]),
@@ -51,14 +57,29 @@ LOST_BEFORE: Final[tuple[Cell, ...]] = (
 def test_writers_that_end_anywhere(tmp_path: Path, full: bool) -> None:
     """Every writer, our endpoints as targets."""
     if not full:
-        assert_promises(run_drivers([[*((*cell, ()) for cell in SAMPLE), *LOST_BEFORE]], tmp_path, share=1, pairs=0))
+        cells = [(*cell, ()) for cell in (*SAMPLE, *SAMPLE_OF_COMMANDS)]
+        assert_promises(run_drivers([[*cells, *LOST_BEFORE]], tmp_path, share=1, pairs=0))
         return
-    cells = [
-        (writer.name, target, ()) for writer in WRITERS for target in writer.promises if target in (*FACES, "directory")
-    ]
-    results = run_drivers([cells[at::DRIVERS] for at in range(DRIVERS)], tmp_path, share=POINTS_OF_CELL, pairs=PAIRS)
-    assert_promises(results)
+    results = run_whole(WRITERS, tmp_path, POINTS_OF_CELL)
     assert len(results) >= 1000
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_command_lines_that_end_anywhere(tmp_path: Path, full: bool) -> None:
+    """The commands of ``lading`` that write; the ordinary run has a sample of them in the test above."""
+    if not full:
+        pytest.skip("runs with LADING_TEST_FULL=1")
+    results = run_whole(COMMANDS, tmp_path, POINTS_OF_COMMAND)
+    assert len(results) >= 350
+
+
+def run_whole(writers: Sequence[Writer], directory: Path, share: int) -> list[dict[str, Any]]:
+    """Run the points of writers into all targets of ours, check their promises, and return their results."""
+    targets = (*FACES, "directory", "table")
+    cells = [(writer.name, target, ()) for writer in writers for target in writer.promises if target in targets]
+    results = run_drivers([cells[at::DRIVERS] for at in range(DRIVERS)], directory, share=share, pairs=PAIRS)
+    assert_promises(results)
+    return results
 
 
 @pytest.mark.timeout(TIMEOUT_S)
@@ -67,7 +88,7 @@ def test_writers_into_apache_kafka(request: pytest.FixtureRequest, tmp_path: Pat
     if not full:
         pytest.skip("runs with LADING_TEST_FULL=1")
     kafka: kafka_broker.RunningKafka = request.getfixturevalue("kafka")
-    cells = [(writer.name, "apache", ()) for writer in WRITERS if "apache" in writer.promises]
+    cells = [(writer.name, "apache", ()) for writer in (*WRITERS, *COMMANDS) if "apache" in writer.promises]
     apache = {"apache": kafka.url}
     assert_promises(run_drivers([cells], tmp_path, share=POINTS_OF_APACHE, pairs=PAIRS, more_targets=apache))
 

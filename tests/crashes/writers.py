@@ -230,17 +230,27 @@ def redrive_letters(place: Place) -> None:
 
 def run_pipeline(place: Place) -> None:
     """Run a pipeline whose good messages, route and quarantine are topics of the target."""
-    Driver(_pipeline_file(place, _ROUTES)).run()
+    Driver(write_routing_pipeline(place)).run()
+
+
+def write_routing_pipeline(place: Place) -> Path:
+    """Write the file of that pipeline."""
+    return _pipeline_file(place, _ROUTES)
 
 
 def quarantine_all(place: Place) -> None:
     """Fill the quarantine table that ``redrive_quarantine`` reads."""
-    Driver(_pipeline_file(place, _ALL_BAD)).run()
+    Driver(write_judging_pipeline(place)).run()
+
+
+def write_judging_pipeline(place: Place) -> Path:
+    """Write the file of a pipeline whose messages are all quarantined."""
+    return _pipeline_file(place, _ALL_BAD)
 
 
 def redrive_quarantine(place: Place) -> None:
     """Send the quarantine of a pipeline to the target, in two calls."""
-    quarantine = Quarantine(PipelineSettings.load(_pipeline_file(place, _ALL_BAD)))
+    quarantine = Quarantine(PipelineSettings.load(write_judging_pipeline(place)))
     for where in (f"offset < {JUDGED_ROWS // 2}", None):
         quarantine.redrive(where, to=place.topic())
 
@@ -391,7 +401,9 @@ def list_spooled(place: Place) -> list[Row]:
     return [row._replace(topic="", partition=0) for row in _all_rows(place)]
 
 
-def _create_topics(*suffixes: str) -> Callable[[Place], None]:
+def create_topics(*suffixes: str) -> Callable[[Place], None]:
+    """Return what creates topics of a place by their suffixes."""
+
     def create(place: Place) -> None:
         transport = open_transport(place.url)
         for suffix in suffixes:
@@ -401,7 +413,8 @@ def _create_topics(*suffixes: str) -> Callable[[Place], None]:
     return create
 
 
-def _prepare_quarantine(place: Place) -> None:
+def prepare_quarantine(place: Place) -> None:
+    """Create the target, and fill the quarantine."""
     create_one(place)
     quarantine_all(place)
 
@@ -410,7 +423,7 @@ def _all_rows(place: Place) -> list[Row]:
     return rows_of(place.topic(), place, EVERY)
 
 
-create_one = _create_topics("")
+create_one = create_topics("")
 EXACT: Final = {"lading": ONCE, "kafka": ONCE, "apache": ONCE}
 WRITERS: Final = (
     Writer("Spark stream", run_stream, _all_rows, EXACT | {"iggy": MARKED, "nsq": MARKED}, create_one, False),
@@ -427,11 +440,11 @@ WRITERS: Final = (
     ),
     Writer(
         "redrive of a quarantine", redrive_quarantine, lambda place: rows_of(place.topic(), place, EVERY_JUDGED),
-        EXACT | {"iggy": AT_LEAST_ONCE, "nsq": AT_LEAST_ONCE}, _prepare_quarantine,
+        EXACT | {"iggy": AT_LEAST_ONCE, "nsq": AT_LEAST_ONCE}, prepare_quarantine,
     ),
     Writer(
         "routes to topics", run_pipeline, list_pipeline_rows, EXACT | {"iggy": ONCE, "nsq": MARKED},
-        _create_topics("good", "late", "failed"),
+        create_topics("good", "late", "failed"),
     ),
     Writer("send_once", send_by_key, _all_rows, EXACT | {"iggy": MARKED, "nsq": MARKED}, create_one),
     Writer(
@@ -441,6 +454,5 @@ WRITERS: Final = (
     Writer("spool", fill_spool, list_spooled, {"directory": AT_LEAST_ONCE}, fill_queue),
 )  # fmt: skip
 """``insert`` of a table's rows, ``write_arrow``, is a Producer of batches."""
-BY_NAME: Final = {writer.name: writer for writer in WRITERS}
 ONCE_IN_A_PROCESS: Final = {("Producer", "lading"), ("Producer", "kafka"), ("Producer", "apache")}
 """Once as long as the process lives, whatever is lost of answers."""
