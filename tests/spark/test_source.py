@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import StructType
 
-from lading import testing
+from lading import Producer, testing
 from lading.client.bulk import read_arrow, write_arrow
 from lading.model.errors import LadingError
 from lading.model.state import State
@@ -161,7 +161,8 @@ def told(spark: SparkSession, run: Any) -> str:
 @pytest.mark.parametrize(
     ("schema", "options", "sentence"),
     [
-        ("payload string", {}, r"declare it binary and select CAST\(payload AS STRING\)"),
+        ("payload int", {}, r"'payload' is a field of every message and has the type binary, not int"),
+        ("`payload.x` int", {}, r"members of a JSON payload are not columns.* by option column.payload.x=payload.x"),
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
         ("delay array<int>", {}, r"header 'delay', and a header cannot become array<int>; it can become string"),
@@ -186,6 +187,22 @@ def schema(text: str) -> StructType:
     made = StructType.fromDDL(text)
     assert isinstance(made, StructType)
     return made
+
+
+def test_keys_and_payloads_are_text_if_the_schema_says_so(spark: SparkSession, broker: testing.BrokerProcess) -> None:
+    options = {"from": broker.url, "topic": "air.texts"}
+    with Producer(broker.url) as producer:
+        for key, payload in [(b"a", b"one"), (None, b"\xff"), (b"\xff", b"two")]:
+            producer.send("air.texts", payload, key=key, partition=0)
+    frame = spark.read.format("lading").schema("offset bigint, key string, payload string").options(**options).load()
+    assert [tuple(row) for row in frame.orderBy("offset").collect()] == [
+        (0, "a", "one"),
+        (1, None, None),
+        (2, None, "two"),
+    ]
+    assert [row.offset for row in frame.where("payload = 'two'").collect()] == [2]
+    failing = spark.read.format("lading").schema("payload string").options(**options, on_bad_value="fail").load()
+    assert "partition 0, offset 1: the payload of the message is not UTF-8" in told(spark, failing.count)
 
 
 def test_a_header_that_no_message_has_is_told_once_by_the_driver(

@@ -160,9 +160,7 @@ def ingest(
         )
         print_note(f"[bold]{format_count(report.rows, 'row')}[/] in {written}: {to}")
         if report.bad_values:
-            print_note(
-                f"{report.bad_values:,} header values do not fit the type of their column and are null in the table"
-            )
+            print_note(f"{report.bad_values:,} values do not fit the type of their column and are null in the table")
         if report.long_values:
             print_note(long_values_sentence(report.long_values))
         if report.unreadable_times:

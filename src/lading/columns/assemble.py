@@ -17,7 +17,7 @@ from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
 from .instants import TIME_FIELDS, drop_unreadable_times
 from .locate import locate
 from .repeated import convert_repeated
-from .typed import convert_column
+from .typed import convert_column, convert_to_text
 
 
 class ColumnBuilders(NamedTuple):
@@ -38,7 +38,7 @@ class Assembled(NamedTuple):
 
     @property
     def bad_count(self) -> int:
-        """Return how many header values were unreadable, over all columns."""
+        """Return how many values of headers, keys and payloads were unreadable, over all columns."""
         return sum(flags.true_count for name, flags in self.bad.items() if name not in TIME_FIELDS)
 
     @property
@@ -75,10 +75,13 @@ def assemble(
             made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
             made[field] = _decoded(decoded.columns, field, "message field")
+            unreadable: pa.BooleanArray | None = None
             if field in TIME_FIELDS:
                 made[field], unreadable = drop_unreadable_times(made[field])
-                if unreadable is not None:
-                    bad[field] = unreadable
+            elif field in projection.texts:
+                made[field], unreadable = convert_to_text(made[field])
+            if unreadable is not None:
+                bad[field] = unreadable
     for column in projection.headers:
         if column.type == ARRAY:
             headers = _decoded(decoded.columns, "headers", "message field")

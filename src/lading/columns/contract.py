@@ -52,6 +52,8 @@ PLACE_FIELDS: dict[str, pa.DataType] = {"stream": pa.string(), "topic": pa.strin
 """Origin of a message: constant within a batch, so no part of the Batch schema."""
 
 FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA_WITH_ORIGIN}, **PLACE_FIELDS}
+TEXT_FIELDS = ("key", "payload")
+"""The message fields of bytes, which may be columns of text."""
 
 
 class Encoding(StrEnum):
@@ -116,7 +118,8 @@ class HeaderColumn:
 class Projection:
     """Columns to read.
 
-    Message fields and header columns; ``order`` is the order of the output, else fields then headers.
+    Message fields and header columns; ``order`` is the order of the output, else fields then headers. The fields of
+    ``texts``, key or payload, are read as UTF-8 text if they are among the columns.
 
     SettingError for an unknown field and for a name used twice.
     """
@@ -124,6 +127,7 @@ class Projection:
     fields: tuple[str, ...] = ()
     headers: tuple[HeaderColumn, ...] = ()
     order: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in self.fields:
@@ -143,6 +147,7 @@ class Projection:
         fields = {name: SCHEMA_WITH_ORIGIN.field(name) for name in self.fields if name not in PLACE_FIELDS}
         # outside the years 1 to 9999 it is null
         fields |= {name: fields[name].with_nullable(True) for name in fields.keys() & {"timestamp"}}
+        fields |= {name: pa.field(name, pa.string()) for name in fields.keys() & set(self.texts)}
         fields |= {name: pa.field(name, PLACE_FIELDS[name]) for name in self.fields if name in PLACE_FIELDS}
         fields |= {column.name: column.field for column in self.headers}
         return pa.schema([fields[name] for name in self.order])
@@ -243,24 +248,31 @@ def parse_columns(text: str) -> Projection:
     """Parse a projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
 
     A word alone is a message field; a name with a type is a header column of that header, or of the one after
-    ``from``. Without ``from`` a near miss of a field's name is refused. Names with other characters than letters,
-    digits, ``_ . -`` go in double quotes or backticks.
+    ``from``; ``key string`` and ``payload string`` are these fields as text. Names with other characters than letters,
+    digits, ``_ . -`` go in double quotes or backticks, and so does a header called ``payload.x``.
     Raises SettingError that names the part that is wrong.
     """
     fields: list[str] = []
+    texts: list[str] = []
     headers: list[HeaderColumn] = []
     order: list[str] = []
     for part in _parts(text):
         name, *words = part
         order.append(name.text)
         if words:
+            if is_text_field(name.text, " ".join(map(str, words))):
+                fields.append(name.text)
+                texts.append(name.text)
+                continue
             if name.text in FIELD_TYPES and name.text not in PLACE_FIELDS:
-                text = f" (it is bytes; for text CAST({name.text} AS STRING) what was read)"
+                text = f"`{name.text} string`, " if name.text in TEXT_FIELDS else ""
                 raise SettingError(
-                    f"{name.text!r} is a message field and has its own type"
-                    f"{text if name.text in ('key', 'payload') else ''}: write it alone, or name the column of a "
-                    f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
+                    f"{name.text!r} is a message field and has its own type: write it alone, {text}or name the column "
+                    f"of a header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} "
+                    f"from {name.text}"
                 )
+            if not name.quoted and not any(word.is_word("from") for word in words):
+                require_no_member(name.text, f'`"{name.text}" {" ".join(map(str, words))}`')
             headers.append(_header_column(name.text, words))
         elif name.text in FIELD_TYPES:
             fields.append(name.text)
@@ -272,7 +284,27 @@ def parse_columns(text: str) -> Projection:
             )
     if not order:
         raise SettingError("no columns are named; for example: offset, carrier string, delay int")
-    return Projection(tuple(fields), tuple(headers), tuple(order))
+    return Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts))
+
+
+def is_text_field(name: str, words: str) -> bool:
+    """Return whether a column ``name`` with these words after it is the key or payload of messages as text."""
+    plain = words.strip().lower()
+    return name in TEXT_FIELDS and SYNONYMS.get(plain, plain) == "string"
+
+
+def require_no_member(name: str, header_form: str) -> None:
+    """Raise SettingError if ``name`` looks like a member of a JSON payload or key, which is not a column.
+
+    ``header_form`` is what reads a header of that name.
+    """
+    field, dot, member = name.partition(".")
+    if dot and field in TEXT_FIELDS:
+        raise SettingError(
+            f"column {name!r}: members of a JSON {field} are not columns; read `{field} string` and take them from it "
+            f"afterwards, in Spark by get_json_object({field}, '$.{member}'), in lading sql by decode({field}) ->> "
+            f"'{member}', or read a header of this name by {header_form}"
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

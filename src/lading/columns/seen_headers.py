@@ -79,9 +79,9 @@ def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quot
     opened, dot, _ = key.partition(".")
     if dot and opened in BYTES:
         return (
-            f"none of {among} has a header {key!r}, and the members of a JSON {opened} are not columns: read {opened}, "
-            f"and take them from it afterwards, in Spark by from_json(CAST({opened} AS STRING), …), in lading sql by "
-            f"decode({opened}) ->> 'NAME'"
+            f"none of {among} has a header {key!r}, and the members of a JSON {opened} are not columns: read "
+            f"`{opened} string`, and take them from it afterwards, in Spark by get_json_object({opened}, '$.NAME'), in "
+            f"lading sql by decode({opened}) ->> 'NAME'"
         )
     hint = f" (did you mean the field {field!r}?)" if field is not None else ""
     if names is None:

@@ -239,4 +239,5 @@ def _shown(value: Any) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[\w.-]+", name) else '"' + name.replace('"', '""') + '"'
+    # without quotes payload.x is refused as a member of a JSON payload
+    return name if re.fullmatch(r"(?!(?:key|payload)\.)[\w.-]+", name) else '"' + name.replace('"', '""') + '"'

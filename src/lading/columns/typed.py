@@ -21,6 +21,7 @@ from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
 from .decimals import convert_texts, set_scale
 from .documents import unwrap_json
+from .locate import to_located
 from .rules import (
     ANY_WIDTH,
     BAD,
@@ -104,6 +105,15 @@ def convert_column(
     if unreadable is not None:
         wrong |= unreadable
     return array, pa.array(wrong) if wrong.any() else None
+
+
+def convert_to_text(array: pa.Array[Any]) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
+    """Convert keys or payloads to text, with a mask of those that are not UTF-8, which are null."""
+    try:
+        texts: pa.Array[Any] = array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return convert_column(to_located(array), pa.string())
+    return texts, None
 
 
 def compare_bytes(located: Located, wanted: bytes, *, text: bool) -> pa.BooleanArray | None:

@@ -103,6 +103,9 @@ def _failing(plan: Plan, decoded: Decoded, made: Assembled) -> Iterator[NDArray[
         yield None if flags is None else _mask(flags)
         if column.constraint is not None:
             yield from column.constraint.find_breaches(made.batch.column(column.name))
+    for name in plan.contract.texts:
+        flags = made.bad.get(name)
+        yield None if flags is None else _mask(flags)
     if plan.require_timestamp:
         unreadable = drop_unreadable_times(decoded.columns["timestamp"])[1]
         yield None if unreadable is None else _mask(unreadable)

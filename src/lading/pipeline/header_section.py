@@ -10,9 +10,11 @@ import pyarrow as pa
 from ..columns.constraints import ValueConstraint
 from ..columns.contract import (
     FIELD_TYPES,
+    TEXT_FIELDS,
     HeaderColumn,
     Projection,
     did_you_mean,
+    is_text_field,
     parse_encoding,
     parse_header_column,
     parse_type,
@@ -22,13 +24,16 @@ from ..model.errors import SettingError
 
 def parse_headers(section: Mapping[str, Any], name: str) -> Projection:
     """Return the contract that ``section`` of the file ``name`` declares. SettingError names the header concerned."""
-    columns = []
+    columns, texts = [], []
     for column, value in section.items():
         try:
-            columns.append(_header_column(column, value))
+            if isinstance(value, str) and is_text_field(column, value):
+                texts.append(column)
+            else:
+                columns.append(_header_column(column, value))
         except SettingError as error:
             raise SettingError(f"{name}: headers.{column}: {error}") from None
-    return Projection(headers=tuple(columns))
+    return Projection(headers=tuple(columns), texts=tuple(texts))
 
 
 _HEADER_KEYS = ("type", "encoding", "required", "from", "values", "min", "max", "pattern")
@@ -36,8 +41,9 @@ _HEADER_KEYS = ("type", "encoding", "required", "from", "values", "min", "max", 
 
 def _header_column(name: str, value: object) -> HeaderColumn:
     if name in FIELD_TYPES:
+        text = f'for text write {name} = "string", or ' if name in TEXT_FIELDS else ""
         raise SettingError(
-            f"{name!r} is a field of every message; name the column of a header {name!r} differently: "
+            f"{name!r} is a field of every message; {text}name the column of a header {name!r} differently: "
             f'header_{name} = {{ type = "…", from = "{name}" }}'
         )
     if isinstance(value, str):

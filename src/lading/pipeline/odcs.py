@@ -31,7 +31,7 @@ def to_odcs(settings: PipelineSettings, version: str) -> dict[str, Any]:
     Headers are properties with their types and constraints; a rule that the standard has no word for is a quality check
     of the engine ``lading``. Raises SettingError if the file declares no headers.
     """
-    if not settings.contract.headers:
+    if not settings.contract.headers and not settings.contract.texts:
         raise SettingError(f"{settings.name} declares no [headers]; declare them to have a contract to export")
     return {
         "apiVersion": API_VERSION,
@@ -50,8 +50,11 @@ def _object(settings: PipelineSettings, topic: str) -> dict[str, Any]:
         "physicalName": topic,
         "logicalType": "object",
         "physicalType": "topic",
-        "description": "Message headers, each a property",
-        "properties": [_property(column) for column in settings.contract.headers],
+        "description": "Message headers, and texts of messages, each a property",
+        "properties": [
+            *(_property(column) for column in settings.contract.headers),
+            *(_property(HeaderColumn(name, name, pa.string())) for name in settings.contract.texts),
+        ],
     }
     checks = [
         {

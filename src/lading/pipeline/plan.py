@@ -192,7 +192,9 @@ class Plan:
     def projection(self) -> Projection:
         """The columns of all tables together: every message is converted once, for all of them."""
         fields = {name for table in self.tables for name in table.projection.fields} | {"offset"}
-        return Projection(tuple(name for name in FIELD_TYPES if name in fields), self.contract.headers)
+        fields.update(self.contract.texts)
+        names = tuple(name for name in FIELD_TYPES if name in fields)
+        return Projection(names, self.contract.headers, texts=self.contract.texts)
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -291,13 +293,14 @@ def _destinations(
     """Return routes and good; ``failures`` grows by those of routes to quarantine, and of topics that refuse."""
     document, contract = settings.document, settings.contract
 
-    def table(to: str | None, columns: tuple[str, ...] | None) -> TablePlan | None:
+    def table(to: str | None, named: tuple[str, ...] | None) -> TablePlan | None:
         if to is None:
             return None
-        names = columns or default_columns(contract)
+        names = named or default_columns(contract)
         headers = tuple(column for column in contract.headers if column.name in names)
         fields = tuple(name for name in names if name in FIELD_TYPES)
-        return TablePlan(table_location("table", settings.place(to)), Projection(fields, headers, names))
+        columns = Projection(fields, headers, names, contract.texts)
+        return TablePlan(table_location("table", settings.place(to)), columns)
 
     def destination(name: str, section: Route | Good, **more: Any) -> Destination:
         topic, refused, too_large = topic_of(section.to), -1, -1
@@ -330,6 +333,8 @@ def _failures(contract: Projection, quality: Quality) -> Iterator[Failure]:
         yield Failure.of("bad_value", column.header, type=type_word(column.type), encoding=column.encoding.value)
         for reason, asked in column.constraint.rules if column.constraint is not None else ():
             yield Failure.of(reason, column.header, asked=asked)
+    for name in contract.texts:
+        yield Failure.bad_text(name)
     if quality.require_timestamp:
         yield Failure.of("unreadable_time")
     if quality.verify_checksum:

@@ -53,6 +53,11 @@ class Failure:
         return cls(reason, header, SENTENCES[reason].format(header=header, **words))
 
     @classmethod
+    def bad_text(cls, field: str) -> Failure:
+        """Return the failure of messages whose key or payload is not the text that the contract declares."""
+        return cls("bad_value", field, f"the {field} is not UTF-8, and {field} is declared as string")
+
+    @classmethod
     def too_large(cls, header: str, topic: TopicAddress, bound: MessageBound) -> Failure:
         """Return the failure of messages above the bound of a topic."""
         words = {"bytes_max": bound.bytes_max, "setting": bound.setting}

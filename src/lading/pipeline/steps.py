@@ -49,4 +49,4 @@ def select_step_columns(texts: Sequence[str], contract: Projection) -> Projectio
 
 def _projection(order: tuple[str, ...], contract: Projection) -> Projection:
     headers = tuple(column for column in contract.headers if column.name in order)
-    return Projection(tuple(name for name in order if name in FIELD_TYPES), headers, order)
+    return Projection(tuple(name for name in order if name in FIELD_TYPES), headers, order, contract.texts)

@@ -18,6 +18,7 @@ from ..columns.contract import ARRAY, TYPES, Encoding, Projection, parse_columns
 from ..columns.locate import Entries, locate
 from ..columns.repeated import convert_repeated
 from ..columns.typed import convert_column as typed_array
+from ..columns.typed import convert_to_text
 from ..model.batch import HEADERS_TYPE
 from ..model.errors import LocalError, SettingError
 from ..model.headers import Header
@@ -120,6 +121,8 @@ def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFram
     missing = [name for name in (*projection.fields, headers) if name not in frame.columns]
     if missing:
         raise SettingError(f"the frame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    for name in projection.texts:
+        frame = frame.withColumn(name, _field_text()(F.col(name)))
     if not projection.headers:
         return frame.select(*projection.order)
     made = frame.withColumn("_headers_typed", _promote(projection)(F.col(headers)))
@@ -196,6 +199,10 @@ def _promote(projection: Projection) -> Callable[[Column], Column]:
 
     promote: Callable[[Column], Column] = arrow_function(convert, pa.struct(fields))
     return promote
+
+
+def _field_text() -> Any:
+    return arrow_function(lambda values: convert_to_text(values)[0], pa.string())
 
 
 def _header_texts() -> Any:

@@ -26,12 +26,14 @@ from pyspark.sql.types import (
 )
 
 from ..columns.contract import (
+    TEXT_FIELDS,
     TYPES,
     Encoding,
     HeaderColumn,
     Projection,
     did_you_mean,
     parse_encoding,
+    require_no_member,
     type_word,
 )
 from ..columns.instants import TIME_FIELDS
@@ -86,6 +88,7 @@ def default_schema(headers: bool = True) -> StructType:
 def schema_of(projection: Projection) -> StructType:
     """Return the Spark schema of a projection, as in tables and the default read."""
     types = {name: KNOWN[name] for name in projection.fields}
+    types |= {name: StringType() for name in projection.texts}
     types |= {column.name: from_arrow_type(column.type) for column in projection.headers}
     never_null = {name for name in projection.fields if name in PLACE_TYPES or not _may_be_null(name)}
     return StructType([StructField(name, types[name], name not in never_null) for name in projection.order])
@@ -119,13 +122,19 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
                     f"columns are {', '.join(field.name for field in schema.fields)}"
                 )
     fields: list[str] = []
+    texts: list[str] = []
     headers: list[HeaderColumn] = []
     order: list[str] = []
     checksum_ok = False
     for field in schema.fields:
         name = field.name
         header = columns.get(name.lower())
-        if header is None and name in KNOWN:
+        if header is None:
+            require_no_member(name, f"option column.{name}={name}")
+        if header is None and name in TEXT_FIELDS and isinstance(field.dataType, StringType):
+            fields.append(name)
+            texts.append(name)
+        elif header is None and name in KNOWN:
             _check_type(field)
             if name == CHECKSUM_OK:
                 checksum_ok = True
@@ -134,7 +143,8 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
         else:
             headers.append(_header_column(field, header or name, encodings.get(name.lower())))
         order.append(name)
-    return RequestedSchema(Projection(tuple(fields), tuple(headers), tuple(order)), checksum_ok, arrow_schema(schema))
+    projection = Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts))
+    return RequestedSchema(projection, checksum_ok, arrow_schema(schema))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -145,12 +155,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _check_type(field: StructField) -> None:
     known = KNOWN[field.name]
     # the words leave out which parts may be null: that is the user's to declare
-    if isinstance(known, BinaryType) and isinstance(field.dataType, StringType):
-        raise SettingError(
-            f"column {field.name!r} is a field of every message and has the type binary, not string; declare it binary "
-            f"and select CAST({field.name} AS STRING), or, for a header of that name, set option "
-            f"column.{field.name}={field.name}"
-        )
     if field.dataType.simpleString() != known.simpleString():
         raise SettingError(
             f"column {field.name!r} is a field of every message and has the type {known.simpleString()}, "

@@ -88,7 +88,8 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
         _require_one_statement(duckdb, connection, sql)
         query = _parse(sql)
         tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
-        if query is not None and query.opened_bytes and not any(name in source.tables for name in tables):
+        of_topics = not any(name in source.tables for name in tables)
+        if query is not None and of_topics and query.opened_bytes in _bytes_of_topics(source):
             raise _opened_bytes_error(query.opened_bytes)
 
         def bind(wanted: frozenset[str] | None) -> Any:
@@ -133,10 +134,20 @@ def _require_one_statement(duckdb: Any, connection: Any, sql: str) -> None:
         raise LocalError(f"the query has {count} statements; give one, such as select count(*) from flights")
 
 
+def _bytes_of_topics(source: QuerySource) -> list[str]:
+    """Return the message fields that are bytes in the tables of topics, not text by ``source.columns``."""
+    if source.columns is None:
+        return list(BYTES)
+    from ..columns.contract import parse_columns
+
+    texts = parse_columns(source.columns).texts
+    return [name for name in BYTES if name not in texts]
+
+
 def _opened_bytes_error(field: str) -> LocalError:
     return LocalError(
         f"query: the column {field} is bytes, and a member of them is always null; write decode({field}) ->> 'NAME' if "
-        "they are JSON"
+        f"they are JSON, or read it as text by --columns '…, {field} string'"
     )
 
 

@@ -17,6 +17,7 @@ from ..client.patience import Patience
 from ..columns.assemble import assemble, to_decoded
 from ..columns.contract import PLACE_FIELDS, type_word
 from ..columns.instants import TIME_FIELDS, drop_unreadable_times
+from ..columns.typed import convert_to_text
 from ..filter.filter import select_fields, select_keys
 from ..model.chunk_table import LAST_OFFSET
 from ..model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
@@ -60,7 +61,7 @@ class ScannedBatch:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of a range that was read: messages seen, those that matched, header values that were unreadable.
+    """Counts of a range that was read: messages seen, those that matched, values that were unreadable.
 
     ``unreadable_times`` are the messages whose own time is outside the years 1 to 9999.
     """
@@ -296,6 +297,14 @@ class _RangeReader:
         for name in TIME_FIELDS & held.keys():
             # a server of an earlier release sends the number
             held[name] = drop_unreadable_times(held[name])[0]
+        bad: dict[str, pa.BooleanArray] = {}
+        for name in set(projection.texts) & set(projection.fields):
+            held[name], flags = convert_to_text(held[name])
+            if flags is not None:
+                bad[name] = flags
+                self._counts.bad_values += flags.true_count
+        if bad and self._reading.fail_on_bad_value:
+            self._refuse_bad(Decoded(batch.num_rows, {"offset": batch.column("offset")}, {}), bad)
         schema = projection.schema
         self._counts.kept += batch.num_rows
         if "timestamp" in projection.fields:
@@ -344,6 +353,11 @@ class _RangeReader:
         name, flags = next(iter(bad.items()))
         row = int(np.flatnonzero(flags.to_numpy(zero_copy_only=False))[0])
         column = self._reading.projection.column(name)
+        if name in self._reading.projection.texts:
+            raise LocalError(
+                f"{self._where(decoded.columns['offset'][row].as_py())}: the {name} of the message is not UTF-8; "
+                f"on_bad_value=null reads it as null, and the column `{name}` alone its bytes"
+            )
         if column is None:
             raise LocalError(
                 f"{self._where(decoded.columns['offset'][row].as_py())}: the {name} of the message is "

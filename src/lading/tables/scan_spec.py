@@ -55,8 +55,10 @@ class ScanSpec:
 
     @property
     def server_may_filter(self) -> bool:
-        """Whether a server that filters can do all of it: it does not tell which values were unreadable, and takes
-        no header column that is called as a message field."""
+        """Whether a server that filters can do all of it.
+
+        It does not report which header values were unreadable, and refuses header columns with a message field's name.
+        """
         named = not any(column.name in FIELD_TYPES for column in self.projection.headers)
         return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)
 

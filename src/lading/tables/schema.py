@@ -32,9 +32,10 @@ def table_schema(projection: Projection) -> pa.Schema:
 
     The time of a message is null if it is outside the years 1 to 9999.
     """
-    headers = {column.name: column.type for column in projection.headers}
+    nullable = {column.name: column.type for column in projection.headers}
+    nullable |= {name: pa.string() for name in projection.texts}
     return pa.schema([
-        pa.field(name, headers[name]) if name in headers else pa.field(name, FIELD_TYPES[name], _may_be_null(name))
+        pa.field(name, nullable[name]) if name in nullable else pa.field(name, FIELD_TYPES[name], _may_be_null(name))
         for name in projection.order
     ])  # fmt: skip
 
