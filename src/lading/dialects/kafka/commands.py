@@ -9,13 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lading.model.errors import MalformedMessage
 
 from .schemas import message
+from .versions import FETCH as FETCH
+from .versions import PRODUCE as PRODUCE
+from .versions import SERVED
 
-PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION: Final = 8
 FETCH_VERSION: Final = 11
 READ_COMMITTED: Final = 1
@@ -23,48 +25,18 @@ EARLIEST, LATEST = -2, -1
 """Timestamps of ListOffsets that mean the ends of a partition."""
 
 
-class Api(NamedTuple):
-    """One rare API: its key, where its messages are in ``kafka.protocol``, the versions we speak."""
-
-    key: int
-    module: str
-    low: int
-    high: int
-
-
-APIS: Final[dict[str, Api]] = {
-    "ListOffsets": Api(2, "consumer.offsets", 2, 7),
-    "Metadata": Api(3, "metadata.metadata", 5, 12),
-    "OffsetCommit": Api(8, "consumer.group", 2, 8),
-    "OffsetFetch": Api(9, "consumer.group", 1, 7),
-    "FindCoordinator": Api(10, "metadata.find_coordinator", 1, 3),
-    "JoinGroup": Api(11, "consumer.group", 2, 9),
-    "Heartbeat": Api(12, "consumer.group", 0, 4),
-    "LeaveGroup": Api(13, "consumer.group", 0, 2),
-    "SyncGroup": Api(14, "consumer.group", 0, 4),
-    "DescribeGroups": Api(15, "admin.groups", 0, 5),
-    "ListGroups": Api(16, "admin.groups", 0, 4),
-    "SaslHandshake": Api(17, "sasl", 1, 1),
-    "ApiVersions": Api(18, "metadata.api_versions", 0, 0),
-    "CreateTopics": Api(19, "admin.topics", 4, 7),
-    "DeleteTopics": Api(20, "admin.topics", 1, 5),
-    "InitProducerId": Api(22, "producer.transaction", 0, 4),
-    "OffsetForLeaderEpoch": Api(23, "consumer.offsets", 2, 4),
-    "AddPartitionsToTxn": Api(24, "producer.transaction", 0, 3),
-    "EndTxn": Api(26, "producer.transaction", 0, 4),
-    "DescribeConfigs": Api(32, "admin.configs", 1, 4),
-    "SaslAuthenticate": Api(36, "sasl", 0, 2),
-    "DeleteGroups": Api(42, "admin.groups", 0, 2),
-}
-"""By name, as ``kafka.protocol`` calls them."""
+KEYS: Final = {api.name: key for key, api in SERVED.items() if api.asked is not None}
+"""APIs that go through ``kafka.protocol``, by their names there."""
 
 
 def _message(name: str, kind: str) -> Any:
-    return message(APIS[name].module, name + kind)
+    module = SERVED[KEYS[name]].module
+    assert module is not None
+    return message(module, name + kind)
 
 
 def encode_library_request(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:
-    """Return a whole frame of one of APIS.
+    """Return a whole frame of one of KEYS.
 
     Field names are those of ``kafka.protocol``, rows of arrays are mappings.
     """

@@ -1,14 +1,16 @@
-"""Which messages a server of ours takes, in which versions: the table that ApiVersions answers (kafka.md 3)."""
+"""Kafka's APIs: the versions that our broker serves, as ApiVersions lists them, and those that our client asks for."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 
-class Served(NamedTuple):
-    """One API: its name, the versions that are listed, the first with tagged fields, and where its codec is.
+class Api(NamedTuple):
+    """One API: its name, the versions that are served, the first with tagged fields, and where its codec is.
 
     ``module`` is the part of ``kafka.protocol`` that has its messages; None: they are read and written by hand.
+    ``asked`` are the lowest and highest version that our client sends, of which it uses the highest that the broker
+    knows too; None: it never sends this API, or always in one version (Produce and Fetch).
     """
 
     name: str
@@ -16,6 +18,7 @@ class Served(NamedTuple):
     high: int
     flexible: int
     module: str | None
+    asked: tuple[int, int] | None = None
 
 
 NEVER: Final = 1 << 15
@@ -34,58 +37,58 @@ ALTER_CLIENT_QUOTAS = 49
 DESCRIBE_SCRAM_CREDENTIALS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS = 50, 60, 61
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 65, 66, 74, 75
 
-SERVED: Final[dict[int, Served]] = {
-    PRODUCE: Served("Produce", 0, 11, 9, None),
-    FETCH: Served("Fetch", 4, 16, 12, None),
-    LIST_OFFSETS: Served("ListOffsets", 1, 9, 6, "consumer.offsets"),
-    METADATA: Served("Metadata", 0, 12, 9, "metadata.metadata"),
-    OFFSET_COMMIT: Served("OffsetCommit", 2, 9, 8, "consumer.group"),
-    OFFSET_FETCH: Served("OffsetFetch", 1, 9, 6, "consumer.group"),
-    FIND_COORDINATOR: Served("FindCoordinator", 0, 6, 3, "metadata.find_coordinator"),
-    JOIN_GROUP: Served("JoinGroup", 0, 9, 6, "consumer.group"),
-    HEARTBEAT: Served("Heartbeat", 0, 4, 4, "consumer.group"),
-    LEAVE_GROUP: Served("LeaveGroup", 0, 5, 4, "consumer.group"),
-    SYNC_GROUP: Served("SyncGroup", 0, 5, 4, "consumer.group"),
-    DESCRIBE_GROUPS: Served("DescribeGroups", 0, 6, 5, "admin.groups"),
-    LIST_GROUPS: Served("ListGroups", 0, 5, 3, "admin.groups"),
-    SASL_HANDSHAKE: Served("SaslHandshake", 0, 1, NEVER, "sasl"),
-    API_VERSIONS: Served("ApiVersions", 0, 4, 3, "metadata.api_versions"),
-    CREATE_TOPICS: Served("CreateTopics", 2, 7, 5, "admin.topics"),
-    DELETE_TOPICS: Served("DeleteTopics", 1, 6, 4, "admin.topics"),
-    DELETE_RECORDS: Served("DeleteRecords", 0, 2, 2, "admin.topics"),
-    INIT_PRODUCER_ID: Served("InitProducerId", 0, 5, 2, "producer.transaction"),
-    OFFSET_FOR_LEADER_EPOCH: Served("OffsetForLeaderEpoch", 2, 4, 4, "consumer.offsets"),
-    ADD_PARTITIONS_TO_TXN: Served("AddPartitionsToTxn", 0, 3, 3, "producer.transaction"),
-    ADD_OFFSETS_TO_TXN: Served("AddOffsetsToTxn", 0, 3, 3, "producer.transaction"),
-    END_TXN: Served("EndTxn", 0, 3, 3, "producer.transaction"),
-    WRITE_TXN_MARKERS: Served("WriteTxnMarkers", 1, 2, 1, "producer.transaction"),
-    TXN_OFFSET_COMMIT: Served("TxnOffsetCommit", 0, 3, 3, "producer.transaction"),
-    DESCRIBE_ACLS: Served("DescribeAcls", 1, 3, 2, "admin.acl"),
-    CREATE_ACLS: Served("CreateAcls", 1, 3, 2, "admin.acl"),
-    DELETE_ACLS: Served("DeleteAcls", 1, 3, 2, "admin.acl"),
-    DESCRIBE_CONFIGS: Served("DescribeConfigs", 1, 4, 4, "admin.configs"),
-    ALTER_CONFIGS: Served("AlterConfigs", 0, 2, 2, "admin.configs"),
-    ALTER_REPLICA_LOG_DIRS: Served("AlterReplicaLogDirs", 1, 2, 2, "admin.cluster"),
-    DESCRIBE_LOG_DIRS: Served("DescribeLogDirs", 1, 4, 2, "admin.cluster"),
-    SASL_AUTHENTICATE: Served("SaslAuthenticate", 0, 2, 2, "sasl"),
-    CREATE_PARTITIONS: Served("CreatePartitions", 0, 3, 2, "admin.topics"),
-    DELETE_GROUPS: Served("DeleteGroups", 0, 2, 2, "admin.groups"),
-    ELECT_LEADERS: Served("ElectLeaders", 0, 2, 2, "admin.topics"),
-    INCREMENTAL_ALTER_CONFIGS: Served("IncrementalAlterConfigs", 0, 1, 1, "admin.configs"),
-    ALTER_PARTITION_REASSIGNMENTS: Served("AlterPartitionReassignments", 0, 1, 0, "admin.topics"),
-    LIST_PARTITION_REASSIGNMENTS: Served("ListPartitionReassignments", 0, 0, 0, "admin.topics"),
-    OFFSET_DELETE: Served("OffsetDelete", 0, 0, NEVER, "consumer.group"),
-    DESCRIBE_CLIENT_QUOTAS: Served("DescribeClientQuotas", 0, 1, 1, "admin.client_quotas"),
-    ALTER_CLIENT_QUOTAS: Served("AlterClientQuotas", 0, 1, 1, "admin.client_quotas"),
-    DESCRIBE_SCRAM_CREDENTIALS: Served("DescribeUserScramCredentials", 0, 0, 0, "admin.users"),
-    ALTER_SCRAM_CREDENTIALS: Served("AlterUserScramCredentials", 0, 0, 0, "admin.users"),
-    DESCRIBE_QUORUM: Served("DescribeQuorum", 0, 2, 0, "admin.cluster"),
-    DESCRIBE_CLUSTER: Served("DescribeCluster", 0, 2, 0, "admin.cluster"),
-    DESCRIBE_PRODUCERS: Served("DescribeProducers", 0, 0, 0, "admin.transactions"),
-    DESCRIBE_TRANSACTIONS: Served("DescribeTransactions", 0, 0, 0, "admin.transactions"),
-    LIST_TRANSACTIONS: Served("ListTransactions", 0, 1, 0, "admin.transactions"),
-    LIST_CONFIG_RESOURCES: Served("ListConfigResources", 0, 1, 0, "admin.configs"),
-    DESCRIBE_TOPIC_PARTITIONS: Served("DescribeTopicPartitions", 0, 0, 0, "admin.topics"),
+SERVED: Final[dict[int, Api]] = {
+    PRODUCE: Api("Produce", 0, 11, 9, None),
+    FETCH: Api("Fetch", 4, 16, 12, None),
+    LIST_OFFSETS: Api("ListOffsets", 1, 9, 6, "consumer.offsets", (2, 7)),
+    METADATA: Api("Metadata", 0, 12, 9, "metadata.metadata", (5, 12)),
+    OFFSET_COMMIT: Api("OffsetCommit", 2, 9, 8, "consumer.group", (2, 8)),
+    OFFSET_FETCH: Api("OffsetFetch", 1, 9, 6, "consumer.group", (1, 7)),
+    FIND_COORDINATOR: Api("FindCoordinator", 0, 6, 3, "metadata.find_coordinator", (1, 3)),
+    JOIN_GROUP: Api("JoinGroup", 0, 9, 6, "consumer.group", (2, 9)),
+    HEARTBEAT: Api("Heartbeat", 0, 4, 4, "consumer.group", (0, 4)),
+    LEAVE_GROUP: Api("LeaveGroup", 0, 5, 4, "consumer.group", (0, 2)),
+    SYNC_GROUP: Api("SyncGroup", 0, 5, 4, "consumer.group", (0, 4)),
+    DESCRIBE_GROUPS: Api("DescribeGroups", 0, 6, 5, "admin.groups", (0, 5)),
+    LIST_GROUPS: Api("ListGroups", 0, 5, 3, "admin.groups", (0, 4)),
+    SASL_HANDSHAKE: Api("SaslHandshake", 0, 1, NEVER, "sasl", (1, 1)),
+    API_VERSIONS: Api("ApiVersions", 0, 4, 3, "metadata.api_versions", (0, 0)),
+    CREATE_TOPICS: Api("CreateTopics", 2, 7, 5, "admin.topics", (4, 7)),
+    DELETE_TOPICS: Api("DeleteTopics", 1, 6, 4, "admin.topics", (1, 5)),
+    DELETE_RECORDS: Api("DeleteRecords", 0, 2, 2, "admin.topics"),
+    INIT_PRODUCER_ID: Api("InitProducerId", 0, 5, 2, "producer.transaction", (0, 4)),
+    OFFSET_FOR_LEADER_EPOCH: Api("OffsetForLeaderEpoch", 2, 4, 4, "consumer.offsets", (2, 4)),
+    ADD_PARTITIONS_TO_TXN: Api("AddPartitionsToTxn", 0, 3, 3, "producer.transaction", (0, 3)),
+    ADD_OFFSETS_TO_TXN: Api("AddOffsetsToTxn", 0, 3, 3, "producer.transaction"),
+    END_TXN: Api("EndTxn", 0, 3, 3, "producer.transaction", (0, 4)),
+    WRITE_TXN_MARKERS: Api("WriteTxnMarkers", 1, 2, 1, "producer.transaction"),
+    TXN_OFFSET_COMMIT: Api("TxnOffsetCommit", 0, 3, 3, "producer.transaction"),
+    DESCRIBE_ACLS: Api("DescribeAcls", 1, 3, 2, "admin.acl"),
+    CREATE_ACLS: Api("CreateAcls", 1, 3, 2, "admin.acl"),
+    DELETE_ACLS: Api("DeleteAcls", 1, 3, 2, "admin.acl"),
+    DESCRIBE_CONFIGS: Api("DescribeConfigs", 1, 4, 4, "admin.configs", (1, 4)),
+    ALTER_CONFIGS: Api("AlterConfigs", 0, 2, 2, "admin.configs"),
+    ALTER_REPLICA_LOG_DIRS: Api("AlterReplicaLogDirs", 1, 2, 2, "admin.cluster"),
+    DESCRIBE_LOG_DIRS: Api("DescribeLogDirs", 1, 4, 2, "admin.cluster"),
+    SASL_AUTHENTICATE: Api("SaslAuthenticate", 0, 2, 2, "sasl", (0, 2)),
+    CREATE_PARTITIONS: Api("CreatePartitions", 0, 3, 2, "admin.topics"),
+    DELETE_GROUPS: Api("DeleteGroups", 0, 2, 2, "admin.groups", (0, 2)),
+    ELECT_LEADERS: Api("ElectLeaders", 0, 2, 2, "admin.topics"),
+    INCREMENTAL_ALTER_CONFIGS: Api("IncrementalAlterConfigs", 0, 1, 1, "admin.configs"),
+    ALTER_PARTITION_REASSIGNMENTS: Api("AlterPartitionReassignments", 0, 1, 0, "admin.topics"),
+    LIST_PARTITION_REASSIGNMENTS: Api("ListPartitionReassignments", 0, 0, 0, "admin.topics"),
+    OFFSET_DELETE: Api("OffsetDelete", 0, 0, NEVER, "consumer.group"),
+    DESCRIBE_CLIENT_QUOTAS: Api("DescribeClientQuotas", 0, 1, 1, "admin.client_quotas"),
+    ALTER_CLIENT_QUOTAS: Api("AlterClientQuotas", 0, 1, 1, "admin.client_quotas"),
+    DESCRIBE_SCRAM_CREDENTIALS: Api("DescribeUserScramCredentials", 0, 0, 0, "admin.users"),
+    ALTER_SCRAM_CREDENTIALS: Api("AlterUserScramCredentials", 0, 0, 0, "admin.users"),
+    DESCRIBE_QUORUM: Api("DescribeQuorum", 0, 2, 0, "admin.cluster"),
+    DESCRIBE_CLUSTER: Api("DescribeCluster", 0, 2, 0, "admin.cluster"),
+    DESCRIBE_PRODUCERS: Api("DescribeProducers", 0, 0, 0, "admin.transactions"),
+    DESCRIBE_TRANSACTIONS: Api("DescribeTransactions", 0, 0, 0, "admin.transactions"),
+    LIST_TRANSACTIONS: Api("ListTransactions", 0, 1, 0, "admin.transactions"),
+    LIST_CONFIG_RESOURCES: Api("ListConfigResources", 0, 1, 0, "admin.configs"),
+    DESCRIBE_TOPIC_PARTITIONS: Api("DescribeTopicPartitions", 0, 0, 0, "admin.topics"),
 }
 """By key; Produce is listed from 0 on although nothing below PRODUCE_LOW is taken.
 

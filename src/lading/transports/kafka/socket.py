@@ -17,6 +17,7 @@ from ...dialects.kafka import commands, errors, fetch_by_id
 from ...dialects.kafka.layout import SPARE_BYTES
 from ...dialects.kafka.limits import ANSWER_BYTES_MAX
 from ...dialects.kafka.scram_client import ScramLogin
+from ...dialects.kafka.versions import SERVED
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
 from ..client_tls import ClientTls, explain_failure
@@ -72,7 +73,7 @@ class KafkaSocket:
         return self._socket is not None
 
     def ask(self, api: str, *, wait_s: float = 0.0, **fields: Any) -> Any:
-        """Return the answer to one of ``commands.APIS``, in the highest version that both sides speak.
+        """Return the answer to one of ``commands.KEYS``, in the highest version that both sides speak.
 
         ``wait_s`` is how long the broker may hold the answer back.
         """
@@ -80,11 +81,10 @@ class KafkaSocket:
         return self._ask(api, self._version(api), wait_s, **fields)
 
     def speaks(self, api: str) -> bool:
-        """Return whether the broker knows one of ``commands.APIS`` in a version that Lading knows."""
+        """Return whether the broker knows one of ``commands.KEYS`` in a version that Lading knows."""
         self._ready()
-        row = commands.APIS[api]
-        low, high = self._versions.get(row.key, (0, -1))
-        return min(row.high, high) >= max(row.low, low)
+        version, version_min = self._find_version(api)
+        return version >= version_min
 
     def send_fetch(
         self,
@@ -197,11 +197,17 @@ class KafkaSocket:
                     code=errors.UNSUPPORTED_VERSION,
                 )
 
+    def _find_version(self, api: str) -> tuple[int, int]:
+        """Return the highest version that both sides may speak, and the lowest; no version if it is below that."""
+        key = commands.KEYS[api]
+        asked = SERVED[key].asked
+        assert asked is not None
+        low, high = self._versions.get(key, (0, -1))
+        return min(asked[1], high), max(asked[0], low)
+
     def _version(self, api: str) -> int:
-        row = commands.APIS[api]
-        low, high = self._versions.get(row.key, (0, -1))
-        version = min(row.high, high)
-        if version < max(row.low, low):
+        version, version_min = self._find_version(api)
+        if version < version_min:
             raise RemoteError(
                 f"the broker at {self.place} does not speak {api} in a version that Lading knows",
                 code=errors.UNSUPPORTED_VERSION,
