@@ -57,7 +57,6 @@ def pages() -> dict[str, str]:
         "settings.md": {"settings": table(("key", "default", "values", "meaning"), describe_settings())},
         "metrics.md": {
             "broker": table(("name", "type", "labels", "meaning"), asyncio.run(describe_metrics())),
-            "deprecated": table(("old", "new"), describe_deprecated_metrics()),
             "pipeline": table(("name", "type", "labels", "meaning"), describe_pipeline_metrics()),
         },
     }
@@ -289,7 +288,6 @@ async def describe_metrics() -> list[Sequence[str]]:
     from lading.broker.broker import Broker
     from lading.broker_duties import make_duty_timer
     from lading.dialects.protocols import ENDPOINTS
-    from lading.endpoints.admin.admin import DEPRECATED
     from lading.endpoints.base.services import Services
     from lading.endpoints.encryption.renewal import CertificateRenewal
     from lading.metrics import Metrics
@@ -304,19 +302,11 @@ async def describe_metrics() -> list[Sequence[str]]:
             resolve_name(spec.factory)(services, name)
         CertificateRenewal.of(services)
         sources = (await metrics.snapshot()).sources
-        rows = [_metric(one) for one in sources if one.name not in DEPRECATED]
+        rows = [_metric(one) for one in sources]
         services.begin_stop()
         broker.stop()
     rows.append(("`process_…`", "gauge, counter", "–", "memory, CPU and open files of the process"))
     return rows
-
-
-def describe_deprecated_metrics() -> Iterator[Sequence[str]]:
-    """Yield a row for each name that a metric had."""
-    from lading.endpoints.admin.admin import DEPRECATED
-
-    for old, new in DEPRECATED.items():
-        yield f"`{old}`", f"`{new}`"
 
 
 def describe_pipeline_metrics() -> Iterator[Sequence[str]]:

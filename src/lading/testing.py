@@ -142,10 +142,6 @@ class BrokerProcess:
         self._close_pipes()
 
 
-Running = BrokerProcess
-"""Its name until 0.2, kept for one release."""
-
-
 def prepare() -> None:
     """Begin a process that imports what a broker needs; the next broker that is started here is that process.
 

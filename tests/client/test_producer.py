@@ -191,7 +191,7 @@ class Broken(ProducerInterceptor):
     def on_send(self, message: Outgoing) -> Outgoing:
         raise RuntimeError("broken interceptor")
 
-    def on_acknowledged(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
+    def on_acknowledgement(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
         raise RuntimeError("broken interceptor")
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 import threading
 import time
@@ -20,7 +19,6 @@ from lading import testing
 from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.dialects.registry import dialect, to_batch
-from lading.endpoints.admin.admin import DEPRECATED
 from lading.model.batch import SCHEMA
 from lading.settings import parse_address
 from lading.testing import BrokerProcess
@@ -365,18 +363,6 @@ def test_what_native_clients_write_iggy_clients_read(broker: BrokerProcess, http
     assert frames.ask(101, place + to_partition(1) + message(b"from iggy")) == (0, b"")
     assert payloads(frames.ask(100, poll(place))[1])[-1] == b"from iggy"
     frames.close()
-
-
-def test_metrics_keep_their_old_names_for_a_release(http: httpx.Client, topic: str) -> None:
-    http.post(f"{topic}/0/chunks", content=block([b"counted"]))
-    rows = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if not line.startswith("#"))
-
-    def values(name: str) -> dict[str, str]:
-        return {row.removeprefix(name): value for row, value in rows.items() if re.match(rf"{name}(\{{|$)", row)}
-
-    for old, new in DEPRECATED.items():
-        assert values(new), new
-        assert values(old) == values(new)
 
 
 def test_metrics_and_health(http: httpx.Client, topic: str) -> None:

@@ -43,10 +43,6 @@ class ProducerInterceptor:
 
     def on_acknowledgement(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
         """Called after the response: ``error`` is None on success, ``offset`` None if the server does not report it."""
-        self.on_acknowledged(message, offset, error)
-
-    def on_acknowledged(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
-        """Do as ``on_acknowledgement``, which was called this until 0.2; kept for one release."""
 
     def close(self) -> None:
         """Called when the producer closes."""

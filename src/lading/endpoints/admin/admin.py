@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Final
 
 from starlette.requests import Request
@@ -115,17 +115,6 @@ class AdminStatus:
         self._rendering = None
 
 
-DEPRECATED: Final[Mapping[str, str]] = {
-    "lading_partition_synced_end": "lading_partition_high_watermark",
-    "lading_partition_stable_end": "lading_partition_last_stable_offset",
-    "lading_broker_failed_duties": "lading_broker_failed_maintenance",
-    "lading_broker_given_up": "lading_broker_exhausted_messages",
-    "lading_broker_retention_marked": "lading_broker_retention_marked_messages",
-    "lading_broker_retention_deleted": "lading_broker_retention_deleted_offsets",
-}
-"""Metrics that are exported for one more release under the name that they had."""
-
-
 def _gauges(services: Services) -> list[Gauge]:
     broker = services.broker
 
@@ -165,8 +154,6 @@ def _gauges(services: Services) -> list[Gauge]:
         )
         for field in fields(Counters)
     ]  # fmt: skip
-    by_name = {gauge.name: gauge for gauge in gauges}
-    gauges += [replace(by_name[new], name=old, help=f"Deprecated: use {new}.") for old, new in DEPRECATED.items()]
     return gauges
 
 
