@@ -16,7 +16,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 from lading import testing
 from lading.held_ports import PortHolder
-from tests import forked_broker, guard_pages, kernel_arguments
+from tests import forked_broker, guard_pages, kernel_arguments, summary
 from tests.interop import kafka_broker, shared_kafka
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """And ends it."""
     if not shared_kafka.PROCESS:
         shared_kafka.end()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says what was left out and why."""
+    summary.print_summary(terminalreporter, getattr(config, "cache", None))
 
 
 @pytest.fixture(scope="session")
