@@ -1,4 +1,13 @@
-"""Configs of a topic, as Kafka calls them: a table over our own settings, for describing and changing."""
+"""Configs of a topic, as Kafka calls them: a table over our own settings, for describing and changing.
+
+* DescribeConfigs 1-4. 1 sources and synonyms (KIP-226); 3 types and documentation (KIP-569); 4 tagged fields.
+* AlterConfigs 0-2: replaces all configs of a resource. 2 tagged fields.
+* IncrementalAlterConfigs 0-1: sets, deletes, appends and subtracts one by one (KIP-339). 1 tagged fields.
+* ListConfigResources 0-1. 0 client metrics alone (KIP-1000); 1 any type (KIP-1142).
+
+Here: configs of topics have an effect or are kept as they were set; those of the broker are described, and changed in
+its settings file alone.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 Sessions are declined with session id 0, and clients fetch in full then (kafka.md 3.3). ``fetch.min.bytes`` is counted
 over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of an answer goes
 whole whatever they say, so that a consumer with a small limit gets on. Topics and stored batches are the ``Fetcher``'s.
+
+* Fetch 4-16. 5 first offset that is kept; 7 sessions (KIP-227); 9 leader epoch (KIP-320); 10 zstd (KIP-110); 11 rack
+  of the client (KIP-392); 12 tagged fields, epoch of the last fetch (KIP-595); 13 topics by id (KIP-516); 14 tiered
+  offsets (KIP-405), of which there are none; 15 state of a replica (KIP-903); 16 the new leader of a partition
+  (KIP-951).
 """
 
 from __future__ import annotations

@@ -1,6 +1,18 @@
 """Consumer groups of the classic protocol: join, sync, heartbeat, leave; describe, list, delete (kafka.md 3).
 
 The coordinator of every group and transaction is this broker.
+
+* FindCoordinator 0-6. 1 key type (KIP-98); 3 tagged fields; 4 several keys (KIP-699); 5 TRANSACTION_ABORTABLE
+  (KIP-890); 6 share groups (KIP-932), which are not served.
+* JoinGroup 0-9. 1 rebalance timeout (KIP-62); 4 a member gets its id first, and joins again with it (KIP-394); 5 static
+  members (KIP-345); 6 tagged fields; 7 the protocol type comes back (KIP-559); 8 reasons (KIP-800); 9 a leader of
+  static members may leave the assignment as it is (KIP-814).
+* Heartbeat 0-4, SyncGroup 0-5. 3 static members; 4 tagged fields; SyncGroup 5 checks type and name (KIP-559).
+* LeaveGroup 0-5. 3 several members at once (KIP-345); 4 tagged fields; 5 reasons (KIP-800).
+* DescribeGroups 0-6. 3 authorized operations (KIP-430); 4 static members; 5 tagged fields; 6 GROUP_ID_NOT_FOUND for a
+  group that does not exist (KIP-1043), which is Dead before.
+* ListGroups 0-5. 3 tagged fields; 4 by state (KIP-518); 5 by type (KIP-848), of which ``classic`` is the only one.
+* DeleteGroups 0-2. 2 tagged fields (KIP-229).
 """
 
 from __future__ import annotations

@@ -1,6 +1,16 @@
 """Metadata, DescribeTopicPartitions, DescribeCluster: one broker that leads every partition.
 
 It makes topics that producers ask for.
+
+* Metadata 0-12. 1 an empty list asks for no topic, a null one for all, and topics say whether they are internal;
+  2 cluster id; 4 ``allow_auto_topic_creation`` (KIP-204); 5 offline replicas; 7 leader epochs (KIP-320); 8 authorized
+  operations (KIP-430); 9 tagged fields (KIP-482); 10 topic ids (KIP-516), which may be asked for from 12 on; 11 leaves
+  the cluster's operations to DescribeCluster (KIP-700).
+* DescribeTopicPartitions 0: pages of partitions, by a cursor (KIP-966).
+* DescribeCluster 0-2. 1 the kind of endpoint (KIP-919); 2 fenced brokers (KIP-1073), of which there are none.
+
+Here: this broker is node 1, the controller, and leader and only replica of every partition, at the address by which
+the client came.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a partition begins and ends, and where messages of a time are."""
+"""ListOffsets and OffsetForLeaderEpoch: where a partition begins and ends, and where messages of a time are.
+
+* ListOffsets 1-9. 2 isolation level (KIP-98); 4 leader epoch (KIP-320); 6 tagged fields; 7 the offset of the greatest
+  time, -3 (KIP-734); 8 earliest local, -4 (KIP-405); 9 latest tiered, -5 (KIP-1005).
+* OffsetForLeaderEpoch 2-4. 3 replica id; 4 tagged fields (KIP-320).
+
+Here: nothing is tiered, so that -4 is the earliest offset, and -5 has none. The leader epoch never changes.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,11 @@ their order, and answered together when all of them last or are refused.
 
 ``acks`` 1 and -1 mean the same here: the answer comes when the messages are as durable as the broker's setting
 promises. With 0 there is no answer, and a batch that is refused closes the connection, as Kafka does it.
+
+* Produce 3-11, listed from 0 on: old librdkafka sends uncompressed to a broker that does not list 0 (KAFKA-18659). 3
+  transactional ids and record batches (KIP-98); 7 zstd (KIP-110); 8 which records were refused, and why (KIP-467); 9
+  tagged fields; 10 the new leader of a partition (KIP-951), which never changes here; 11 TRANSACTION_ABORTABLE
+  (KIP-890).
 """
 
 from __future__ import annotations

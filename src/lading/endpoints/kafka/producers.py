@@ -1,4 +1,8 @@
-"""Active producers and open transactions: ListTransactions, DescribeTransactions, DescribeProducers."""
+"""Active producers and open transactions: ListTransactions, DescribeTransactions, DescribeProducers.
+
+* ListTransactions 0-1. 1 by duration (KIP-994).
+* DescribeTransactions 0 and DescribeProducers 0 (KIP-664).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Quotas here are of users, one by one or of all who have none of their own (``--entity-default``). Those of client ids
 and addresses are refused by name: a client chooses its own id, and addresses have ``connections.peer_share``.
+
+* DescribeClientQuotas and AlterClientQuotas 0-1. 1 tagged fields (KIP-546).
 """
 
 from __future__ import annotations

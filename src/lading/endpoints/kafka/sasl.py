@@ -4,6 +4,9 @@ PLAIN sends the password as it is: it is offered on TLS, to clients on this mach
 password may be an access token of the user. While no users are set up a login by PLAIN succeeds with any name.
 OAUTHBEARER (RFC 7628) takes tokens of the issuer of the settings, and is offered where PLAIN is: who sees one has it.
 A login that ends is told how long it lasts, and may be made again before that (KIP-368).
+
+* SaslHandshake 0-1. 1 SaslAuthenticate follows; after 0 raw tokens would, which are not served (KIP-152).
+* SaslAuthenticate 0-2. 1 how long the login lasts (KIP-368); 2 tagged fields.
 """
 
 from __future__ import annotations

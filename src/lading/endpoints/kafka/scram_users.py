@@ -3,6 +3,8 @@
 The tools send a salted password for one mechanism. A user has one password here: what one request says of a user takes
 the place of all that was kept of the old one, so that it is good nowhere any more. PLAIN and other protocols check it
 by the same verifier. A user that does not exist is added, without rights.
+
+* DescribeUserScramCredentials 0 and AlterUserScramCredentials 0 (KIP-554).
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords.
+
+* CreateTopics 2-7. 4 -1 for the default of partitions and replicas (KIP-464); 5 the configs that were set, tagged
+  fields (KIP-525); 6 THROTTLING_QUOTA_EXCEEDED (KIP-599), never returned here; 7 the topic's id (KIP-516).
+* DeleteTopics 1-6. 4 tagged fields; 5 error messages (KIP-599); 6 by id (KIP-516).
+* CreatePartitions 0-3. 2 tagged fields; 3 as 2 (KIP-599).
+* DeleteRecords 0-2. 2 tagged fields (KIP-107).
+
+Here: replicas are one, whatever factor is asked for; assignments by hand may name this node alone.
+"""
 
 from __future__ import annotations
 

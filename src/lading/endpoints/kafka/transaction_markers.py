@@ -1,6 +1,8 @@
 """WriteTxnMarkers: administrators end what a producer has open in a partition (KIP-664).
 
 In a cluster the coordinators of transactions send it to the leaders of partitions; here both are one broker.
+
+* WriteTxnMarkers 1-2. 1 tagged fields; 2 the version of transactions (KIP-1228).
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Producer ids and transactions: InitProducerId to EndTxn, and positions that a transaction commits (kafka.md 3.3)."""
+"""Producer ids and transactions: InitProducerId to EndTxn, and positions that a transaction commits (kafka.md 3.3).
+
+* InitProducerId 0-5. 2 tagged fields; 3 a producer may go on with its id and epoch (KIP-360); 4 PRODUCER_FENCED
+  (KIP-588); 5 TRANSACTION_ABORTABLE (KIP-890).
+* AddPartitionsToTxn, AddOffsetsToTxn and EndTxn 0-3. 2 PRODUCER_FENCED (KIP-588); 3 tagged fields.
+* TxnOffsetCommit 0-3. 2 leader epoch; 3 member and generation of the group, checked (KIP-447), tagged fields.
+
+Here: the transactions of KIP-890 (EndTxn 5, AddPartitionsToTxn 4) are not served; clients use the ones before.
+"""
 
 from __future__ import annotations
 
