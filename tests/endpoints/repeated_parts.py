@@ -7,20 +7,54 @@ is measured too.
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from lading.dialects.iggy_classic.permissions import Permissions, StreamPermissions
+from lading.dialects.iggy_classic.primitives import ConsumerKind, PollingKind, Strategy
 from lading.dialects.iggy_classic.releases import RELEASES
+from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
+from lading.dialects.iggy_current.operations import (
+    FETCH,
+    NON_REPLICATED,
+    READS,
+    REGISTER,
+    SECRET_BYTES,
+    SEND_MESSAGES,
+    UPDATE_RESOURCE,
+    WRITES,
+    ConsumerName,
+    FetchTarget,
+    PatchedResource,
+    encode_body,
+)
+from lading.dialects.iggy_current.options import Option
 from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
-from tests.endpoints.every_request import CORRELATION, iggy_classic_requests, kafka_fields, nsq_commands
+from lading.endpoints.http_shared.routing import HttpRoute
+from lading.model.kinds import Kind
+from tests.dialects.iggy_current import batch
+from tests.dialects.iggy_current import frame as message_frame
+from tests.endpoints import current_frames as current
+from tests.endpoints import frames as iggy
+from tests.endpoints.every_request import (
+    CORRELATION,
+    SECRET,
+    iggy_classic_requests,
+    iggy_current_requests,
+    kafka_fields,
+    nsq_commands,
+)
+from tests.endpoints.http_parts import encode_request, http_rows, route_rows
 from tests.endpoints.identity import PASSWORDS
 from tests.endpoints.kafka_frames import fetch, message, one_batch, produce, request_frame
 from tests.endpoints.nsq_client import mpub, sized
-from tests.endpoints.request_cost import World
-from tests.house.scripted import ScriptedConnection
+from tests.endpoints.request_cost import Client, World
+from tests.endpoints.websocket_frames import BINARY, CLOSE, CONT, HANDSHAKE, PING, PONG, TEXT, encode_frame
+from tests.house.scripted import ScriptedHttpConnection
 
 
 class RepeatedPart(NamedTuple):
@@ -30,6 +64,8 @@ class RepeatedPart(NamedTuple):
     endpoint: str
     request: Callable[[int], bytes]
     """Return what a client sends for n rows."""
+    login: str = ""
+    """How its client logs in, a key of ``LOGINS``; as all of the endpoint if it is empty."""
 
 
 # -- Kafka
@@ -130,6 +166,17 @@ def alter_scram(rows_count: int) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
+# -- HTTP
+
+
+def http_parts(routes: Mapping[str, Sequence[HttpRoute]]) -> Iterator[RepeatedPart]:
+    """Every part of HTTP, and of every route of its four endpoints; Iggy's in its newest and its oldest form."""
+    for row in (*http_rows(), *route_rows(routes)):
+        yield RepeatedPart(*row)
+        if row.endpoint == "iggy_http":
+            yield RepeatedPart(f"{row.name}, oldest", row.endpoint, row.request, "iggy_http, oldest")
+
+
 # -- frames that follow each other without waiting for responses
 
 
@@ -138,12 +185,33 @@ def nsq_parts() -> Iterator[RepeatedPart]:
     for name, frame in nsq_commands():
         yield RepeatedPart(f"nsqd {name} frames", "nsqd_tcp", partial(_repeat, frame))
     yield RepeatedPart("nsqd MPUB messages", "nsqd_tcp", lambda count: mpub("t", *[b"x"] * count))
-    yield RepeatedPart("nsqlookupd PING frames", "nsqlookupd_tcp", partial(_repeat, b"PING\n"))
-    yield RepeatedPart(
-        "nsqlookupd REGISTER frames",
-        "nsqlookupd_tcp",
-        lambda count: b"".join(b"REGISTER t%d c\n" % number for number in range(count)),
-    )
+
+
+_IDENTITY: Final = {"version": "1", "tcp_port": 1, "http_port": 2, "broadcast_address": "127.0.0.1"}
+_IDENTIFY: Final = sized(b"IDENTIFY\n", json.dumps(_IDENTITY).encode())
+NSQLOOKUPD: Final[Mapping[str, Callable[[int], bytes]]] = {
+    "IDENTIFY frames": lambda count: _IDENTIFY * count,
+    "IDENTIFY tens of members": lambda count: sized(
+        b"IDENTIFY\n", json.dumps({**_IDENTITY, **{f"member-{number}": 0 for number in range(10 * count)}}).encode()
+    ),
+    "REGISTER topics": lambda count: b"".join(b"REGISTER t%d c\n" % number for number in range(count)),
+    "REGISTER channels": lambda count: b"".join(b"REGISTER t c%d\n" % number for number in range(count)),
+    "REGISTER words": lambda count: b"REGISTER t" + b" c" * count + b"\n",
+    "UNREGISTER frames": lambda count: b"REGISTER t c\n" + b"UNREGISTER t c\n" * count,
+    "PING frames": lambda count: b"PING\n" * count,
+    "unknown frames": lambda count: b"NOTHING\n" * count,
+    "empty frames": lambda count: b"\n" * count,
+    "bytes of a line": lambda count: b"x" * count,
+}
+"""What a node may repeat; the command is the first word."""
+
+
+def nsqlookupd_parts() -> Iterator[RepeatedPart]:
+    """Every command of nsqlookupd, sent again and again, and what one of them may hold."""
+    for name, request in NSQLOOKUPD.items():
+        # a node identifies itself once
+        login = "a node without a name" if name.startswith("IDENTIFY") else ""
+        yield RepeatedPart(f"nsqlookupd {name}", "nsqlookupd_tcp", request, login)
 
 
 def iggy_parts(*, is_full: bool) -> Iterator[RepeatedPart]:
@@ -155,6 +223,127 @@ def iggy_parts(*, is_full: bool) -> Iterator[RepeatedPart]:
                 seen.add(code)
                 frame = struct.pack("<II", 4 + len(payload), code) + payload
                 yield RepeatedPart(f"Iggy {name} frames", "iggy_tcp", partial(_repeat, frame))
+
+
+def current_parts(*, is_full: bool) -> Iterator[RepeatedPart]:
+    """Every operation of the current generation, sent again and again, and what one of them may hold.
+
+    Requests name a topic that exists; if ``is_full``, also one that does not.
+    """
+    seen = set()
+    for name, operation, code, body in iggy_current_requests():
+        known_as = name if is_full else name.split()[1]
+        if known_as in seen:
+            continue
+        seen.add(known_as)
+        frame = current.request(operation, body, code=code)
+        yield RepeatedPart(f"Iggy {name} frames", "iggy_tcp", partial(_repeat, frame), "current")
+    for name, make in CURRENT.items():
+        yield RepeatedPart(f"Iggy current {name}", "iggy_tcp", make, "current")
+
+
+def _options(count: int) -> dict[str, Option]:
+    return {f"option-{number}": Option(Kind.STRING, b"x") for number in range(count)}
+
+
+def _current_write(operation: int, **values: Any) -> bytes:
+    return current.request(operation, encode_body(WRITES[operation], **values))
+
+
+_NAMED_TOPIC: Final = b"\x02\x07default\x02" + bytes((len(SECRET),)) + SECRET.encode()
+_TARGET: Final = FetchTarget(0, Strategy(PollingKind.OFFSET, 0), 1 << 20, 0, 0)
+_PERMISSIONS_OF_STREAM: Final = StreamPermissions(frozenset(), {})
+CURRENT: Final[Mapping[str, Callable[[int], bytes]]] = {
+    "create_stream options": lambda count: _current_write(128, name="new", options=_options(count)),
+    "create_topic options": lambda count: _current_write(
+        132, stream="default", partitions_count=1, name="new", options=_options(count)
+    ),
+    "update_resource options": lambda count: _current_write(
+        UPDATE_RESOURCE, resource=PatchedResource("topic", ("default", SECRET)), reset=(), options=_options(count)
+    ),
+    "update_resource names": lambda count: _current_write(
+        UPDATE_RESOURCE,
+        resource=PatchedResource("topic", ("default", SECRET)),
+        reset=tuple(f"name-{number}" for number in range(min(count, 255))),
+        options={},
+    ),
+    "update_permissions streams": lambda count: _current_write(
+        145,
+        user="ann",
+        permissions=Permissions(frozenset(), dict.fromkeys(range(1, count + 1), _PERMISSIONS_OF_STREAM)),
+    ),
+    "fetch_messages targets": lambda count: current.request(
+        NON_REPLICATED,
+        encode_body(
+            READS[FETCH], consumer=ConsumerName(ConsumerKind.CONSUMER, 1), stream="default", topic=SECRET, wait_us=0,
+            timeout_us=1, count_min=1, count=1, bytes_max=1 << 20, auto_commit=False, targets=(_TARGET,) * count,
+        ),
+        code=FETCH,
+    ),
+    "get_snapshot parts": lambda count: current.request(
+        NON_REPLICATED,
+        encode_body(READS[11], compression=SnapshotCompression.STORED, parts=(SnapshotPart.TEST,) * min(count, 255)),
+        code=11,
+    ),
+    "send_messages messages": lambda count: current.request(
+        SEND_MESSAGES,
+        current.sent(_NAMED_TOPIC, batch([message_frame(b"x")] * count), count),
+    ),
+    "send_messages headers": lambda count: current.request(
+        SEND_MESSAGES,
+        current.sent(
+            _NAMED_TOPIC, batch([message_frame(b"x", [(2, b"key-%d" % number, 2, b"v") for number in range(count)])])
+        ),
+    ),
+    "get_metadata_changes bytes": lambda count: current.request(NON_REPLICATED, bytes(count), code=17),
+    "bytes of no request": lambda count: b"\xff" * count,
+}  # fmt: skip
+"""Parts of one request, by operation."""
+
+
+def websocket_parts() -> Iterator[RepeatedPart]:
+    """Every kind of frame of a WebSocket, again and again, and the parts and bytes of one message."""
+    for name, make in WEBSOCKET.items():
+        yield RepeatedPart(f"WebSocket {name}", "iggy_websocket", make)
+
+
+_KEY: Final = b"\x01\x02\x03\x04"
+_PING_OF_IGGY: Final = struct.pack("<II", 4, 1)
+
+
+def _encode_send(payload: bytes) -> bytes:
+    """Return a send to the topic of every world."""
+    body = b"\x02\x07default\x02" + bytes((len(SECRET),)) + SECRET.encode() + iggy.to_partition(1)
+    body += iggy.message(payload)
+    return struct.pack("<II", 4 + len(body), 101) + body
+
+
+def _parts_of_message(count: int) -> bytes:
+    first = encode_frame(BINARY, _PING_OF_IGGY[:1], _KEY, fin=False)
+    return first + encode_frame(CONT, b"", _KEY, fin=False) * count + encode_frame(CONT, _PING_OF_IGGY[1:], _KEY)
+
+
+WEBSOCKET: Final[Mapping[str, Callable[[int], bytes]]] = {
+    "requests": lambda count: encode_frame(BINARY, _PING_OF_IGGY, _KEY) * count,
+    "sends": lambda count: encode_frame(BINARY, _encode_send(b"x"), _KEY) * count,
+    "bytes of a message": lambda count: encode_frame(BINARY, _encode_send(bytes(count)), _KEY),
+    "parts of a message": _parts_of_message,
+    "empty parts": lambda count: (
+        encode_frame(BINARY, b"", _KEY, fin=False) + encode_frame(CONT, b"", _KEY, fin=False) * count
+    ),
+    "empty messages": lambda count: encode_frame(BINARY, b"", _KEY) * count,
+    "texts": lambda count: encode_frame(TEXT, b"x", _KEY) * count,
+    "pings": lambda count: encode_frame(PING, b"", _KEY) * count,
+    "pings with data": lambda count: encode_frame(PING, bytes(125), _KEY) * count,
+    "pongs": lambda count: encode_frame(PONG, b"", _KEY) * count,
+    "closes": lambda count: encode_frame(CLOSE, b"", _KEY) * count,
+    "bytes of no frame": lambda count: b"\xff" * count,
+}
+"""Names of what follows the handshake."""
+OPCODES: Final[Mapping[int, str]] = {
+    BINARY: "requests", CONT: "parts", TEXT: "texts", PING: "pings", PONG: "pongs", CLOSE: "closes",
+}  # fmt: skip
+"""Rows by opcode (RFC 6455, 5.2)."""
 
 
 def _repeat(frame: bytes, count: int) -> bytes:
@@ -176,7 +365,7 @@ REQUESTS_EACH: Final = 100
 """A client has so many that wait."""
 
 
-def wait_for_kafka_fetches(world: World, count: int, requests_each: int = REQUESTS_EACH) -> list[ScriptedConnection]:
+def wait_for_kafka_fetches(world: World, count: int, requests_each: int = REQUESTS_EACH) -> list[Client]:
     """Return clients of which each has so many fetches that wait."""
     world.broker.at_once.create_topic(
         world.broker.topology.ensure_stream("default", now_us=1).id, None, "t", 1, now_us=1
@@ -226,7 +415,7 @@ WAITING: Final = (
 # -- logins
 
 
-def _log_in_to_kafka(client: ScriptedConnection, role: str) -> None:
+def _log_in_to_kafka(client: Client, role: str) -> None:
     if role != "stranger":
         auth = f"\0{role}\0{PASSWORDS[role]}".encode()
         for name, version, fields in (
@@ -236,28 +425,70 @@ def _log_in_to_kafka(client: ScriptedConnection, role: str) -> None:
             assert client.ask(struct.pack(">i", len(frame)) + frame)
 
 
-def _log_in_to_nsqd(client: ScriptedConnection, role: str) -> None:
+def _log_in_to_nsqd(client: Client, role: str) -> None:
     client.send(b"  V2")
     if role != "stranger":
         assert client.ask(sized(b"IDENTIFY\n", b"{}") + sized(b"AUTH\n", f"{role}:{PASSWORDS[role]}".encode()))
 
 
-def _begin_at_nsqlookupd(client: ScriptedConnection, role: str) -> None:
-    identity = {"version": "1", "tcp_port": 1, "http_port": 2, "broadcast_address": "127.0.0.1"}
-    client.send(b"  V1" + sized(b"IDENTIFY\n", json.dumps(identity).encode()))
+def _begin_at_nsqlookupd(client: Client, role: str) -> None:
+    client.send(b"  V1" + _IDENTIFY)
 
 
-def _log_in_to_iggy(client: ScriptedConnection, role: str) -> None:
+def _encode_iggy_login(role: str) -> bytes:
+    words = [role.encode(), PASSWORDS[role].encode()]
+    payload = b"".join(struct.pack("<B", len(word)) + word for word in words) + bytes(8)
+    return struct.pack("<II", 4 + len(payload), 38) + payload
+
+
+def _log_in_to_iggy(client: Client, role: str) -> None:
     if role != "stranger":
-        words = [role.encode(), PASSWORDS[role].encode()]
-        payload = b"".join(struct.pack("<B", len(word)) + word for word in words) + bytes(8)
-        assert client.ask(struct.pack("<II", 4 + len(payload), 38) + payload)[:4] == bytes(4)
+        assert client.ask(_encode_iggy_login(role))[:4] == bytes(4)
 
 
-LOGINS: Final[Mapping[str, Callable[[ScriptedConnection, str], None]]] = {
+def _log_in_as_current(client: Client, role: str) -> None:
+    if role != "stranger":
+        words = b"".join(struct.pack("<B", len(word)) + word for word in (role.encode(), PASSWORDS[role].encode()))
+        login = struct.pack("<I", 12 << 10) + b"\x04test\x050.0.0" + bytes(SECRET_BYTES) + words + bytes(4)
+        client.send(current.request(REGISTER, login))
+        (status,) = struct.unpack_from("<I", client.transport.take(), 216)
+        assert status == 0
+
+
+def _open_websocket(client: Client, role: str) -> None:
+    client.send(HANDSHAKE.encode() + b"\r\n")
+    if role != "stranger":
+        client.transport.take()
+        # a frame of the server has two bytes of a head, then the status
+        assert client.ask(encode_frame(BINARY, _encode_iggy_login(role), _KEY))[2:6] == bytes(4)
+
+
+def _show_password(client: Client, role: str) -> None:
+    if role != "stranger":
+        assert isinstance(client, ScriptedHttpConnection)
+        client.authorization = b"Basic " + base64.b64encode(f"{role}:{PASSWORDS[role]}".encode())
+
+
+def _log_in_over_http(version: str, client: Client, role: str) -> None:
+    if role != "stranger":
+        body = json.dumps({"username": role, "password": PASSWORDS[role], "version": version}).encode()
+        assert isinstance(client, ScriptedHttpConnection)
+        told = client.ask(encode_request("POST", "/users/login", body))
+        client.authorization = b"Bearer " + json.loads(told.partition(b"\r\n\r\n")[2])["access_token"]["token"].encode()
+
+
+LOGINS: Final[Mapping[str, Callable[[Client, str], None]]] = {
     "kafka": _log_in_to_kafka,
     "nsqd_tcp": _log_in_to_nsqd,
     "nsqlookupd_tcp": _begin_at_nsqlookupd,
+    "a node without a name": lambda client, role: client.send(b"  V1"),
     "iggy_tcp": _log_in_to_iggy,
+    "current": _log_in_as_current,
+    "iggy_websocket": _open_websocket,
+    "admin": _show_password,
+    "nsqd_http": _show_password,
+    "nsqlookupd_http": _show_password,
+    "iggy_http": partial(_log_in_over_http, "0.11.0"),
+    "iggy_http, oldest": partial(_log_in_over_http, "0.3.0"),
 }
-"""By endpoint: what makes a new connection one of a role."""
+"""By endpoint, or by name: what makes a new connection one of a role."""

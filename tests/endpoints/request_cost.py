@@ -13,6 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, cast
@@ -21,11 +22,15 @@ from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
+from lading.endpoints.http_shared.http import HttpEndpoint
 from lading.log.group_commit import WriteOnly
 from lading.metrics import Metrics
 from lading.settings import Settings
+from tests.endpoints.every_request import SECRET
 from tests.endpoints.identity import add_users
-from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
+from tests.house.scripted import ScriptedConnection, ScriptedHttpConnection, ScriptedLoop, unbound_listener
+
+Client = ScriptedConnection | ScriptedHttpConnection
 
 PIECE_BYTES = 256 << 10
 """A socket gives at most about so much at a time."""
@@ -81,23 +86,46 @@ class World:
 
     def __init__(self, broker: Broker, services: Services, loop: MeasuredLoop, tokens: dict[str, str]) -> None:
         self.broker, self.services, self.loop, self.tokens = broker, services, loop, tokens
-        self._factories: dict[str, Callable[[], asyncio.BufferedProtocol]] = {}
+        self._factories: dict[str, Callable[[], Client]] = {}
 
-    def connect(self, endpoint: str) -> ScriptedConnection:
+    def create_topic(self, name: str = SECRET) -> None:
+        """Create a topic with one partition, which requests name."""
+        stream = self.broker.topology.ensure_stream("default", now_us=1)
+        self.broker.at_once.create_topic(stream.id, None, name, 1, now_us=1)
+
+    def connect(self, endpoint: str) -> Client:
         """Return a new client of an endpoint."""
         if endpoint not in self._factories:
-            server = resolve_name(ENDPOINTS[endpoint].factory)(self.services, endpoint)
-            with unbound_listener() as listener:
-                self.loop.finish(server.start(listener))
-            assert self.loop.factory is not None
-            self._factories[endpoint] = self.loop.factory
-        return ScriptedConnection(self.loop, self._factories[endpoint]())
+            self._factories[endpoint] = self._start(endpoint)
+        return self._factories[endpoint]()
 
-    def send(self, client: ScriptedConnection, data: bytes) -> None:
-        """Let ``data`` arrive in pieces, each in a pass of its own: asyncio fills a buffer once in a pass."""
+    def _start(self, endpoint: str) -> Callable[[], Client]:
+        server = resolve_name(ENDPOINTS[endpoint].factory)(self.services, endpoint)
+        if isinstance(server, HttpEndpoint):
+            # uvicorn would listen
+            server._server.config.load()
+            return partial(ScriptedHttpConnection, self.loop, server._server)
+        with unbound_listener() as listener:
+            self.loop.finish(server.start(listener))
+        factory = self.loop.factory
+        assert factory is not None
+        return lambda: ScriptedConnection(self.loop, factory())
+
+    def send(self, client: Client, data: bytes) -> None:
+        """Let ``data`` arrive in pieces, each in a pass of its own: asyncio reads a socket once in a pass.
+
+        What an endpoint that has paused reading gets arrives when it reads on; what follows its close is lost.
+        """
         at = 0
-        while at < len(data):
-            size_bytes = min(len(cast("memoryview", client.protocol.get_buffer(-1))), PIECE_BYTES)
+        while at < len(data) and not client.transport.is_closing():
+            if client.transport.is_paused():
+                self.loop.turn()
+                if client.transport.is_paused():
+                    return
+            size_bytes = PIECE_BYTES
+            if isinstance(client, ScriptedConnection):
+                size_bytes = min(len(cast("memoryview", client.protocol.get_buffer(-1))), PIECE_BYTES)
+                assert size_bytes, "a connection that reads has room"
             with self.loop.measure_pass():
                 client.arrive(data[at : at + size_bytes])
             at += size_bytes

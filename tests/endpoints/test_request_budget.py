@@ -39,6 +39,7 @@ def answer(client: ScriptedConnection, name: str, version: int) -> Any:
 
 def log_in(world: World, role: str) -> ScriptedConnection:
     client = world.connect("kafka")
+    assert isinstance(client, ScriptedConnection)
     LOGINS["kafka"](client, role)
     client.transport.take()
     return client

@@ -274,6 +274,9 @@ class RecordingTransport(ScriptedTransport):
     def writelines(self, parts: Any) -> None:
         self.write(b"".join(parts))
 
+    def is_closing(self) -> bool:
+        return "close" in self.events or "abort" in self.events
+
     @property
     def is_reading(self) -> bool:
         kept = [event for event in self.events if event in ("pause_reading", "resume_reading")]

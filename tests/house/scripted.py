@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, cast
 
+import uvicorn
+
 PEER = ("127.0.0.1", 50_000)
 
 
@@ -29,6 +31,8 @@ class ScriptedTransport:
     def __init__(self) -> None:
         self.written = bytearray()
         self.events: list[str] = []
+        # endpoints ask for both again and again: a search of all events would count as their work
+        self._is_closing = self._is_paused = False
 
     def take(self) -> bytes:
         """Return what was written since the last call."""
@@ -52,7 +56,11 @@ class ScriptedTransport:
         return 0
 
     def is_closing(self) -> bool:
-        return "close" in self.events or "abort" in self.events
+        return self._is_closing
+
+    def is_paused(self) -> bool:
+        """Whether the endpoint takes nothing that arrives at present."""
+        return self._is_paused
 
     def can_write_eof(self) -> bool:
         return True
@@ -61,15 +69,19 @@ class ScriptedTransport:
         self.events.append("write_eof")
 
     def pause_reading(self) -> None:
+        self._is_paused = True
         self.events.append("pause_reading")
 
     def resume_reading(self) -> None:
+        self._is_paused = False
         self.events.append("resume_reading")
 
     def close(self) -> None:
+        self._is_closing = True
         self.events.append("close")
 
     def abort(self) -> None:
+        self._is_closing = True
         self.events.append("abort")
 
 
@@ -207,6 +219,43 @@ class ScriptedConnection:
         protocol = self.__dict__.pop("protocol", None)
         if protocol is not None:
             protocol.connection_lost(None)
+
+
+class ScriptedHttpConnection:
+    """A client of an HTTP endpoint, whose server has been started with this loop."""
+
+    def __init__(self, loop: ScriptedLoop, server: uvicorn.Server) -> None:
+        self.loop = loop
+        self.transport = ScriptedTransport()
+        config = server.config
+        self.authorization = b""
+        """What each request shows, if anything."""
+        self.protocol = cast("Any", config.http_protocol_class)(config, server.server_state, {}, loop)
+        self.protocol.connection_made(self.transport)
+
+    def authorize(self, requests: bytes) -> bytes:
+        """Return requests, each of which has a line with its host, with what this client shows."""
+        if not self.authorization:
+            return requests
+        return requests.replace(b"\r\nhost: ", b"\r\nauthorization: " + self.authorization + b"\r\nhost: ")
+
+    def send(self, data: bytes) -> None:
+        """Let ``data`` arrive, and turn the loop."""
+        self.arrive(data)
+        self.loop.turn()
+
+    def arrive(self, data: bytes) -> None:
+        """Let ``data`` arrive in one read."""
+        self.protocol.data_received(data)
+
+    def ask(self, data: bytes) -> bytes:
+        """Let ``data`` arrive and return what is answered."""
+        self.send(data)
+        return self.transport.take()
+
+    def close(self) -> None:
+        """The client is gone."""
+        self.protocol.connection_lost(None)
 
 
 def unbound_listener() -> socket.socket:

@@ -226,6 +226,15 @@ class AccessControl(Component):
         rules = chain(self._index_rules(name).find(resource), self._index_rules(EVERYBODY).find(resource))
         return rules_allow(rules, operation, resource)
 
+    def _index_changes(self, indexes: dict[str, RuleIndex], table: AccessTable) -> None:
+        """Have indexes of the rules of another table. From any thread."""
+        for name in {*self.table.rules, *table.rules}:
+            rules = table.rules.get(name)
+            if rules is not self.table.rules.get(name):
+                indexes.pop(name, None)
+                if rules is not None:
+                    indexes[name] = RuleIndex(rules)
+
     def _index_rules(self, name: str) -> RuleIndex:
         """Return the rules of one user; the index is made once after each change."""
         index = self._rule_indexes.get(name)
@@ -406,7 +415,10 @@ class AccessControl(Component):
 
     def change_rules(self, added: Iterable[AccessRule], removed: Iterable[AccessRule] = ()) -> Change[None]:
         """Remove rules, then add some; those that are not there, or are already, are no error."""
-        yield from self._replace(self.table.with_rules(added, removed))
+        tables: list[AccessTable] = []
+        # in a worker: a user may have many rules
+        yield lambda: tables.append(self.table.with_rules(added, removed))
+        yield from self._replace(tables[0])
 
     def set_quotas(self, quotas: Mapping[str, Quota]) -> Change[None]:
         """Give users other quotas, an empty one for none; they count from now on, for connections that are open too.
@@ -427,13 +439,15 @@ class AccessControl(Component):
 
     def _replace(self, table: AccessTable) -> Change[None]:
         """Write another table, then use it."""
+        indexes = dict(self._rule_indexes)
+        if table.rules is not self.table.rules:
+            # of users whose rules are others: one may have many
+            yield lambda: self._index_changes(indexes, table)
         with refuse_disk_errors("the table of users"):
             # the document of 10,000 users takes 0.1 s to make: in a worker, as a table never changes
             yield lambda: self._file.save(table.document())
         self._on_saved(self._file.serial)
-        rules_before, self.table = self.table.rules, table
-        if table.rules is not rules_before:
-            self._rule_indexes.clear()
+        self.table, self._rule_indexes = table, indexes
         self._tokens = {token.hash: token for token in table.tokens.values()}
         self.version += 1
         # routes first: who is called back may look something up

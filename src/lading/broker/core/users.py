@@ -130,12 +130,20 @@ class AccessTable:
 
     def with_rules(self, added: Iterable[AccessRule], removed: Iterable[AccessRule] = ()) -> AccessTable:
         """Return the table with rules added after others were removed."""
-        rules = {user: set(found) for user, found in self.rules.items()}
+        changed: dict[str, set[AccessRule]] = {}
+
+        def rules_of(user: str) -> set[AccessRule]:
+            if user not in changed:
+                changed[user] = set(self.rules.get(user, ()))
+            return changed[user]
+
         for rule in removed:
-            rules.get(rule.user, set()).discard(rule)
+            rules_of(rule.user).discard(rule)
         for rule in added:
-            rules.setdefault(rule.user, set()).add(rule)
-        return replace(self, rules={user: frozenset(found) for user, found in rules.items() if found})
+            rules_of(rule.user).add(rule)
+        # other users keep their very sets, and what was made of them
+        rules = {**self.rules, **{user: frozenset(found) for user, found in changed.items()}}
+        return replace(self, rules={user: found for user, found in rules.items() if found})
 
     def with_quotas(self, quotas: Mapping[str, Quota]) -> AccessTable:
         """Return the table with other quotas for some users; an empty one is none."""

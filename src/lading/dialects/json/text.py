@@ -28,8 +28,9 @@ def load(body: bytes) -> Any:
 def _members(pairs: list[tuple[str, Any]]) -> Members:
     members = Members(pairs)
     if len(members) < len(pairs):
-        keys = [key for key, _ in pairs]
-        members.repeated = next(key for at, key in enumerate(keys) if key in keys[:at])
+        seen: set[str] = set()
+        # a set: a search of the keys before each took a stranger's body of two megabytes for minutes
+        members.repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
     return members
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import FailFast, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,8 +13,9 @@ from ...broker.core.rights import CLUSTER, EVERYBODY, AccessRule, PatternKind, R
 from ...broker.core.users import Token, User
 from ...clock import date_us
 from ...model.errors import Reason, Refusal
+from ...turns import map_in_turns
 from ..base.services import Services, now_us
-from ..http_shared.documents import RequestModel, answer_rows, json_response, parse_body
+from ..http_shared.documents import ROWS_MAX, RequestModel, answer_rows, json_response, parse_body, parse_rows
 from ..http_shared.http_guard import principal_of
 from ..http_shared.routing import HttpRoute, Parameters
 
@@ -58,11 +59,15 @@ class RuleDocument(RequestModel):
     denies: bool = False
 
 
+RuleRows = Annotated[tuple[dict[str, Any], ...], Field(max_length=ROWS_MAX), FailFast()]
+"""Each a RuleDocument; see ``parse_rows``."""
+
+
 class RulesChange(RequestModel):
     """POST /rules"""
 
-    add: tuple[RuleDocument, ...] = ()
-    delete: tuple[RuleDocument, ...] = ()
+    add: RuleRows = ()
+    delete: RuleRows = ()
 
 
 class QuotaDocument(RequestModel):
@@ -177,7 +182,8 @@ class AdminAccess:
 
     async def _change_rules(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(RulesChange, request, self._services.receive)
-        added, removed = [_rule(one) for one in wanted.add], [_rule(one) for one in wanted.delete]
+        rows = {name: await parse_rows(RuleDocument, getattr(wanted, name), name) for name in ("add", "delete")}
+        added, removed = await map_in_turns(_rule, rows["add"]), await map_in_turns(_rule, rows["delete"])
         await self._change(self._access.change_rules(added, removed))
         return Response(status_code=204)
 
@@ -224,6 +230,6 @@ def _token(token: Token) -> dict[str, Any]:
 
 def _rule(document: RuleDocument) -> AccessRule:
     for kind, value in ((ResourceKind, document.kind), (PatternKind, document.pattern), (Right, document.operation)):
-        if value not in list(kind):
+        if value not in kind._value2member_map_:
             raise Refusal(Reason.INVALID_RULE, f"rule: {value!r} is none of {', '.join(kind)}")
     return AccessRule.parse(document.model_dump())

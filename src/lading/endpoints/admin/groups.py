@@ -14,13 +14,14 @@ from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
 from ...metrics import Gauge, GaugeRow
 from ...model.errors import Reason, Refusal
-from ...turns import finish_in_turns
+from ...turns import Turn, finish_in_turns, map_in_turns
 from ..base.append_wait import wait_for_result
 from ..base.services import Services, now_us
 from ..http_shared.documents import (
     AbortTransactions,
     CommitTransactions,
     GroupMemberDocument,
+    GroupPositionDocument,
     NewGroupPositions,
     NewPosition,
     NewTransaction,
@@ -28,6 +29,7 @@ from ..http_shared.documents import (
     answer_rows,
     json_response,
     parse_body,
+    parse_rows,
 )
 from ..http_shared.http_guard import group_in_path, principal_of
 from ..http_shared.partitions import partition_of
@@ -106,14 +108,17 @@ class AdminGroups:
     async def _reset(self, request: Request, path: Parameters) -> Response:
         view = await self._find(request, path)
         wanted = await parse_body(NewGroupPositions, request, self._services.receive)
+        rows = await parse_rows(GroupPositionDocument, wanted.positions, "positions")
         access, topology, principal = self._broker.access, self._broker.topology, principal_of(request)
         # as who stores a position with the protocol itself
         access.require(principal, Right.READ, _resource(view))
-        for name in dict.fromkeys(one.topic for one in wanted.positions):
+        turn = Turn()
+        for name in dict.fromkeys(row.topic for row in rows):
             access.require(principal, Right.READ, flat_topic_resource(topology, name))
-        positions = [
-            GroupPosition(topology.resolve(one.topic).partition(one.partition), one.offset) for one in wanted.positions
-        ]
+            await turn.give_way()
+        positions = await map_in_turns(
+            lambda row: GroupPosition(topology.resolve(row.topic).partition(row.partition), row.offset), rows
+        )
         self._broker.group_changes.reset(view, positions, now_us=now_us())
         await wait_for_result(self._broker.catalog_commit.confirm())
         return Response(status_code=204)
@@ -138,9 +143,11 @@ class AdminGroups:
     async def _join(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(GroupMemberDocument, request, self._services.receive)
         access, topology = self._broker.access, self._broker.topology
+        turn = Turn()
         for name in call.topics:
             access.require(principal_of(request), Right.READ, flat_topic_resource(topology, name))
-        topics = [topology.resolve(name) for name in call.topics]
+            await turn.give_way()
+        topics = await map_in_turns(topology.resolve, call.topics)
         require_name("group", path["group"], Reason.INVALID_GROUP_ID)
         return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
 

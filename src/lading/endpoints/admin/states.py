@@ -21,6 +21,7 @@ from ..http_shared.partitions import partition_of
 from ..http_shared.routing import HttpRoute, Parameters
 from ..http_shared.states import (
     BODY_BYTES_MAX,
+    INLINE_BYTES_MAX,
     WORK_S,
     StateChangeProgress,
     StateRequests,
@@ -64,7 +65,8 @@ class AdminStates:
 
     async def _set(self, request: Request, path: Parameters) -> Response:
         partition_of(self._broker, path)
-        wanted = parse_states(await read_body(request, BODY_BYTES_MAX, self._services.receive))
+        body = await read_body(request, BODY_BYTES_MAX, self._services.receive)
+        wanted = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse_states, body)
         progress = await self._requests.set(lambda: partition_of(self._broker, path), wanted, client_of(request))
         return json_response(progress.document())
 

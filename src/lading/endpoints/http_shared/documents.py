@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,12 +18,18 @@ from ..base.receive_budget import ReceiveBudget
 from .http import InPieces, read_body
 
 DOCUMENT_BYTES_MAX: Final = 1 << 20
+ROWS_MAX: Final = 10_000
+"""Rows of a list in a document: 10,000 numbers are checked in six milliseconds, in one turn of the loop."""
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Count = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 """An offset, a number of bytes or of rows."""
 Duration = Annotated[int, Field(ge=0, le=1 << 43)]
 """Milliseconds, up to 278 years: a date that far ahead still fits what dates are kept in."""
+
+
+Numbers = Annotated[list[Count], Field(max_length=ROWS_MAX), FailFast()]
+"""The first that is wrong refuses them all: pydantic describes 170,000 wrong ones in six seconds."""
 
 
 class RequestModel(BaseModel):
@@ -61,21 +69,21 @@ class CommitTransactions(RequestModel):
     """POST /transactions/commit"""
 
     key: Annotated[str, Field(min_length=1, max_length=1024)]
-    transactions: list[Count]
+    transactions: Numbers
     scope: str | None = None
 
 
 class AbortTransactions(RequestModel):
     """POST /transactions/abort"""
 
-    transactions: list[Count]
+    transactions: Numbers
 
 
 class GroupMemberDocument(RequestModel):
     """POST /groups/{group}/join, heartbeat or leave; topics by flat name."""
 
     member: Annotated[str, Field(min_length=1, max_length=255)]
-    topics: list[str] = []
+    topics: Annotated[list[str], Field(max_length=ROWS_MAX), FailFast()] = []
     generation: Count | None = None
 
 
@@ -105,7 +113,8 @@ class GroupPositionDocument(RequestModel):
 class NewGroupPositions(RequestModel):
     """PUT /groups/{protocol}/{group}/positions"""
 
-    positions: Annotated[list[GroupPositionDocument], Field(min_length=1, max_length=10_000)]
+    positions: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=ROWS_MAX), FailFast()]
+    """Each a GroupPositionDocument; see ``parse_rows``."""
 
 
 class ChunksQuery(RequestModel):
@@ -152,11 +161,42 @@ D = TypeVar("D", bound=RequestModel)
 
 async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> D:
     """Return the document of a body, an empty one being ``{}``. Raises Refusal if it is none."""
-    body = await read_body(request, DOCUMENT_BYTES_MAX, budget)
+    body = await read_body(request, DOCUMENT_BYTES_MAX, budget) or b"{}"
+    # if it is not JSON, pydantic says where
+    with contextlib.suppress(ValueError):
+        require_known_members(kind, from_json(body))
     try:
-        return kind.model_validate_json(body or b"{}", strict=True)
+        return kind.model_validate_json(body, strict=True)
     except ValidationError as error:
         raise Refusal(Reason.MALFORMED, sentence(error, "the body")) from None
+
+
+def require_known_members(kind: type[RequestModel], document: object, place: str = "") -> None:
+    """Raise Refusal for the first member that a request does not declare.
+
+    Pydantic makes an error of each, which takes two seconds of the event loop for a megabyte of them.
+    """
+    if kind.model_config.get("extra") != "forbid" or not isinstance(document, dict):
+        return
+    unknown = next((name for name in document if name not in kind.model_fields), None)
+    if unknown is not None:
+        raise Refusal(Reason.MALFORMED, f"{place}{unknown}: extra inputs are not permitted")
+
+
+async def parse_rows(kind: type[D], rows: Iterable[object], name: str) -> list[D]:
+    """Return the documents of a list; others have their turn meanwhile. Raises Refusal for the first that is wrong.
+
+    ``name`` is that of the list.
+    """
+    turn, parsed = Turn(), []
+    for number, row in enumerate(rows):
+        require_known_members(kind, row, f"{name}.{number}.")
+        try:
+            parsed.append(kind.model_validate(row, strict=True))
+        except ValidationError as error:
+            raise Refusal(Reason.MALFORMED, f"{name}.{number}.{sentence(error, 'the row')}") from None
+        await turn.give_way()
+    return parsed
 
 
 def parse_query(kind: type[D], query: Mapping[str, str]) -> D:

@@ -6,10 +6,10 @@ Beside what the real server has: message states, listed and set (docs/reference/
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,7 +21,8 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.records import validate
 from ...dialects.iggy_classic.releases import RELEASES
-from ...dialects.json.commands import encode_answer, parse_body, parse_query, require_known, states_of
+from ...dialects.json.commands import Part, encode_answer, parse_body, parse_query, require_known, states_of
+from ...dialects.json.commands import read_body as read_fields_of
 from ...dialects.json.current_operations import take_deferral
 from ...dialects.json.errors import BODY_TOO_LARGE, BodyError
 from ...dialects.json.limits import BODY_BYTES_MAX
@@ -34,14 +35,14 @@ from ..http_shared.http import HttpEndpoint, InPieces, read_body
 from ..http_shared.http_guard import client_of
 from ..http_shared.quota_rest import PRINCIPAL
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
-from ..http_shared.states import StateRequests, parse_states, states_document
+from ..http_shared.states import INLINE_BYTES_MAX, StateRequests, parse_states, states_document
 from .http_callers import HttpCaller, HttpCallers, IggyHttpGuard
 from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
 from .http_logins import HttpLogins, Route
 from .http_messages import HttpMessages
 from .http_routes import COMMAND_ROUTES, TOPIC, CommandRoute, read_fields
-from .refusal_facts import find_facts, find_send_facts
+from .refusal_facts import find_facts, find_partitioning, find_send_facts
 from .rights import login_refusal, requirement_of
 from .service import CHANGES, SURVEYS, IggyService
 from .snapshot import name_attachment
@@ -49,6 +50,7 @@ from .users import users_of
 
 _NAMES: Final = RELEASES[-1].commands.row_by_request
 """Names of commands in metrics."""
+C = TypeVar("C")
 CallerHandler = Callable[[HttpCaller, Request, Parameters], Awaitable[Response]]
 
 
@@ -61,7 +63,7 @@ class IggyHttp:
         self._service = IggyService(services)
         self._callers = HttpCallers(services, settings)
         self._users = users_of(services)
-        self._logins = HttpLogins(self._callers, self._body)
+        self._logins = HttpLogins(self._callers, self._read_fields)
         self._operations = HttpOperations(services)
         self._states_requests = StateRequests(services)
         self._messages = {release: HttpMessages(services, name, settings, release) for release in BY_TOKEN.values()}
@@ -186,7 +188,7 @@ class IggyHttp:
             if kind not in caller.release.bodies:
                 # there are users since 0.1, whose clients log in
                 raise Refusal(Reason.UNAUTHENTICATED, "users and tokens need a login; log in before")
-            return parse_body(kind, await self._body(request), caller.release.bodies, **fields)
+            return await self._parse_body(kind, request, caller, fields)
         if row.source == "query":
             return parse_query(kind, dict(request.query_params), caller.release.queries, **fields)
         command = kind(**fields)
@@ -220,7 +222,8 @@ class IggyHttp:
         except BodyError:
             raise
         except LadingError as error:
-            return refuse_caller(error, caller, partial(find_send_facts, self._services.broker, fields, body))
+            wanted = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, find_partitioning, body)
+            return refuse_caller(error, caller, partial(find_send_facts, self._services.broker, fields, wanted))
         if sent is None:
             return Response(status_code=201)
         confirmations = dump({"confirmations": [sent._asdict()]})
@@ -254,7 +257,7 @@ class IggyHttp:
         return Response()
 
     async def _snapshot(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        command = parse_body(later.GetSnapshot, await self._body(request), caller.release.bodies)
+        command = await self._parse_body(later.GetSnapshot, request, caller, {})
         archive = await self._service.make_snapshot(command, caller.client)
         return Response(archive, headers=name_attachment(), media_type="application/zip")
 
@@ -276,7 +279,8 @@ class IggyHttp:
 
     async def _set_states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         self._partition(path, caller, Right.ADMINISTRATE)
-        wanted = parse_states(await self._body(request))
+        body = await self._body(request)
+        wanted = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse_states, body)
         sender = caller.client.user or client_of(request)
         progress = await self._states_requests.set(
             lambda: self._partition(path, caller, Right.ADMINISTRATE), wanted, sender
@@ -291,6 +295,20 @@ class IggyHttp:
             require(fields["stream"], fields["topic"], right)
         topic = self._services.broker.topology.topic(fields["stream"], fields["topic"])
         return topic.partition(fields["partition_id"] - caller.release.release.first_partition)
+
+    async def _parse_body(self, kind: type[C], request: Request, caller: HttpCaller, fields: dict[str, Any]) -> C:
+        """Return the command of a body; a long one is parsed in a worker."""
+        body = await self._body(request)
+
+        def parse(body: bytes) -> C:
+            return parse_body(kind, body, caller.release.bodies, **fields)
+
+        return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse, body)
+
+    async def _read_fields(self, parts: Sequence[Part], request: Request) -> dict[str, Any]:
+        """Return the fields of a body, which strangers may send too; a long one is parsed in a worker."""
+        body = await self._body(request)
+        return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, partial(read_fields_of, parts), body)
 
     async def _body(self, request: Request) -> bytes:
         self._services.metrics.received_bytes.values[(self._name,)] += int(request.headers.get("content-length") or 0)

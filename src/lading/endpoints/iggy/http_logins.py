@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...dialects.json.commands import Part, read_body
+from ...dialects.json.commands import Part
 from ...dialects.json.documents import TEXT, optional
 from ...dialects.json.releases import release_of_http_login
 from ...dialects.json.text import dump
@@ -27,14 +27,14 @@ _LOGIN: Final = (
 _TOKEN: Final = (Part("token", ("token",), TEXT),)
 _REFRESH: Final = (Part("token", ("token", "refresh_token"), TEXT),)
 
-ReadBody = Callable[[Request], Awaitable[bytes]]
+ReadFields = Callable[[Sequence[Part], Request], Awaitable[dict[str, Any]]]
 Route = tuple[str, str, str, Callable[[HttpCaller, Request, "Parameters"], Awaitable[Response]]]
 
 
 class HttpLogins:
     """Handlers of the routes."""
 
-    def __init__(self, callers: HttpCallers, read: ReadBody) -> None:
+    def __init__(self, callers: HttpCallers, read: ReadFields) -> None:
         self._callers = callers
         self._read = read
 
@@ -50,18 +50,18 @@ class HttpLogins:
         ]
 
     async def _log_in(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        login = read_body(_LOGIN, await self._read(request))
+        login = await self._read(_LOGIN, request)
         release = release_of_http_login(login["version"], login["context"])
         answer = await self._callers.log_in(login["name"], login["password"], release, request)
         return Response(dump(answer), media_type="application/json")
 
     async def _log_in_with_token(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        token = read_body(_TOKEN, await self._read(request))["token"]
+        token = (await self._read(_TOKEN, request))["token"]
         answer = await self._callers.log_in_with_token(token, caller, request)
         return Response(dump(answer), media_type="application/json")
 
     async def _refresh(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        token = read_body(_REFRESH, await self._read(request))["token"]
+        token = (await self._read(_REFRESH, request))["token"]
         return Response(dump(self._callers.refresh(token, request)), media_type="application/json")
 
     async def _log_out(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:

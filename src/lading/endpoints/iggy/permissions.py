@@ -13,6 +13,7 @@ from ...broker.core.rights import CLUSTER, AccessRule, PatternKind, ResourceKind
 from ...dialects.iggy_classic.permissions import Flags, Permissions, StreamPermissions
 from ...model.errors import Refusal
 from ...model.names import flat_name
+from ...turns import TurnCounter, Turns
 
 if TYPE_CHECKING:
     from ...broker.core.namespace import Namespace
@@ -67,18 +68,22 @@ def _topic_rights(topic: Topic) -> FlagRights:
     }
 
 
-def to_rules(user: str, permissions: Permissions | None, topology: Namespace, first_id: int) -> set[AccessRule]:
-    """Return the rules that permissions are; ``first_id`` is how the client counts."""
+def to_rules(user: str, permissions: Permissions | None, topology: Namespace, first_id: int) -> Turns[set[AccessRule]]:
+    """Return the rules that permissions are, in turns; ``first_id`` is how the client counts."""
     if permissions is None:
         return set()
-    found = set(_rules_of(user, permissions.flags, _GLOBAL))
+    found, turn = set(_rules_of(user, permissions.flags, _GLOBAL)), TurnCounter()
     for stream_id, of_stream in permissions.streams.items():
+        if turn.is_over():
+            yield
         try:
             stream = topology.stream(stream_id + 1 - first_id)
         except Refusal:
             continue
         found.update(_rules_of(user, of_stream.flags, _stream_rights(stream)))
         for topic_id, flags in of_stream.topics.items():
+            if turn.is_over():
+                yield
             topic = stream.topics.get(topic_id + 1 - first_id)
             if topic is not None:
                 found.update(_rules_of(user, flags, _topic_rights(topic)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.primitives import PartitioningKind
+from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
 from ...dialects.iggy_classic.validation import normalise_name
 from ...dialects.json.messages import parse_send
 from ...model.errors import LadingError
@@ -27,16 +27,19 @@ _FACTS: Final[Mapping[str, str]] = {
 """Which field of a command is which fact."""
 
 
-def find_send_facts(broker: Broker, fields: Mapping[str, Any], body: bytes) -> dict[str, object]:
-    """Return what a send over HTTP named, like ``find_facts``, from its path and body.
-
-    A body that cannot be parsed names nothing.
-    """
+def find_partitioning(body: bytes) -> Partitioning | None:
+    """Return where a send over HTTP wanted its messages, or None if its body cannot be parsed. From any thread."""
     try:
-        document = parse_send(body)
+        return parse_send(body).partitioning
     except LadingError:
+        return None
+
+
+def find_send_facts(broker: Broker, fields: Mapping[str, Any], partitioning: Partitioning | None) -> dict[str, object]:
+    """Return what a send over HTTP named, like ``find_facts``, from its path and from what its body wanted."""
+    if partitioning is None:
         return find_facts(broker, c.GetTopic(fields["stream"], fields["topic"]))
-    return find_facts(broker, c.SendMessages(fields["stream"], fields["topic"], document.partitioning, b""))
+    return find_facts(broker, c.SendMessages(fields["stream"], fields["topic"], partitioning, b""))
 
 
 def find_facts(broker: Broker, command: Any) -> dict[str, object]:

@@ -15,6 +15,7 @@ from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.permissions import ALL, Permissions
 from ...dialects.iggy_classic.primitives import Identifier
 from ...model.errors import Reason, Refusal
+from ...turns import finish_in_turns
 from ..base.services import Services, now_us
 from .permissions import to_permissions, to_rules
 from .rights import login_refusal
@@ -169,7 +170,7 @@ class IggyUsers:
     async def _permit(self, user: User, permissions: Permissions | None, first_id: int) -> None:
         if user.is_administrator:
             raise Refusal(Reason.ADMINISTRATOR_RIGHTS, f"user {user.name!r} is an administrator: it may do everything")
-        wanted = to_rules(user.name, permissions, self._topology, first_id)
+        wanted = await finish_in_turns(to_rules(user.name, permissions, self._topology, first_id))
         held = self._access.table.rules.get(user.name, frozenset())
         if wanted != held:
             # in one change: no moment has neither the old rights nor the new ones

@@ -103,11 +103,14 @@ class LookupSession(ProtocolSession):
             # the time of a node begins when it has read
             self._was_blocked = False
             self._wait_until(now_us + SILENT_US)
+        result, begun = ReceiveResult.DONE, inbox.at
         while inbox.at < inbox.have and not self.is_ended:
             if self.is_blocked:
-                return ReceiveResult.WAIT
+                result = ReceiveResult.WAIT
+                break
             if not commands_left:
-                return ReceiveResult.TURN
+                result = ReceiveResult.TURN
+                break
             commands_left -= 1
             at = inbox.at
             try:
@@ -118,8 +121,10 @@ class LookupSession(ProtocolSession):
                 break
             if inbox.at <= at and not self.is_ended:
                 raise no_progress_error()
+        if inbox.at != begun and not self.is_ended:
+            # once: a timer for each command costs as much as the command
             self._wait_until(now_us + SILENT_US)
-        return ReceiveResult.DONE
+        return result
 
     def refuse_memory(self) -> None:
         self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; retry later"))
