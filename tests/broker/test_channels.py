@@ -19,8 +19,11 @@ from lading.broker.channels.pattern_cost import pattern_cost
 from lading.broker.core.pending_append import Append
 from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition, Topic
+from lading.dialects import registry
 from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
+from lading.model.run import Run
+from lading.model.scan_request import ScanRequest
 from tests.broker.channel_room import Headers, Reader, put
 from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
 
@@ -357,6 +360,24 @@ PATTERNS = [
 @pytest.mark.parametrize(("pattern", "cost"), PATTERNS)
 def test_what_a_pattern_costs(pattern: str, cost: int) -> None:
     assert pattern_cost(pattern) == cost
+
+
+def test_a_filter_of_many_headers_decodes_a_page_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topic_of(broker)
+    tests = [(f"k{number}", "v") for number in range(filters.CLAUSES_MAX)]
+    reader = Reader(header_filter=HeaderFilter.any(tests)).subscribe(broker.channels.open(topic, "c"), 4)
+    put(broker, topic.partition(0), b"m", b"n", headers=[[("k255", b"v")], [("k0", b"x")]])
+    decode, decoded = registry.decode, list[object]()
+
+    def counted(run: Run, request: ScanRequest) -> object:
+        decoded.append(request)
+        return decode(run, request)
+
+    monkeypatch.setattr(registry, "decode", counted)
+    pump(broker)
+    assert reader.payloads() == [b"m"]
+    # for all keys together, and for which messages have headers at all
+    assert len(decoded) <= 2
 
 
 def test_a_filter_of_many_tests_reads_a_json_value_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

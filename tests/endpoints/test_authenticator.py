@@ -219,6 +219,34 @@ def test_a_user_who_was_here_before_waits_for_no_stranger(broker: Broker) -> Non
     run(broker, work)
 
 
+def test_a_user_of_scram_who_was_here_before_waits_for_no_stranger(broker: Broker) -> None:
+    """A right proof is known without a slow hash: only a wrong one waits, and is answered as slowly as before."""
+
+    async def work(authenticator: Authenticator) -> None:
+        await authenticator.begin_scram("root", "192.0.2.1")
+        await authenticator.finish_scram("root", "192.0.2.1", is_right=True)
+        for name in ("root", "nobody"):
+            for _ in range(100):
+                authenticator.note_failure(name, "192.0.2.1")
+        # not one turn of the loop
+        for step in (
+            authenticator.begin_scram("root", "192.0.2.1"),
+            authenticator.finish_scram("root", "192.0.2.1", is_right=True),
+        ):
+            with pytest.raises(StopIteration):
+                step.send(None)
+        strangers = [
+            asyncio.ensure_future(authenticator.finish_scram("root", "192.0.2.1", is_right=False)),
+            asyncio.ensure_future(authenticator.begin_scram("nobody", "192.0.2.1")),
+        ]
+        await asyncio.sleep(0)
+        assert not any(stranger.done() for stranger in strangers)
+        authenticator.close()
+        await asyncio.gather(*strangers, return_exceptions=True)
+
+    run(broker, work)
+
+
 def test_checks_have_turns_by_address() -> None:
     async def work() -> None:
         checks, order, gate = FairRunner("checks", CHECKS), list[str](), threading.Event()

@@ -18,6 +18,7 @@ from lading.endpoints.nsq.lookup_tcp import COMMANDS_PER_TURN, endpoint
 from lading.metrics import Metrics
 from lading.settings import Settings
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
+from tests.house.test_hot_path import count_calls
 
 FACTS = {"version": "1", "tcp_port": 9, "http_port": 8, "broadcast_address": "there"}
 BODY = json.dumps(FACTS).encode()
@@ -146,3 +147,33 @@ def test_a_node_that_does_not_read_is_told_no_more(room: Room) -> None:
     assert (node.transport.take(), node.transport.events) == (b"", [])
     node.protocol.resume_writing()
     assert node.transport.take() == OK
+
+
+def test_a_command_costs_the_same_however_many_nodes_and_tombstones_there_are(room: Room) -> None:
+    """Each REGISTER added up what all nodes have, each command began a timer, each tombstone copied all others."""
+    lookup, calls = lookups.of(room.services), []
+    for number in (1, 200):
+        for _ in range(number):
+            room.connect().send(b"  V1" + IDENTIFY)
+            lookup.tombstone("t", f"node-{len(lookup.others)}")
+        node = room.connect()
+        node.send(b"  V1" + IDENTIFY)
+        commands = b"".join(b"REGISTER t%d 0\n" % topic for topic in range(COMMANDS_PER_TURN - 2))
+        calls.append(count_calls(lambda _: node.arrive(commands), b""))  # noqa: B023
+    assert calls[1] <= calls[0] + 20
+    assert calls[0] < 60 * COMMANDS_PER_TURN
+
+
+def test_registrations_of_nodes_that_are_gone_leave_room(room: Room) -> None:
+    lookup = lookups.of(room.services)
+    first, second = room.connect(), room.connect()
+    for node in (first, second):
+        node.send(b"  V1" + IDENTIFY + b"REGISTER t 0\nREGISTER t 0 c\n")
+    producer = next(iter(lookup.others))
+    assert not lookup.has_room(producer, 2)
+    first.send(b"UNREGISTER t 0 c\n")
+    second.close()
+    (producer,) = lookup.others
+    assert lookup._total.count == producer.registrations_count == 1
+    first.close()
+    assert lookup._total.count == 0

@@ -135,6 +135,7 @@ class HeaderFilter:
         return present
 
     def _exact(self, page: Page) -> list[Mask]:
+        page.load_texts(path_of(key)[0] for key, _ in self.clauses if ("key", key) not in page.columns)
         return [
             np.fromiter((value == text.encode() for value in values(page, key)), np.bool_, len(page.offsets))
             for key, text in self.clauses

@@ -51,10 +51,23 @@ class Page:
             self._message_bytes = -(-size_bytes // max(int(chunks[:, COUNT].sum()), 1))
         return self._message_bytes
 
+    def load_texts(self, keys: Iterable[str]) -> None:
+        """Decode the page once for the texts of several headers, for ``texts``."""
+        missing = tuple(key for key in dict.fromkeys(keys) if ("texts", key) not in self.columns)
+        if missing:
+            parts = list(self._decoded(frozenset({"offset"}), missing))
+            for key in missing:
+                self.columns["texts", key] = self._list_texts((part.located[key], part.count) for part in parts)
+
     def texts(self, key: str) -> list[bytes | None]:
         """Return the text of the last value of a header for each message, None if it has none or is not text."""
+        loaded: list[bytes | None] | None = self.columns.get(("texts", key))
+        return list(loaded) if loaded is not None else self._list_texts(self._located(key))
+
+    @staticmethod
+    def _list_texts(parts: Iterable[tuple[Located, int]]) -> list[bytes | None]:
         found: list[bytes | None] = []
-        for located, count in self._located(key):
+        for located, count in parts:
             data, starts, lengths = located.data, located.start.tolist(), located.length.tolist()
             kinds = located.kind.tolist()
             for at in range(count):

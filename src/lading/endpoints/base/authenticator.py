@@ -135,9 +135,23 @@ class Authenticator:
     async def begin_scram(self, name: str, host: str) -> None:
         """Wait as long as a login has to, before SCRAM's first answer; Refusal if that is too long.
 
-        It ends with ``note_success`` or ``note_failure``.
+        It ends with ``finish_scram``. A user who logged in from this address before does not wait, but a wrong proof
+        does: to check one takes no slow hash.
         """
-        await self._wait(name, host)
+        if not self._is_known(name, host):
+            await self._wait(name, host)
+
+    async def finish_scram(self, name: str, host: str, *, is_right: bool) -> Principal:
+        """Return the principal whose proof is right; Refusal if it is wrong, or the user is gone or inactive."""
+        if not is_right:
+            if self._is_known(name, host):
+                await self._wait(name, host)
+            raise self.note_failure(name, host)
+        self._known_passwords.remember_network(name, self._broker.access.credentials(name), host)
+        return self.note_success(name, host)
+
+    def _is_known(self, name: str, host: str) -> bool:
+        return self._known_passwords.came_from(name, self._broker.access.credentials(name), host)
 
     def note_failure(self, name: str, host: str) -> Refusal:
         """Count a wrong password, log it once a minute, and return what to answer."""

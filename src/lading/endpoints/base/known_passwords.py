@@ -52,7 +52,26 @@ class KnownPasswords:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             known = self._known[name] = _KnownPassword(credentials, digest, OrderedDict())
-        networks, network = known.networks, network_of(host)
+        self._add_network(known.networks, host)
+
+    def remember_network(self, name: str, credentials: Credentials, host: str) -> None:
+        """Remember that the user with these credentials came from ``host``, having shown a proof and no password."""
+        known = self._known.get(name)
+        if known is None or known.credentials is not credentials:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            # no password has an empty digest
+            known = self._known[name] = _KnownPassword(credentials, b"", OrderedDict())
+        self._add_network(known.networks, host)
+
+    def came_from(self, name: str, credentials: Credentials, host: str) -> bool:
+        """Return whether the user with these credentials has logged in from ``host`` before."""
+        known = self._known.get(name)
+        return known is not None and known.credentials is credentials and network_of(host) in known.networks
+
+    @staticmethod
+    def _add_network(networks: OrderedDict[str, None], host: str) -> None:
+        network = network_of(host)
         networks[network] = None
         networks.move_to_end(network)
         if len(networks) > ADDRESSES_MAX:

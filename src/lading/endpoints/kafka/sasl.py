@@ -149,9 +149,9 @@ class SaslLogins:
             return None, answer
         verifier = self._access.scram_verifier(scram.name, state.mechanism)
         last = scram.finish(message)
-        if last is None or scram.challenged != verifier:
-            raise self._authenticator.note_failure(scram.name, host)
-        return self._authenticator.note_success(scram.name, host), last
+        is_right = last is not None and scram.challenged == verifier
+        principal = await self._authenticator.finish_scram(scram.name, host, is_right=is_right)
+        return principal, last or b""
 
 
 def _failed(message: str, code: int = SASL_AUTHENTICATION_FAILED) -> Fields:

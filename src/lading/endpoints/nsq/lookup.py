@@ -24,6 +24,13 @@ NODES_SHARE: Final = 10
 """All nodes together may register so many times what one may."""
 
 
+@dataclass(slots=True)
+class RegistrationCount:
+    """Registrations of all nodes: counted as they come, as there may be thousands of nodes."""
+
+    count: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class NsqdProducer:
     """A node, as it has identified itself; ``topics`` is partitions by topic, each with its channels."""
@@ -38,16 +45,22 @@ class NsqdProducer:
     topics: dict[str, dict[int, set[str]]] = field(default_factory=dict)
     registrations_count: int = 0
     """Partitions and channels in ``topics``."""
+    total: RegistrationCount = field(default_factory=RegistrationCount)
+    """Those of all nodes, this one's among them."""
 
     def register(self, topic: str, partition: int, channel: str) -> None:
         """Add a partition, and a channel of it unless ``channel`` is empty."""
         channels = self.topics.setdefault(topic, {}).get(partition)
         if channels is None:
             channels = self.topics[topic][partition] = set()
-            self.registrations_count += 1
+            self._count(1)
         if channel and channel not in channels:
             channels.add(channel)
-            self.registrations_count += 1
+            self._count(1)
+
+    def _count(self, more: int) -> None:
+        self.registrations_count += more
+        self.total.count += more
 
     def unregister(self, topic: str, partition: int, channel: str) -> None:
         """Remove a channel of a partition, or the whole partition."""
@@ -56,11 +69,11 @@ class NsqdProducer:
         if channels is None:
             return
         if channel:
-            self.registrations_count -= channel in channels
+            self._count(-(channel in channels))
             channels.discard(channel)
             return
         del partitions[partition]
-        self.registrations_count -= 1 + len(channels)
+        self._count(-1 - len(channels))
         if not partitions:
             del self.topics[topic]
 
@@ -89,6 +102,7 @@ class Lookup:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.others: set[NsqdProducer] = set()
+        self._total = RegistrationCount()
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
         """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
@@ -96,15 +110,31 @@ class Lookup:
         """Return whether a node may register more, of which one node may have ``count_max``."""
         if producer.registrations_count >= count_max:
             return False
-        return sum(one.registrations_count for one in self.others) < NODES_SHARE * count_max
+        return self._total.count < NODES_SHARE * count_max
+
+    def add(self, producer: NsqdProducer) -> None:
+        """Add a node that has registered nothing yet."""
+        producer.total = self._total
+        self.others.add(producer)
+
+    def remove(self, producer: NsqdProducer) -> None:
+        """Forget a node and what it has registered."""
+        if producer in self.others:
+            self.others.discard(producer)
+            self._total.count -= producer.registrations_count
 
     def _producers_of(self, topic: str) -> list[NsqdProducer]:
         """Return every node that has the topic, our own first; ours has only this one."""
         own: list[Topic] = []
         with suppress(Refusal):
             own.append(self._node.find(topic))
-        producers = [*self._own({one.flat_name: self._registered(one) for one in own}), *self._sorted_others()]
+        producers = [*self._own({one.flat_name: self._registered(one) for one in own}), *self._sorted_others(topic)]
         return [one for one in producers if topic in one.topics]
+
+    def _sorted_others(self, topic: str | None = None) -> list[NsqdProducer]:
+        """Return the other nodes, or those of a topic, by their addresses."""
+        others = self.others if topic is None else [one for one in self.others if topic in one.topics]
+        return sorted(others, key=lambda one: one.remote_address)
 
     def _producers(self) -> Turns[list[NsqdProducer]]:
         """Return every node with all that it has, our own first."""
@@ -114,9 +144,6 @@ class Lookup:
             if turn.is_over(1 + len(topic.partitions)):
                 yield
         return [*self._own(topics), *self._sorted_others()]
-
-    def _sorted_others(self) -> list[NsqdProducer]:
-        return sorted(self.others, key=lambda one: one.remote_address)
 
     def _registered(self, topic: Topic) -> dict[int, set[str]]:
         channels = {channel.name for channel in self._node.channels.of_topic(topic)}
@@ -133,11 +160,12 @@ class Lookup:
 
     def tombstone(self, topic: str, node: str) -> None:
         """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""
-        now_s = time.monotonic()
-        self._tombstones = {place: kept for place, kept in self._tombstones.items() if kept[0] > now_s}
-        if len(self._tombstones) >= TOMBSTONES_MAX:
-            del self._tombstones[next(iter(self._tombstones))]
-        self._tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
+        now_s, tombstones = time.monotonic(), self._tombstones
+        tombstones.pop((topic, node), None)
+        # the oldest are the first, as all last as long
+        while tombstones and (next(iter(tombstones.values()))[0] <= now_s or len(tombstones) >= TOMBSTONES_MAX):
+            del tombstones[next(iter(tombstones))]
+        tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
 
     def remove_tombstone(self, topic: str, node: str) -> None:
         """Take the tombstone away."""

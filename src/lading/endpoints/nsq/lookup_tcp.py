@@ -152,7 +152,7 @@ class LookupSession(ProtocolSession):
     def lose(self) -> None:
         self._cancel_revoked()
         if self._producer is not None:
-            self._handlers.lookup.others.discard(self._producer)
+            self._handlers.lookup.remove(self._producer)
 
     def stage(self) -> Stage:
         if not self.requests_count:
@@ -267,7 +267,7 @@ class LookupSession(ProtocolSession):
             told["version"],
             told_id if isinstance(told_id, str) else "",
         )
-        self._handlers.lookup.others.add(self._producer)
+        self._handlers.lookup.add(self._producer)
         return json.dumps(self._handlers.describe_own(), separators=(",", ":")).encode()
 
     def _register(self, words: list[bytes], body: bytes) -> bytes:
