@@ -24,21 +24,10 @@ from lading.dialects.iggy_classic.primitives import (
 )
 from lading.dialects.iggy_classic.releases import Release
 from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
-from lading.dialects.iggy_current.operations import (
-    CANCEL,
-    LOGOUT,
-    NON_REPLICATED,
-    READS,
-    REGISTER,
-    SEND_MESSAGES,
-    WRITES,
-    ConsumerName,
-    Deferral,
-    FetchTarget,
-    PatchedResource,
-    encode_body,
-)
+from lading.dialects.iggy_current.codecs import Deferral, FetchTarget, PatchedResource
+from lading.dialects.iggy_current.operations import CANCEL, LOGOUT, NON_REPLICATED, OPERATIONS, READS, WRITES
 from lading.dialects.iggy_current.options import Option
+from lading.dialects.iggy_current.releases import RELEASE_0_11
 from lading.dialects.kafka.versions import FETCH, PRODUCE, PRODUCE_LOW, SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from lading.dialects.nsq import commands as nsq
 from lading.endpoints.http_shared.routing import HttpRoute
@@ -206,32 +195,36 @@ def iggy_classic_requests(release: Release) -> Iterator[tuple[str, int, bytes]]:
 
 def iggy_current_requests() -> Iterator[tuple[str, int, int, bytes]]:
     """Operation, command code and body of every operation; a logout is the last."""
-    for stream, topic in (("default", SECRET), (HIDDEN, SECRET), (0, 0), (1, 0)):
+    commands = RELEASE_0_11.commands
+    # ids count from 1 in commands
+    for stream, topic in (("default", SECRET), (HIDDEN, SECRET), (1, 1), (2, 1)):
         values = {
-            **_IGGY_VALUES, "stream": stream, "topic": topic, "group": SECRET if stream == HIDDEN else 0,
-            "consumer": ConsumerName(ConsumerKind.CONSUMER, 1), "expiry_us": 0,
-            "user": SECRET if isinstance(stream, str) else 3,
+            **_IGGY_VALUES, "stream": stream, "topic": topic, "group_id": SECRET if stream == HIDDEN else 1,
+            "user": SECRET if isinstance(stream, str) else 4,
+            "resource": PatchedResource("topic", (stream, topic)),
         }  # fmt: skip
-        for code, row in READS.items():
-            if code == CANCEL:
-                # has no reply
+        for row in (*READS.values(), *WRITES.values()):
+            if row.code == CANCEL or row.name in ("register", "logout"):
+                # a cancel has no reply
                 continue
-            own = {**values, "partition": 0} if row.name in ("flush_unsaved_buffer", "get_partition_route") else values
-            yield f"current {row.name} {stream}/{topic}", NON_REPLICATED, code, encode_body(row, **own)
-        for operation, row in WRITES.items():
-            own = {**values, "partition": 0} if row.name == "delete_segments" else values
+            own = values
             if row.name == "update_resource":
-                patched = PatchedResource("topic", (stream, topic))
-                own = {**values, "resource": patched, "options": {"name": Option(Kind.STRING, SECRET.encode())}}
-            if operation in (REGISTER, LOGOUT):
-                continue
-            if operation == SEND_MESSAGES:
-                where = encode_body(row, **own)[4:]
+                own = {**values, "options": {"name": Option(Kind.STRING, SECRET.encode())}}
+            command = row.request(**{one.name: own.get(one.name) for one in fields(row.request)})
+            body = commands.encode_request(command)[8:]
+            if row.name == "send_messages":
+                # no batch follows
+                where = body[4:-1] + struct.pack("<I", 1)
                 body = struct.pack("<I", len(where)) + where
-            else:
-                body = encode_body(row, **own)
-            yield f"current {row.name} {stream}/{topic}", operation, 0, body
+            operation = OPERATIONS.get(row.code, NON_REPLICATED)
+            code = row.code if operation == NON_REPLICATED else 0
+            yield f"current {row.name} {wire_name(stream)}/{wire_name(topic)}", operation, code, body
     yield "current logout", LOGOUT, 0, b""
+
+
+def wire_name(ident: int | str) -> int | str:
+    """How clients of the current generation name what commands name so."""
+    return ident - 1 if isinstance(ident, int) else ident
 
 
 # -- NSQ

@@ -14,25 +14,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from lading.dialects.iggy_classic.commands import CreateStream, CreateTopic
+from lading.dialects.iggy_classic.later_commands import GetSnapshot, UpdatePermissions
 from lading.dialects.iggy_classic.permissions import Permissions, StreamPermissions
-from lading.dialects.iggy_classic.primitives import ConsumerKind, PollingKind, Strategy
+from lading.dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from lading.dialects.iggy_classic.releases import RELEASES
 from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
-from lading.dialects.iggy_current.operations import (
-    FETCH,
-    NON_REPLICATED,
-    READS,
-    REGISTER,
-    SECRET_BYTES,
-    SEND_MESSAGES,
-    UPDATE_RESOURCE,
-    WRITES,
-    ConsumerName,
-    FetchTarget,
-    PatchedResource,
-    encode_body,
-)
+from lading.dialects.iggy_current.codecs import FetchTarget, PatchedResource
+from lading.dialects.iggy_current.commands import FetchMessages, UpdateResource
+from lading.dialects.iggy_current.operations import NON_REPLICATED, OPERATIONS, REGISTER, SECRET_BYTES, SEND_MESSAGES
 from lading.dialects.iggy_current.options import Option
+from lading.dialects.iggy_current.releases import RELEASE_0_11
 from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from lading.endpoints.http_shared.routing import HttpRoute
 from lading.model.kinds import Kind
@@ -246,44 +238,39 @@ def _options(count: int) -> dict[str, Option]:
     return {f"option-{number}": Option(Kind.STRING, b"x") for number in range(count)}
 
 
-def _current_write(operation: int, **values: Any) -> bytes:
-    return current.request(operation, encode_body(WRITES[operation], **values))
+def _current_request(command: object) -> bytes:
+    frame = RELEASE_0_11.commands.encode_request(command)
+    (code,) = struct.unpack_from("<I", frame, 4)
+    operation = OPERATIONS.get(code, NON_REPLICATED)
+    return current.request(operation, frame[8:], code=code if operation == NON_REPLICATED else 0)
 
 
 _NAMED_TOPIC: Final = b"\x02\x07default\x02" + bytes((len(SECRET),)) + SECRET.encode()
 _TARGET: Final = FetchTarget(0, Strategy(PollingKind.OFFSET, 0), 1 << 20, 0, 0)
+_PATCHED: Final = PatchedResource("topic", ("default", SECRET))
 _PERMISSIONS_OF_STREAM: Final = StreamPermissions(frozenset(), {})
 CURRENT: Final[Mapping[str, Callable[[int], bytes]]] = {
-    "create_stream options": lambda count: _current_write(128, name="new", options=_options(count)),
-    "create_topic options": lambda count: _current_write(
-        132, stream="default", partitions_count=1, name="new", options=_options(count)
+    "create_stream options": lambda count: _current_request(CreateStream(None, "new", _options(count))),
+    "create_topic options": lambda count: _current_request(
+        CreateTopic("default", None, 1, "new", options=_options(count))
     ),
-    "update_resource options": lambda count: _current_write(
-        UPDATE_RESOURCE, resource=PatchedResource("topic", ("default", SECRET)), reset=(), options=_options(count)
+    "update_resource options": lambda count: _current_request(UpdateResource(_PATCHED, (), _options(count))),
+    "update_resource names": lambda count: _current_request(
+        UpdateResource(_PATCHED, tuple(f"name-{number}" for number in range(min(count, 255))), {})
     ),
-    "update_resource names": lambda count: _current_write(
-        UPDATE_RESOURCE,
-        resource=PatchedResource("topic", ("default", SECRET)),
-        reset=tuple(f"name-{number}" for number in range(min(count, 255))),
-        options={},
+    "update_permissions streams": lambda count: _current_request(
+        UpdatePermissions(
+            "ann", Permissions(frozenset(), dict.fromkeys(range(1, count + 1), _PERMISSIONS_OF_STREAM))
+        )
     ),
-    "update_permissions streams": lambda count: _current_write(
-        145,
-        user="ann",
-        permissions=Permissions(frozenset(), dict.fromkeys(range(1, count + 1), _PERMISSIONS_OF_STREAM)),
+    "fetch_messages targets": lambda count: _current_request(
+        FetchMessages(
+            ConsumerIdentifier(ConsumerKind.CONSUMER, 1), "default", SECRET, 0, 1, 1, 1, 1 << 20, False,
+            (_TARGET,) * count,
+        )
     ),
-    "fetch_messages targets": lambda count: current.request(
-        NON_REPLICATED,
-        encode_body(
-            READS[FETCH], consumer=ConsumerName(ConsumerKind.CONSUMER, 1), stream="default", topic=SECRET, wait_us=0,
-            timeout_us=1, count_min=1, count=1, bytes_max=1 << 20, auto_commit=False, targets=(_TARGET,) * count,
-        ),
-        code=FETCH,
-    ),
-    "get_snapshot parts": lambda count: current.request(
-        NON_REPLICATED,
-        encode_body(READS[11], compression=SnapshotCompression.STORED, parts=(SnapshotPart.TEST,) * min(count, 255)),
-        code=11,
+    "get_snapshot parts": lambda count: _current_request(
+        GetSnapshot(SnapshotCompression.STORED, (SnapshotPart.TEST,) * min(count, 255))
     ),
     "send_messages messages": lambda count: current.request(
         SEND_MESSAGES,

@@ -18,7 +18,8 @@ from lading.broker.core.rights import ResourceKind, Right
 from lading.dialects.iggy_classic.later_commands import CreateUser, DeleteUser, UpdatePermissions, UpdateUser
 from lading.dialects.iggy_classic.permissions import Permissions
 from lading.dialects.iggy_classic.releases import RELEASES
-from lading.dialects.iggy_current.operations import WRITES, encode_body
+from lading.dialects.iggy_current.operations import OPERATIONS
+from lading.dialects.iggy_current.releases import RELEASE_0_11
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.endpoints.current_frames import READ, REGISTER, request, sent
@@ -377,16 +378,14 @@ def test_no_user_gives_himself_or_others_rights(
     talk = Talk(running.endpoints["iggy_tcp"])
     login = struct.pack("<I", 11 << 10) + short("sdk") + short("1") + short("ann") + short(PASSWORDS["ann"])
     assert talk.ask(REGISTER, login + bytes(4))[0] == 0
-    values: dict[str, Any] = {
-        "user": called, "username": "carl", "password": "carls", "status": 1, "permissions": EVERYTHING, "options": {},
-    }  # fmt: skip
-    rows = {row.name: (operation, row) for operation, row in WRITES.items()}
-    for name in ("update_permissions", "update_user", "delete_user", "create_user"):
-        operation, row = rows[name]
-        talk.socket.sendall(request(operation, encode_body(row, **values)))
+    for command in later:
+        frame_of_command = RELEASE_0_11.commands.encode_request(command)
+        operation = OPERATIONS[struct.unpack_from("<I", frame_of_command, 4)[0]]
+        talk.socket.sendall(request(operation, frame_of_command[8:]))
         reply = talk.read()
         # in the header, or in the result of a change of metadata
-        assert 41 in (struct.unpack_from("<I", reply, 216)[0], *struct.unpack_from("<3I", reply + bytes(12), 256)), name
+        codes = struct.unpack_from("<I", reply, 216)[0], *struct.unpack_from("<3I", reply + bytes(12), 256)
+        assert 41 in codes, command
     talk.socket.close()
     assert users_and_rights(root) == before
 

@@ -24,7 +24,8 @@ RESPONSE_HEAD: Final = struct.Struct("<II")
 class CommandSpec:
     """One line of a command table: code, the name metrics and logs use, the request, the body of its answer.
 
-    ``payload`` is how the request lies in bytes, where that is not what its class says.
+    ``payload`` is the layout of the request if that is not what its class says. ``operation`` is the number that a
+    command which changes something has in heads of 256 bytes; others have their code there.
     """
 
     code: int
@@ -32,6 +33,7 @@ class CommandSpec:
     request: type[Any]
     answer: Codec[Any]
     payload: Codec[Any] | None = None
+    operation: int = 0
 
 
 class CommandTable:
@@ -51,7 +53,7 @@ class CommandTable:
     def replace_rows(self, *rows: CommandSpec) -> CommandTable:
         """Return this table with ``rows`` instead of those of the same codes, or besides them."""
         by_code = {row.code: row for row in (*self.rows, *rows)}
-        return CommandTable(by_code[code] for code in sorted(by_code))
+        return type(self)(by_code[code] for code in sorted(by_code))
 
     def name_of(self, code: int) -> str:
         """Return the name that metrics and logs use; ``unknown`` for a code that no command has."""
@@ -64,9 +66,7 @@ class CommandTable:
         MalformedMessage carries the reason, hence the code, to answer with. Bytes behind the last field are read
         over, as the real server does; a command without fields takes none.
         """
-        row = self.row_by_code.get(code)
-        if row is None:
-            raise MalformedMessage(f"no command has the code {code}", reason=Reason.UNKNOWN_COMMAND)
+        row = self._find_row(code)
         if row.request in self._without_fields and len(payload):
             raise MalformedMessage(f"{row.name} takes no payload, not {len(payload)} bytes")
         command = self._codecs[row.request].read(memoryview(payload), 0)[0]
@@ -75,6 +75,12 @@ class CommandTable:
         except Refusal as refusal:
             raise MalformedMessage(str(refusal), reason=refusal.reason) from None
         return command
+
+    def _find_row(self, code: int) -> CommandSpec:
+        row = self.row_by_code.get(code)
+        if row is None:
+            raise MalformedMessage(f"no command has the code {code}", reason=Reason.UNKNOWN_COMMAND)
+        return row
 
     def fits(self, code: int, payload: Bytes) -> bool:
         """Whether the clients of this release write such a request: its fields end where its bytes do."""
@@ -101,6 +107,15 @@ class CommandTable:
         """Parse the body of a response with status 0. Raises MalformedMessage if it does not answer ``command``."""
         row = self.row_by_request[command if isinstance(command, type) else type(command)]
         return parse_whole(row.answer, body, f"the answer to {row.name}")
+
+
+class ExactCommandTable(CommandTable):
+    """Commands of releases whose servers take no more and no fewer bytes, and check values where they use them."""
+
+    def parse_request(self, code: int, payload: Bytes) -> Any:
+        """Return the command of an intact frame. Raises MalformedMessage if bytes are left over or missing."""
+        row = self._find_row(code)
+        return parse_whole(self._codecs[row.request], payload, f"the request {row.name}")
 
 
 def ok_frame(body: bytes = b"") -> bytes:

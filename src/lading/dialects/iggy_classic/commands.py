@@ -6,8 +6,8 @@ or asks a broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 from ...model.errors import Reason
 from ...model.lazy_dataclass import lazy_dataclass
@@ -98,7 +98,7 @@ class PollMessages:
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    partition_id: Annotated[int, U32]
+    partition_id: Annotated[int | None, U32]
     strategy: Annotated[Strategy, STRATEGY]
     count: Annotated[int, U32, POLL_COUNT]
     auto_commit: Annotated[bool, BOOL]
@@ -116,12 +116,12 @@ class SendMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetOffset:
-    """Answers StoredOffset."""
+    """Answers StoredOffset. Since 0.11 ``partition_id`` is None if the client names no partition."""
 
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    partition_id: Annotated[int, U32]
+    partition_id: Annotated[int | None, U32]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class StoreOffset:
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    partition_id: Annotated[int, U32]
+    partition_id: Annotated[int | None, U32]
     offset: Annotated[int, U64]
 
 
@@ -156,6 +156,8 @@ class CreateStream:
 
     stream_id: Annotated[int | None, U32, STREAM_ID]
     name: Annotated[str, name_to_end(Reason.INVALID_STREAM_NAME), STREAM_NAME]
+    options: Mapping[str, Any] | None = None
+    """Since 0.11."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class CreateTopic:
     expiry_us: int | None = None
     size_bytes_max: int | None = None
     """Of all partitions together."""
+    options: Mapping[str, Any] | None = None
+    """Since 0.11, whose clients say by options alone how long messages are kept."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -152,11 +152,25 @@ REASON_OF: Final[Mapping[int, Reason]] = {code: reason for reason, code in rever
 """The reason behind a code; where several share one, the first of ``CODE_OF``."""
 
 
+class StatusError(LadingError):
+    """A request is refused with this code, which no Reason stands for."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def code_of(error: LadingError, codes: Mapping[Reason, int] = CODE_OF) -> int:
     """Return the code of the response to a request that ``error`` ended, by the ``codes`` of a release."""
-    if isinstance(error, Refusal | MalformedMessage):
-        return codes.get(error.reason, GENERIC)
-    return CODE_OF[Reason.MALFORMED] if isinstance(error, CorruptError) else GENERIC
+    match error:
+        case StatusError():
+            return error.code
+        case Refusal() | MalformedMessage():
+            return codes.get(error.reason, GENERIC)
+        case CorruptError():
+            return codes[Reason.MALFORMED]
+        case _:
+            return GENERIC
 
 
 def name_of(code: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from ...model.errors import Reason
 from ...model.lazy_dataclass import lazy_dataclass
@@ -75,6 +76,8 @@ class CreateUser:
     password: Annotated[str, SHORT_TEXT]
     status: Annotated[int, U8]
     permissions: Annotated[Permissions | None, SOME_PERMISSIONS]
+    options: Mapping[str, Any] | None = None
+    """Since 0.11; there are none for users."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class UpdateUser:
     user: Annotated[Identifier, IDENTIFIER]
     name: Annotated[str | None, optional(SHORT_TEXT)]
     status: Annotated[int | None, optional(U8)]
+    options: Mapping[str, Any] | None = None
+    """Since 0.11; there are none for users."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ class FlushMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class GetClusterMetadata:
-    """Answers nothing: this server is alone."""
+    """Answers ClusterInfo since 0.11, nothing before: this server is alone."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -158,15 +163,17 @@ class DeleteOffset:
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    partition_id: Annotated[int, U32]
+    partition_id: Annotated[int | None, U32]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class UpdateStream:
-    """Another name for a stream."""
+    """Another name for a stream; since 0.12 None leaves it."""
 
     stream: Annotated[Identifier, IDENTIFIER]
-    name: Annotated[str, short_text(Reason.INVALID_STREAM_NAME), STREAM_NAME]
+    name: Annotated[str | None, short_text(Reason.INVALID_STREAM_NAME), STREAM_NAME]
+    options: Mapping[str, Any] | None = None
+    """Since 0.11; there are none for streams."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -182,10 +189,12 @@ class UpdateTopic:
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    expiry_us: Annotated[int | None, EXPIRY_US]
-    name: Annotated[str, short_text(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
+    name: Annotated[str | None, short_text(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
+    expiry_us: int | None = None
     size_bytes_max: int | None = None
     """Of all partitions together."""
+    options: Mapping[str, Any] | None = None
+    """Since 0.11: what is not among them stays as it is, since 0.12 also a name that is None."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

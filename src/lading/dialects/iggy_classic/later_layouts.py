@@ -55,7 +55,8 @@ def _polled(partition: Codec[int]) -> Codec[r.PolledMessages]:
     return record(r.PolledMessages, partition_id=partition, current_offset=U64, count=U32, messages=REST)
 
 
-def _stored_offset(partition: Codec[int]) -> Codec[r.StoredOffset]:
+def lay_out_offset(partition: Codec[int]) -> Codec[r.StoredOffset]:
+    """Return the Codec of a stored offset next to the last offset of its partition."""
     # the number of the consumer is not told any more
     return record(r.StoredOffset, partition_id=partition, current_offset=U64, offset=U64, consumer_id=imply(0))
 
@@ -64,7 +65,7 @@ def _at_partition(kind: type[Any], partition: Codec[int], **rest: Codec[Any]) ->
     return record(kind, consumer=NAMED_CONSUMER, **_ENTITY, partition_id=partition, **rest)
 
 
-def _if_any(codec: Codec[Any]) -> Codec[Any]:
+def if_any(codec: Codec[Any]) -> Codec[Any]:
     """Return the Codec of a response that may be empty: no bytes stand for None."""
     return Codec(
         lambda data, at: codec.read(data, at) if at < len(data) else (None, at),
@@ -84,7 +85,7 @@ def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
             120,
             "consumer_offset.get",
             c.GetOffset,
-            _if_any(_stored_offset(numbered)),
+            if_any(lay_out_offset(numbered)),
             _at_partition(c.GetOffset, partition),
         ),
         CommandSpec(

@@ -48,7 +48,7 @@ def validate(value: object) -> None:
         rule.check(getattr(value, name))
 
 
-def record(kind: type[R], **fields: Codec[Any]) -> Codec[R]:
+def record(kind: type[R], /, **fields: Codec[Any]) -> Codec[R]:
     """Return the Codec of a whole record: by its class body, or by ``fields`` if any are given.
 
     A field whose name begins with an underscore stands for bytes that are not part of the record: they are skipped on

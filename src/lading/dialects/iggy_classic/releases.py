@@ -1,7 +1,8 @@
-"""The releases of Iggy that speak the classic framing, as data: what their clients send and expect.
+"""The releases of Iggy as data: what their clients send and expect.
 
 The facts, and who measured them, are in docs/reference/protocols/iggy.md#releases. Nothing else in the code asks for
-a release by its name: endpoints take one row of ``RELEASES`` for a connection and do what it says.
+a release by its name: endpoints take one row for a connection and do what it says. ``RELEASES`` are those that speak
+the classic framing; the newest rows are in ``iggy_current.releases``.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ...model.errors import Reason
+from ...model.errors import LadingError, Reason
+from . import commands as c
+from . import later_commands as later
 from . import later_layouts
 from .command_table import CommandTable
-from .errors import CODE_OF
+from .errors import CODE_OF, code_of
 from .partitioning import partition_by_murmur3, partition_by_xxhash32, partition_by_xxhash32_from_0
 from .user_codes import USER_CODES
+from .validation import PARTITIONS_MAX, normalise_name
 
 
 class MessageForm(Enum):
@@ -34,6 +38,8 @@ class MessageForm(Enum):
     """The same, hashed by XXH3-64."""
     ZERO_COPY_64 = "zero copy, 64 bytes"
     """The same with eight reserved bytes more, and kinds of header keys."""
+    BATCHES = "batches"
+    """A head of 256 bytes and all messages of a send, in frames of 48 bytes and more."""
 
 
 class PollHead(NamedTuple):
@@ -50,6 +56,40 @@ NAMED: Final = PollHead(1, 3, 4)
 """The consumer by an identifier."""
 FLAGGED: Final = PollHead(1, 3, 5)
 """The same, and whether a partition is named."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerRules:
+    """How the servers of a generation carry out a command; its layout says nothing about that."""
+
+    normalise_name: Callable[[str], str]
+    """Returns the name of a stream, topic or group as it is stored."""
+    partitions_max: int
+    """Partitions that one request creates or deletes."""
+    deletes_all_partitions: bool
+    """Deleting more partitions than there are deletes all; otherwise it is refused."""
+    has_strict_groups: bool
+    """Positions of a group need the group and are of the partition that the request names, and only a member leaves.
+
+    Otherwise nobody looks whether the group exists, and the partition is the one that the member polled last.
+    """
+
+
+CLASSIC_RULES: Final = ServerRules(normalise_name, PARTITIONS_MAX, deletes_all_partitions=True, has_strict_groups=False)
+
+_PLACES: Final = frozenset(
+    {
+        Reason.STREAM_ID_NOT_FOUND,
+        Reason.STREAM_NAME_NOT_FOUND,
+        Reason.TOPIC_ID_NOT_FOUND,
+        Reason.TOPIC_NAME_NOT_FOUND,
+        Reason.GROUP_NOT_FOUND,
+    }
+)
+_MISSING: Final[Mapping[type[Any], frozenset[Reason]]] = dict.fromkeys(
+    (c.GetClient, later.GetUser, c.GetOffset, c.GetStream, c.GetTopic, c.GetGroup),
+    _PLACES | {Reason.CLIENT_NOT_FOUND, Reason.USER_NOT_FOUND},
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,14 +113,35 @@ class Release:
     poll_head: PollHead = NAMED
     tells_partition: bool = True
     """Polled messages have partition and current offset in front of their number, 16 bytes in sum instead of 4."""
-    is_missing_empty: bool = False
-    """To get what does not exist is answered by nothing instead of an error."""
+    tells_history: bool = False
+    """Polled messages have the history of their partition in front, after partition and current offset."""
+    missing: Mapping[type[Any], frozenset[Reason]] = field(default_factory=dict)
+    """Commands whose response is empty, instead of an error, if what they name does not exist for these reasons."""
     tells_errors: bool = False
     """A status of an error is followed by words, without which its clients fall over."""
     is_silent: bool = False
     """Its clients log in without saying their version."""
     codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType({**CODE_OF, **USER_CODES}))
     """The status by reason."""
+    codes_by_request: Mapping[type[Any], Mapping[Reason, int]] = field(default_factory=dict)
+    """The same for commands that have others."""
+    rules: ServerRules = CLASSIC_RULES
+    first_id: int = 1
+    """Number of the first stream, topic, group or user for its clients."""
+
+    @property
+    def is_missing_empty(self) -> bool:
+        """Whether to get what does not exist is answered by nothing instead of an error."""
+        return bool(self.missing)
+
+    def is_missing(self, request: type[Any] | None, error: LadingError) -> bool:
+        """Return whether the response to a command of this class that ``error`` ended is empty instead of an error."""
+        reasons = None if request is None else self.missing.get(request)
+        return reasons is not None and getattr(error, "reason", None) in reasons
+
+    def code_of(self, error: LadingError, request: type[Any] | None = None) -> int:
+        """Return the status of the response to a command that ``error`` ended; ``request`` is its class, if known."""
+        return code_of(error, self.codes if request is None else self.codes_by_request.get(request, self.codes))
 
     @property
     def has_names(self) -> bool:
@@ -107,9 +168,7 @@ _0_0_40: Final = Release(
     tells_partition=False,
 )
 # what a release has changed against the one it is made from
-_0_6_60: Final = Release(
-    "0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), is_missing_empty=True, codes=_LATER_CODES
-)
+_0_6_60: Final = Release("0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), missing=_MISSING, codes=_LATER_CODES)
 _0_8: Final = replace(
     _0_6_60,
     name="0.8",

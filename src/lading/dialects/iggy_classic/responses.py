@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from ...model.errors import MalformedMessage
@@ -39,6 +39,10 @@ class TopicInfo:
     created_us: int = 0
     expiry_us: int | None = None
     size_bytes_max: int | None = None
+    compression: int = 1
+    """1 is none, 2 is gzip: a word of the client's; nothing is compressed here."""
+    options: Mapping[str, Any] | None = None
+    """Options that were chosen, besides expiry and size; since 0.11."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -154,6 +158,8 @@ class StatsInfo:
     threads_count: int = 0
     free_disk_space: int = 0
     total_disk_space: int = 0
+    kernel: str = ""
+    """``kernel_version`` without the name and version of this broker, which is in it where no other field has them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -208,6 +214,23 @@ class RawToken:
     """A new token, which is returned once."""
 
     token: Annotated[str, SHORT_TEXT]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node of a cluster; its ports are those for TCP, QUIC, HTTP and WebSocket, 0 if it does not listen there."""
+
+    name: str
+    host: str
+    ports: tuple[int, int, int, int]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """A cluster and its nodes, the first of which leads."""
+
+    name: str
+    nodes: Sequence[NodeInfo]
 
 
 @lazy_dataclass(frozen=True, slots=True)

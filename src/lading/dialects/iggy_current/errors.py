@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from ...model.errors import CorruptError, LadingError, MalformedMessage, Reason, Refusal
+from ...model.errors import Reason
 from ..iggy_classic.user_codes import USER_CODES
 
 _NAMES: Final = """
@@ -106,8 +106,8 @@ ERRORS: Final[Mapping[int, str]] = {
 }
 """Every error of the generation: its snake-case name by its code."""
 
-GENERIC: Final = 1
-"""``error``: the code of reasons that this generation has no word for."""
+RESOURCE_NOT_FOUND: Final = 20
+"""Response to a send whose stream, topic or partition does not exist (iggy-current.md N2), and its like."""
 
 CODE_OF: Final[Mapping[Reason, int]] = {
     Reason.UNKNOWN_COMMAND: 3,
@@ -177,24 +177,3 @@ class Eviction(IntEnum):
     STALE_CLIENT = 13
     INCOMPATIBLE_PROTOCOL = 14
     MALFORMED_LOGIN = 15
-
-
-class StatusError(LadingError):
-    """A request is refused with this code, which no Reason stands for."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def code_of(error: LadingError) -> int:
-    """Return the code of the response to a request that ``error`` ended."""
-    match error:
-        case StatusError():
-            return error.code
-        case Refusal() | MalformedMessage():
-            return CODE_OF.get(error.reason, GENERIC)
-        case CorruptError():
-            return CODE_OF[Reason.MALFORMED]
-        case _:
-            return GENERIC

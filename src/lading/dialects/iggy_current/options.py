@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from ...model.kinds import FIXED_SIZE_BYTES, Kind
+from ..iggy_classic.errors import StatusError
 from ..iggy_messages.header_block_fallback import list_headers
 from ..iggy_messages.layout import TYPED
 from . import limits
-from .errors import StatusError
 from .size_text import parse_size
 
 _PREFIX = struct.Struct("<BI")

@@ -18,6 +18,7 @@ from ..iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, Identifi
 from ..iggy_classic.records import validate
 from .documents import ID_TEXT, TEXT, U32, U64, YES_OR_NO, Form, fields_of, load_body, word
 from .errors import wrong_document, wrong_query
+from .options import join_options
 from .text import dump
 
 C = TypeVar("C")
@@ -95,22 +96,30 @@ def identifier(path_part: str) -> Identifier:
         return path_part
 
 
-def parse_body(command: type[C], body: bytes, parts: Parts = BODIES, **path: Any) -> C:
-    """Return the command that a path and a body make; ``parts`` are the bodies of a release.
+def parse_body(
+    command: type[C], body: bytes, parts: Parts = BODIES, check: Callable[[object], None] = validate, **path: Any
+) -> C:
+    """Return the command that a path and a body make; ``parts`` are the bodies of a release, ``check`` its rules.
 
     Raises BodyError if the body is not valid, Refusal if the command breaks a rule or the release has none of the kind.
     """
     if command not in parts:
         raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this release has no {command.__name__}; log in as a later one")
-    return _command(command, {**path, **read_body(parts[command], body)})
+    return _command(command, {**path, **read_body(parts[command], body)}, check)
 
 
-def parse_query(command: type[C], query: Mapping[str, str], parts: Parts = QUERIES, **path: Any) -> C:
-    """Return the command that a path and a query make; ``parts`` are the queries of a release.
+def parse_query(
+    command: type[C],
+    query: Mapping[str, str],
+    parts: Parts = QUERIES,
+    check: Callable[[object], None] = validate,
+    **path: Any,
+) -> C:
+    """Return the command that a path and a query make; ``parts`` are the queries of a release, ``check`` its rules.
 
     Raises BodyError 400 for a bad parameter, Refusal if the command breaks a rule.
     """
-    return _command(command, {**path, **read_query(parts[command], query)})
+    return _command(command, {**path, **read_query(parts[command], query)}, check)
 
 
 def read_body(parts: Sequence[Part], body: bytes) -> dict[str, Any]:
@@ -159,17 +168,19 @@ def states_of(text: str) -> frozenset[State] | None:
     return frozenset(STATE_BY_WORD[one] for one in words)
 
 
-def _command(command: type[C], values: dict[str, Any]) -> C:
+def _command(command: type[C], values: dict[str, Any], check: Callable[[object], None]) -> C:
     if "consumer" in values:
         values["consumer"] = ConsumerIdentifier(ConsumerKind.CONSUMER, values["consumer"])
     if "kind" in values:
         values["strategy"] = Strategy(values.pop("kind"), values.pop("value"))
-    made = command(**drop_unused(values))
-    validate(made)
+    if "options" in values:
+        values = join_options(values)
+    made = command(**_drop_unused(values))
+    check(made)
     return made
 
 
-def drop_unused(values: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_unused(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields without those that are read and have no use, whose names begin with ``_``."""
     return {name: value for name, value in values.items() if not name.startswith("_")}
 

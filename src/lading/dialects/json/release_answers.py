@@ -6,9 +6,11 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
+from ...model.kinds import Kind
 from ...model.lazy_dataclass import lazy_dataclass
 from ..iggy_classic import responses as r
-from ..iggy_current.versions import V_0_11
+from ..iggy_current.commands import OptionInfo
+from ..iggy_current.releases import V_0_11
 from .byte_sizes import write_size
 from .commands import TRANSPORTS, Answers, Listed, Members, inside, same, single
 from .users import STATUS_WORDS, permissions_document
@@ -194,6 +196,23 @@ CONTEXTS: Final[Members] = [
     ("in_sync_members", lambda partition: [0]),
 ]
 """What a partition says at last since protocol 0.12: there is one node, and it has all."""
+SERVER_ANSWERS: Final[Answers] = {
+    r.ClusterInfo: [*same("name"), ("nodes", Listed("nodes"))],
+    r.NodeInfo: [
+        *same("name"),
+        ("ip", attrgetter("host")),
+        ("endpoints", lambda node: dict(zip(("tcp", "quic", "http", "websocket"), node.ports, strict=True))),
+        ("role", lambda node: "leader"),
+        ("status", lambda node: "healthy"),
+    ],
+    OptionInfo: [
+        *same("key"),
+        ("kind", lambda option: Kind(option.kind).word),
+        ("default_value", lambda option: list(option.default)),
+        *same("description"),
+    ],
+}
+"""What is answered about the server and what may be set, the same for all releases."""
 NO_OPTIONS: Final[Members] = [("options", lambda value: {})]
 DISK_0_10: Final[Members] = [
     ("iggy_server_version", lambda stats: V_0_11.server),

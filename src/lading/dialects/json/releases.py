@@ -6,7 +6,7 @@ inside; a release that counts from 0 says so in what it reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -15,8 +15,11 @@ from ..iggy_classic import commands as c
 from ..iggy_classic import later_commands as later
 from ..iggy_classic import responses as r
 from ..iggy_classic.primitives import Identifier
+from ..iggy_classic.records import validate
 from ..iggy_classic.releases import BY_NAME, Release, guess_release
 from ..iggy_classic.snapshots import SnapshotCompression, SnapshotPart
+from ..iggy_current.codecs import Deferral
+from ..iggy_current.releases import RELEASE_0_11
 from .byte_sizes import SIZE
 from .commands import (
     ANSWERS,
@@ -28,8 +31,10 @@ from .commands import (
     Part,
     Parts,
     identifier,
+    read_query,
 )
 from .documents import IDENTIFIER, TEXT, U32, U64, Form, convert_form, list_of, optional, word
+from .options import OPTIONS, U64_OR_TEXT
 from .release_answers import (
     CONTEXTS,
     DISK_0_10,
@@ -73,7 +78,7 @@ class JsonRelease:
     name: str
     """The oldest version of the crate, as settings and docs write it."""
     release: Release
-    """The same over a connection; the newest of the classic framing for the current generation."""
+    """The same over a connection."""
     bodies: Parts
     queries: Parts
     answers: Answers
@@ -87,7 +92,9 @@ class JsonRelease:
     tells_created: bool = False
     """A creation is answered with what was created, and status 200."""
     is_current: bool = False
-    """It is the current generation: changes have its options, limits and names."""
+    """It is the current generation: sends tell where their messages are, polls may wait, and there is a cluster."""
+    check: Callable[[object], None] = validate
+    """Raises Refusal for a command that breaks a rule, before anything is looked up."""
 
     def identify(self, path_part: str) -> Identifier:
         """Return a stream, topic, group or user as a path names it."""
@@ -176,6 +183,44 @@ _BODIES_0_6: Final[Parts] = {
 }
 
 
+def _unsent(field: str) -> Part:
+    """Return the part for a field that clients do not send: None."""
+    return Part(field, (), U32, None)
+
+
+_OPTIONS: Final = Part("options", ("options",), OPTIONS, {})
+# since protocol 0.12 what is left out stays as it is, a name too, and what is reset is named
+_NEW_NAME: Final = Part("name", ("name",), optional(TEXT), None)
+_TOPIC_OPTIONS: Final = (
+    Part("compression_algorithm", ("compression_algorithm",), optional(TEXT), None),
+    Part("message_expiry", ("message_expiry",), optional(U64_OR_TEXT), None),
+    Part("max_topic_size", ("max_topic_size",), optional(SIZE), None),
+    _OPTIONS,
+)
+_BODIES_0_11: Final[Parts] = {
+    **_BODIES_0_6,
+    c.CreateStream: (_unsent("stream_id"), _NAME, _OPTIONS),
+    later.UpdateStream: (_NEW_NAME, _OPTIONS),
+    c.CreateTopic: (
+        _unsent("topic_id"),
+        Part("partitions_count", ("partitions_count",), U32),
+        _NAME,
+        *_TOPIC_OPTIONS,
+    ),
+    later.UpdateTopic: (
+        _NEW_NAME,
+        *_TOPIC_OPTIONS,
+        Part("reset", ("reset",), optional(list_of(TEXT)), None),
+    ),
+    c.StoreOffset: (
+        Part("consumer", ("consumer_id",), IDENTIFIER, 1),
+        _partition(0),
+        Part("offset", ("offset",), U64),
+    ),
+    c.CreateGroup: (_unsent("group_id"), _NAME),
+}
+
+
 _0_0_40: Final = JsonRelease("0.0.40", BY_NAME["0.0.40"], BODIES, QUERIES, ANSWERS)
 _0_1: Final = JsonRelease(
     "0.1",
@@ -249,9 +294,11 @@ _ENTITIES_0_11: Final = entity_answers(SIZE_0_4, KEPT_0_11, NO_OPTIONS, id_shift
 _0_11: Final = replace(
     _0_10,
     name="0.11",
+    release=RELEASE_0_11,
+    bodies=_BODIES_0_11,
     queries={
         **_0_10.queries,
-        **{kind: (*_0_10.queries[kind], *LATER_PARTS) for kind in (c.PollMessages, c.GetOffset)},
+        **{kind: (*_0_10.queries[kind], *LATER_PARTS) for kind in (c.PollMessages, c.GetOffset, later.DeleteOffset)},
     },
     answers={
         **_0_10.answers,
@@ -263,6 +310,8 @@ _0_11: Final = replace(
     messages=MessagesForm.BATCHED,
     first_id=0,
     is_current=True,
+    # values are checked where they are used
+    check=lambda command: None,
 )
 
 _CURRENT_VERSION: Final = (0, 11)
@@ -304,3 +353,17 @@ def release_of_http_login(version: str | None, context: str = "") -> JsonRelease
         return _0_11
     found = guess_release(version, context).release
     return SILENT if found.is_silent else JSON_RELEASES[found.name]
+
+
+_DEFERRAL: Final = (
+    Part("wait_us", ("wait_us",), U64, 0),
+    Part("count_min", ("min_count",), U32, 1),
+    Part("bytes_max", ("max_bytes",), U32, 1 << 20),
+    Part("timeout_us", ("request_timeout_us",), U64, 0),
+)
+_DEFERRAL_NAMES: Final = frozenset(name for part in _DEFERRAL for name in part.names)
+
+
+def take_deferral(query: dict[str, str]) -> Deferral:
+    """Take out of a poll's query for how much it may wait, and how long; BodyError 400 for a bad parameter."""
+    return Deferral(**read_query(_DEFERRAL, {name: query.pop(name) for name in _DEFERRAL_NAMES & query.keys()}))

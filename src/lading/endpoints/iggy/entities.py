@@ -10,6 +10,7 @@ from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.later_commands import UpdateTopic
 from ..base.sizes import MeasuredStream, MeasuredTopic
 from .topic_bounds import RETENTION_MAX, divide_bound, find_bound
+from .topic_options import find_compression, find_options, merge_options
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Stream, Topic
@@ -26,6 +27,7 @@ def describe_stream(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
 def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
     """Return the entry of a topic in a list of topics; its size bound is that of all partitions together."""
     topic = one.topic
+    options = find_options(topic.settings)
     return r.TopicInfo(
         topic.id,
         one.partitions_count,
@@ -35,6 +37,8 @@ def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
         topic.created_us,
         topic.settings.retention_age_us,
         find_bound(topic.settings, one.partitions_count),
+        find_compression(options),
+        options,
     )
 
 
@@ -64,6 +68,8 @@ def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
 
 def change_settings(topic: Topic, command: UpdateTopic) -> TopicSettings:
     """Return the settings of a topic with how long its messages are to be kept from now on; see ``settings_of``."""
+    if command.options is not None:
+        return merge_options(topic.settings, command.options, len(topic.partitions))
     return topic.settings.merge(_bounds_of(command, len(topic.partitions), topic.settings))
 
 
@@ -72,6 +78,8 @@ def settings_of(command: c.CreateTopic) -> TopicSettings:
 
     Iggy bounds a topic, Lading each partition: the bytes are divided among them.
     """
+    if command.options is not None:
+        return merge_options(TopicSettings(), command.options, command.partitions_count)
     return TopicSettings(**_bounds_of(command, command.partitions_count, TopicSettings()))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ...dialects.iggy_classic.later_commands import GetSnapshot, LoginUser, LoginWithToken
+from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy_classic.releases import (
     BY_NAME,
     RELEASES,
@@ -25,10 +24,9 @@ from .headers_only import HeadersOnlyPoller
 from .logins import Logins
 from .poll import Poller
 from .release_by_request import narrow
-from .rights import require_command, requirement_of
+from .rights import requirement_of
 from .send import Require, Sender, allow_all
-from .service import CHANGES, SURVEYS, IggyService
-from .states import SETTING_STATES, StateSetter
+from .service import IggyService
 from .zero_copy import ZeroCopyPoller, ZeroCopyPoller07, ZeroCopyPoller08, ZeroCopySender, ZeroCopySender08
 
 if TYPE_CHECKING:
@@ -49,6 +47,8 @@ FORMS: Final[Mapping[MessageForm, FormHandlers]] = {
     MessageForm.ZERO_COPY_CRC_32: FormHandlers(ZeroCopySender08, ZeroCopyPoller07),
     MessageForm.ZERO_COPY_56: FormHandlers(ZeroCopySender08, ZeroCopyPoller08),
     MessageForm.ZERO_COPY_64: FormHandlers(ZeroCopySender, ZeroCopyPoller),
+    # over HTTP; a connection has senders and pollers of its own
+    MessageForm.BATCHES: FormHandlers(ZeroCopySender, ZeroCopyPoller),
 }
 """The handler of each form."""
 
@@ -72,10 +72,9 @@ class IggyHandlers:
         """What others are told that its clients come over, as the protocol numbers it."""
         self.services: Final = services
         self.service: Final = IggyService(services)
-        self._states = StateSetter(services)
         self._settings = settings
         self.logins: Final = Logins(services, is_open=settings.secured, admits_strangers=settings.allow_unauthenticated)
-        self.current: Final = create_current(services, name, settings, self.logins)
+        self.current: Final = create_current(services, name, settings, self.logins, self.service)
         """For clients of the current generation."""
         self._is_told = settings.release is not None
         self._of_release = {release: self._make(release, allow_all) for release in (*RELEASES, SILENT)}
@@ -136,18 +135,3 @@ class IggyHandlers:
         if isinstance(command, LoginWithToken):
             return self.logins.log_in_with_token(client, command.token)
         return self.logins.log_in(client, command.name, command.password)
-
-    def begin(self, command: Any, client: Client) -> Awaitable[bytes] | None:
-        """Begin a command that waits for the disk or takes turns, and return its body to be; None for any other."""
-        if isinstance(command, SETTING_STATES):
-            require_command(self.services.broker, client.principal, command)
-            return self._states.set(command, client)
-        if isinstance(command, GetSnapshot):
-            # the archive is the body
-            return self.service.make_snapshot(command, client)
-        encode = partial(client.release.commands.encode_response, command)
-        if type(command) in SURVEYS:
-            return self.service.survey(command, client, encode)
-        if isinstance(command, CHANGES):
-            return self.service.change(command, client, encode)
-        return None

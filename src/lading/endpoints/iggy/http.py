@@ -19,14 +19,14 @@ from ...broker.core.states import list_states
 from ...broker.core.topology import Partition
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
-from ...dialects.iggy_classic.records import validate
 from ...dialects.iggy_classic.releases import RELEASES
-from ...dialects.json.commands import Part, encode_answer, parse_body, parse_query, require_known, states_of
+from ...dialects.iggy_current.commands import DescribeOptions
+from ...dialects.json.commands import Answers, Part, encode_answer, parse_body, parse_query, require_known, states_of
 from ...dialects.json.commands import read_body as read_fields_of
-from ...dialects.json.current_operations import take_deferral
 from ...dialects.json.errors import BODY_TOO_LARGE, BodyError
 from ...dialects.json.limits import BODY_BYTES_MAX
-from ...dialects.json.releases import BY_TOKEN
+from ...dialects.json.release_answers import SERVER_ANSWERS
+from ...dialects.json.releases import BY_TOKEN, take_deferral
 from ...dialects.json.text import dump
 from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
@@ -37,20 +37,19 @@ from ..http_shared.quota_rest import PRINCIPAL
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import INLINE_BYTES_MAX, StateRequests, parse_states, states_document
 from .http_callers import HttpCaller, HttpCallers, IggyHttpGuard
-from .http_current import HttpOperations, describe_cluster, describe_options
 from .http_errors import refuse, refuse_caller
 from .http_logins import HttpLogins, Route
 from .http_messages import HttpMessages
 from .http_routes import COMMAND_ROUTES, TOPIC, CommandRoute, read_fields
 from .refusal_facts import find_facts, find_partitioning, find_send_facts
 from .rights import login_refusal, requirement_of
-from .service import CHANGES, SURVEYS, IggyService
+from .service import IggyService
 from .snapshot import name_attachment
-from .users import users_of
 
 _NAMES: Final = RELEASES[-1].commands.row_by_request
 """Names of commands in metrics."""
 C = TypeVar("C")
+_SCOPES: Final = ("topic", "stream", "user")
 CallerHandler = Callable[[HttpCaller, Request, Parameters], Awaitable[Response]]
 
 
@@ -62,9 +61,7 @@ class IggyHttp:
         self._name = name
         self._service = IggyService(services)
         self._callers = HttpCallers(services, settings)
-        self._users = users_of(services)
         self._logins = HttpLogins(self._callers, self._read_fields)
-        self._operations = HttpOperations(services)
         self._states_requests = StateRequests(services)
         self._messages = {release: HttpMessages(services, name, settings, release) for release in BY_TOKEN.values()}
 
@@ -154,65 +151,44 @@ class IggyHttp:
         return PlainTextResponse("pong")
 
     async def _command(self, row: CommandRoute, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        if caller.release.is_current and row.operation:
-            return await self._operate(row, caller, request, path)
-        if row.command in later.UPKEEP_COMMANDS and not caller.release.has_users:
-            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {row.operation} to this release")
+        release = caller.release
+        if row.command in later.UPKEEP_COMMANDS and not release.has_users:
+            name = _NAMES[row.command].name
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {name} to this release")
         fields = read_fields(path, caller)
         if "partition_id" in fields:
-            fields["partition_id"] += 1 - caller.release.release.first_partition
-        command = await self._parse(row, row.command, caller, request, fields)
+            fields["partition_id"] += 1 - release.release.first_partition
+        command = await self._parse(row, caller, request, fields)
+        is_told = row.status == HTTPStatus.OK or release.tells_created
         try:
-            if isinstance(command, CHANGES):
-                release = caller.release
-                created = await self._service.change(command, caller.client, lambda created: created, release.first_id)
-                is_told = release.tells_created or row.command is later.CreateToken
-                if created is None or not is_told:
-                    return Response(status_code=row.status)
-                return self._document(created, caller)
-            return await self._answer(command, caller, row.status)
+            document = await self._ask(command, caller, release.answers if is_told else None)
+            if document is None and row.status == HTTPStatus.OK:
+                raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
         except LadingError as error:
-            return refuse_caller(error, caller, partial(find_facts, self._services.broker, command))
+            return refuse_caller(error, caller, partial(find_facts, self._services.broker, command), row.command)
+        if document is not None:
+            return InPieces(document, media_type="application/json")
+        return Response(status_code=HTTPStatus.OK if release.is_current and row.method == "POST" else row.status)
 
-    async def _operate(self, row: CommandRoute, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        body = await self._body(request)
-        found = await self._operations.change(row.operation, caller.client, request, body, path)
-        if found is not None:
-            return await self._answer(found, caller, HTTPStatus.OK)
-        return Response(status_code=HTTPStatus.OK if row.method == "POST" else row.status)
-
-    async def _parse(
-        self, row: CommandRoute, kind: type[Any], caller: HttpCaller, request: Request, fields: dict[str, Any]
-    ) -> Any:
+    async def _parse(self, row: CommandRoute, caller: HttpCaller, request: Request, fields: dict[str, Any]) -> Any:
+        release, kind = caller.release, row.command
         if row.source == "body":
-            if kind not in caller.release.bodies:
+            if kind not in release.bodies:
                 # there are users since 0.1, whose clients log in
                 raise Refusal(Reason.UNAUTHENTICATED, "users and tokens need a login; log in before")
             return await self._parse_body(kind, request, caller, fields)
         if row.source == "query":
-            return parse_query(kind, dict(request.query_params), caller.release.queries, **fields)
+            return parse_query(kind, dict(request.query_params), release.queries, release.check, **fields)
         command = kind(**fields)
         if kind is not c.GetClient:
             # a client id of 0 is not refused here, but no client has it (iggy.md M6)
-            validate(command)
+            release.check(command)
         return command
 
-    async def _answer(self, command: Any, caller: HttpCaller, status: int) -> Response:
-        if type(command) in SURVEYS:
-            encode = partial(encode_answer, answers=caller.release.answers)
-            document = await self._service.survey(command, caller.client, encode)
-            return InPieces(document, media_type="application/json")
-        if isinstance(command, later.GetUser):
-            return self._document(self._users.get(command.user, caller.client, caller.release.first_id), caller)
-        answer = self._service.answer(command, caller.client)
-        if status != HTTPStatus.OK:
-            return Response(status_code=status)
-        if answer is None:
-            raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
-        return self._document(answer, caller)
-
-    def _document(self, answer: Any, caller: HttpCaller) -> Response:
-        return Response(encode_answer(answer, caller.release.answers), media_type="application/json")
+    async def _ask(self, command: Any, caller: HttpCaller, answers: Answers | None) -> bytes | None:
+        """Have a command carried out; return the document of its result, or None if there is none or it is not told."""
+        answer = self._service.answer(command, caller.client, partial(_encode_result, answers))
+        return await answer if isinstance(answer, Awaitable) else answer
 
     async def _send(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         fields = read_fields(path, caller)
@@ -253,21 +229,27 @@ class IggyHttp:
     async def _flush(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         fields = read_fields({name: text for name, text in path.items() if name != "fsync"}, caller)
         number = fields.pop("partition_id") + 1 - caller.release.release.first_partition
-        self._service.answer(later.FlushMessages(**fields, partition_id=number, fsync=True), caller.client)
+        await self._ask(later.FlushMessages(**fields, partition_id=number, fsync=True), caller, None)
         return Response()
 
     async def _snapshot(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         command = await self._parse_body(later.GetSnapshot, request, caller, {})
-        archive = await self._service.make_snapshot(command, caller.client)
-        return Response(archive, headers=name_attachment(), media_type="application/zip")
+        archive = self._service.answer(command, caller.client, bytes)
+        assert isinstance(archive, Awaitable), "made in a worker"
+        return Response(await archive, headers=name_attachment(), media_type="application/zip")
 
     async def _options(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
-        return Response(dump(describe_options(path["scope"])), media_type="application/json")
+        scope = path["scope"]
+        if scope not in _SCOPES:
+            raise Refusal(Reason.MALFORMED, f"options have no scope {scope[:40]!r}; there are {', '.join(_SCOPES)}")
+        document = await self._ask(DescribeOptions(_SCOPES.index(scope) + 1), caller, SERVER_ANSWERS)
+        return Response(document, media_type="application/json")
 
     async def _cluster(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         if not caller.release.is_current:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, "this server is alone")
-        return Response(dump(describe_cluster(caller.client)), media_type="application/json")
+        document = await self._ask(later.GetClusterMetadata(), caller, SERVER_ANSWERS)
+        return Response(document, media_type="application/json")
 
     async def _states(self, caller: HttpCaller, request: Request, path: Parameters) -> Response:
         partition = self._partition(path, caller, Right.READ)
@@ -301,7 +283,7 @@ class IggyHttp:
         body = await self._body(request)
 
         def parse(body: bytes) -> C:
-            return parse_body(kind, body, caller.release.bodies, **fields)
+            return parse_body(kind, body, caller.release.bodies, caller.release.check, **fields)
 
         return await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, parse, body)
 
@@ -316,6 +298,11 @@ class IggyHttp:
             return await read_body(request, BODY_BYTES_MAX, self._services.receive)
         except Refusal as refusal:
             raise BODY_TOO_LARGE if refusal.reason is Reason.REQUEST_TOO_LARGE else refusal from None
+
+
+def _encode_result(answers: Answers | None, result: Any) -> bytes | None:
+    """Return the document of a result in a release; None if it has none, or it is not told."""
+    return None if result is None or answers is None else encode_answer(result, answers)
 
 
 _END: Final = (1 << 63) - 1

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from ...dialects.iggy_classic.errors import code_of
 from ...dialects.iggy_classic.releases import RELEASES
-from ...dialects.iggy_current.errors import code_of as current_code_of
 from ...dialects.json.errors import BodyError, error_document, later_error_document
 from ...model.errors import LadingError, Reason
 from ..http_shared.http import TextResponse
@@ -40,11 +38,14 @@ def refuse(error: LadingError) -> Response:
 
 
 def refuse_caller(
-    error: LadingError, caller: HttpCaller | None, facts: Callable[[], Mapping[str, object]] | None = None
+    error: LadingError,
+    caller: HttpCaller | None,
+    facts: Callable[[], Mapping[str, object]] | None = None,
+    request: type[Any] | None = None,
 ) -> Response:
     """Return the response to a refused request, in the error codes of the caller's release.
 
-    ``caller`` is None if the token is not valid. ``facts`` returns what the request named.
+    ``caller`` is None if the token is not valid. ``facts`` returns what the request named, ``request`` is its class.
     """
     if isinstance(error, BodyError):
         return TextResponse(str(error), error.status)
@@ -52,10 +53,6 @@ def refuse_caller(
     if caller is not None and not caller.release.has_users and not is_of_login:
         status, document = error_document(error, facts() if facts else {})
         return Response(document, status, media_type="application/json")
-    if caller is not None and caller.release.is_current:
-        code = current_code_of(error)
-    else:
-        release = RELEASES[-1] if caller is None or not caller.release.has_users else caller.release.release
-        code = code_of(error, release.codes)
-    status, document = later_error_document(code, str(error))
+    release = RELEASES[-1] if caller is None or not caller.release.has_users else caller.release.release
+    status, document = later_error_document(release.code_of(error, request), str(error))
     return Response(document, status, media_type="application/json")

@@ -17,8 +17,9 @@ from ...dialects.iggy_classic.encode import encode_sent
 from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, Identifier
 from ...dialects.iggy_classic.releases import MessageForm
 from ...dialects.iggy_current.capabilities import POLLED as CURRENT_POLLED
+from ...dialects.iggy_current.codecs import Deferral, to_wire
 from ...dialects.iggy_current.encode import encode_sent as encode_current
-from ...dialects.iggy_current.operations import Deferral, encode_send
+from ...dialects.iggy_current.operations import encode_send
 from ...dialects.iggy_zero_copy.encode import encode_sent as encode_zero_copy
 from ...dialects.json.framed_messages import encode_framed, list_batches, list_zero_copy
 from ...dialects.json.messages import SendDocument, encode_polled, parse_send
@@ -32,12 +33,11 @@ from ..base.carrying import Carrying, Fit
 from ..base.services import Services, now_us
 from .answers import PolledPlace, batch_of
 from .clients import Client
-from .current.caller import to_wire
 from .current.poll import encode_polled as encode_batches
 from .current.send import CurrentSender
 from .current.waiting import require_minimum, wait_for_messages
 from .handlers import FORMS
-from .poll import Poller
+from .poll import Poller, partition_of
 from .rights import requirement_of
 from .send import Sender, choice_of
 from .zero_copy import ZeroCopyPoller, ZeroCopySender
@@ -95,8 +95,7 @@ class HttpMessages:
         )
         partitioning = document.partitioning
         if self._release.is_current:
-            wire = (_to_wire(stream), _to_wire(topic), partitioning, document.batch.num_rows)
-            payload = memoryview(encode_send(*wire, sent))
+            payload = memoryview(encode_send(stream, topic, partitioning, document.batch.num_rows, sent))
             append, partition = self._current.send(payload, np.frombuffer(payload, np.uint8), 0, None, now_us())
             await wait_acknowledged(append)
             owner = partition.topic
@@ -142,7 +141,7 @@ class HttpMessages:
         return await self._render(partition, found)
 
     def _find_partition(self, command: c.PollMessages) -> Partition:
-        return self._broker.topology.topic(command.stream, command.topic).partition(command.partition_id - 1)
+        return self._broker.topology.topic(command.stream, command.topic).partition(partition_of(command))
 
     async def _render(self, partition: Partition, found: Found) -> bytes:
         if found is None or not found[0].pieces:
@@ -240,7 +239,3 @@ def _parse_and_encode(release: JsonRelease, encode: Encoder, body: bytes) -> tup
     except LimitExceeded as error:
         # such as a header key with a kind, which releases before 0.9 have none for
         raise MalformedMessage(str(error), reason=Reason.INVALID_HEADER_KEY) from None
-
-
-def _to_wire(named: Identifier) -> Identifier:
-    return to_wire(named) if isinstance(named, int) else named

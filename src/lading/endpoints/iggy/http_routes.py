@@ -23,17 +23,13 @@ TOPIC: Final = "/streams/{stream}/topics/{topic}"
 
 @lazy_dataclass(frozen=True, slots=True)
 class CommandRoute:
-    """One route that a command answers; ``source`` says where its fields come from beside the path.
-
-    ``operation`` is what the current generation does instead.
-    """
+    """One route that a command answers; ``source`` says where its fields come from besides the path."""
 
     method: str
     pattern: str
     command: type[Any]
     status: int = 200
     source: str = "path"
-    operation: str = ""
 
 
 COMMAND_ROUTES: Final = (
@@ -51,35 +47,29 @@ COMMAND_ROUTES: Final = (
     CommandRoute("GET", "/clients", c.GetClients),
     CommandRoute("GET", "/clients/{client_id}", c.GetClient),
     CommandRoute("GET", "/streams", c.GetStreams),
-    CommandRoute("POST", "/streams", c.CreateStream, 201, "body", "create_stream"),
+    CommandRoute("POST", "/streams", c.CreateStream, 201, "body"),
     CommandRoute("GET", "/streams/{stream}", c.GetStream),
-    CommandRoute("PUT", "/streams/{stream}", later.UpdateStream, 204, "body", "update_stream"),
-    CommandRoute("DELETE", "/streams/{stream}", c.DeleteStream, 204, operation="delete_stream"),
-    CommandRoute("DELETE", "/streams/{stream}/purge", later.PurgeStream, 204, operation="purge_stream"),
+    CommandRoute("PUT", "/streams/{stream}", later.UpdateStream, 204, "body"),
+    CommandRoute("DELETE", "/streams/{stream}", c.DeleteStream, 204),
+    CommandRoute("DELETE", "/streams/{stream}/purge", later.PurgeStream, 204),
     CommandRoute("GET", "/streams/{stream}/topics", c.GetTopics),
-    CommandRoute("POST", "/streams/{stream}/topics", c.CreateTopic, 201, "body", "create_topic"),
+    CommandRoute("POST", "/streams/{stream}/topics", c.CreateTopic, 201, "body"),
     CommandRoute("GET", TOPIC, c.GetTopic),
-    CommandRoute("PUT", TOPIC, later.UpdateTopic, 204, "body", "update_topic"),
-    CommandRoute("DELETE", TOPIC, c.DeleteTopic, 204, operation="delete_topic"),
-    CommandRoute("DELETE", f"{TOPIC}/purge", later.PurgeTopic, 204, operation="purge_topic"),
-    CommandRoute("POST", f"{TOPIC}/partitions", c.CreatePartitions, 201, "body", "create_partitions"),
-    CommandRoute("DELETE", f"{TOPIC}/partitions", c.DeletePartitions, 204, "query", "delete_partitions"),
-    CommandRoute(
-        "DELETE", f"{TOPIC}/partitions/{{partition_id}}", later.DeleteSegments, 204, "query", "delete_segments"
-    ),
+    CommandRoute("PUT", TOPIC, later.UpdateTopic, 204, "body"),
+    CommandRoute("DELETE", TOPIC, c.DeleteTopic, 204),
+    CommandRoute("DELETE", f"{TOPIC}/purge", later.PurgeTopic, 204),
+    CommandRoute("POST", f"{TOPIC}/partitions", c.CreatePartitions, 201, "body"),
+    CommandRoute("DELETE", f"{TOPIC}/partitions", c.DeletePartitions, 204, "query"),
+    CommandRoute("DELETE", f"{TOPIC}/partitions/{{partition_id}}", later.DeleteSegments, 204, "query"),
     CommandRoute("GET", f"{TOPIC}/consumer-offsets", c.GetOffset, 200, "query"),
-    CommandRoute("PUT", f"{TOPIC}/consumer-offsets", c.StoreOffset, 204, "body", "store_consumer_offset"),
-    CommandRoute(
-        "DELETE", f"{TOPIC}/consumer-offsets/{{consumer}}", later.DeleteOffset, 204, "query", "delete_consumer_offset"
-    ),
+    CommandRoute("PUT", f"{TOPIC}/consumer-offsets", c.StoreOffset, 204, "body"),
+    CommandRoute("DELETE", f"{TOPIC}/consumer-offsets/{{consumer}}", later.DeleteOffset, 204, "query"),
     CommandRoute("GET", f"{TOPIC}/consumer-groups", c.GetGroups),
-    CommandRoute("POST", f"{TOPIC}/consumer-groups", c.CreateGroup, 201, "body", "create_consumer_group"),
+    CommandRoute("POST", f"{TOPIC}/consumer-groups", c.CreateGroup, 201, "body"),
     CommandRoute("GET", f"{TOPIC}/consumer-groups/{{group_id}}", c.GetGroup),
-    CommandRoute(
-        "DELETE", f"{TOPIC}/consumer-groups/{{group_id}}", c.DeleteGroup, 204, operation="delete_consumer_group"
-    ),
+    CommandRoute("DELETE", f"{TOPIC}/consumer-groups/{{group_id}}", c.DeleteGroup, 204),
 )
-"""Every route that a command or an operation answers (iggy.md A5, iggy-current.md B5)."""
+"""Every route that a command answers (iggy.md A5, iggy-current.md B5)."""
 
 
 def _number(text: str) -> int:

@@ -20,11 +20,12 @@ from ...broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ...broker.iggy.poll import PollResult
 from ...dialects import codes
 from ...dialects.carrier import Carried
-from ...dialects.iggy_classic.commands import PollMessages
+from ...dialects.iggy_classic.commands import GetOffset, PollMessages, StoreOffset
+from ...dialects.iggy_classic.later_commands import DeleteOffset
 from ...dialects.iggy_classic.partitioning import number_of_consumer
 from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...dialects.iggy_classic.protocol import POLLED
-from ...dialects.iggy_classic.releases import UNTOLD, PollHead, Release
+from ...dialects.iggy_classic.releases import CLASSIC_RULES, UNTOLD, PollHead, Release, ServerRules
 from ...dialects.iggy_messages.derived_ids import fill_ids
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
@@ -199,7 +200,7 @@ class Poller:
     def _routed(self, command: PollMessages) -> Route:
         self._require(command.stream, command.topic, Right.READ)
         topic = self._broker.topology.topic(command.stream, command.topic)
-        return topic, consumer_of(command.consumer, topic, self._broker.groups), command.partition_id - 1
+        return topic, consumer_of(command.consumer, topic, self._broker.groups), partition_of(command)
 
 
 def _fit_and_identify(fit: Fit, topic: bytes, partition: int, batch: pa.RecordBatch) -> Carried:
@@ -232,14 +233,24 @@ _CONSUMERS: Final = {
 }
 
 
+def partition_of(command: PollMessages | GetOffset | StoreOffset | DeleteOffset) -> int:
+    """Return the partition of a command, counted from 0: the first if the client names none."""
+    return 0 if command.partition_id is None else command.partition_id - 1
+
+
 def strategy_of(strategy: Strategy) -> polling.PollStart:
     """Return the broker's form of a polling strategy: where the poll begins."""
     return STRATEGIES[strategy.kind](strategy.value)
 
 
-def consumer_of(consumer: ConsumerIdentifier, topic: Topic, groups: IggyGroups) -> ConsumerRef:
-    """Return the broker's identity of a poller. Raises Refusal for the name of a group that does not exist."""
-    if is_lasting(consumer):
+def consumer_of(
+    consumer: ConsumerIdentifier, topic: Topic, groups: IggyGroups, rules: ServerRules = CLASSIC_RULES
+) -> ConsumerRef:
+    """Return the broker's identity of a poller.
+
+    Raises Refusal for the name of a group that does not exist, and for its number if groups are strict.
+    """
+    if consumer.kind is ConsumerKind.CONSUMER or not (rules.has_strict_groups or isinstance(consumer.id, str)):
         return ConsumerRef(_CONSUMERS[consumer.kind], number_of_consumer(consumer.id))
     return ConsumerRef(IggyConsumerKind.GROUP, groups.get(topic, consumer.id).id)
 

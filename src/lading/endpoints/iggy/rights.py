@@ -13,6 +13,7 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic.state_commands import GetStates, SetStates, SetStatesWhere
 from ...dialects.iggy_classic.validation import normalise_name
+from ...dialects.iggy_current import commands as current
 from ...model.errors import Reason, Refusal
 from ...model.names import flat_name
 
@@ -153,89 +154,34 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     later.UpdateTopic: _ALTER_TOPIC,
     later.PurgeTopic: _DELETE_TOPIC,
     later.DeleteSegments: _DELETE_TOPIC,
+    current.DescribeOptions: None,
+    current.GetPartitionRoute: _SEE_TOPIC,
+    current.SyncGroup: _READ,
 }
-"""By command of the classic releases; None needs a login alone. What is missing here needs ADMINISTRATE on all."""
+"""By command of all releases; None needs a login alone. What is missing here needs ADMINISTRATE on all."""
 
-OPERATION_RIGHTS: Final[Mapping[str, NeededRight | None]] = {
-    "ping": None,
-    "get_stats": _SEE_SERVER,
-    "get_snapshot": _SEE_SERVER,
-    "get_cluster_metadata": None,
-    "describe_options": None,
-    "get_me": None,
-    "get_client": _SEE_SERVER,
-    "get_clients": _SEE_SERVER,
-    "get_user": None,
-    "get_users": NeededRight(Right.DESCRIBE, _users),
-    "get_personal_access_tokens": None,
-    "get_stream": _SEE_STREAM,
-    "get_streams": _SEE_STREAMS,
-    "create_stream": _NEW_STREAM,
-    "update_stream": _ALTER_STREAM,
-    "delete_stream": _DELETE_STREAM,
-    "purge_stream": _DELETE_STREAM,
-    "get_topic": _SEE_TOPIC,
-    "get_topics": _SEE_TOPICS,
-    "get_partition_route": _SEE_TOPIC,
-    "create_topic": _NEW_TOPIC,
-    "update_topic": _ALTER_TOPIC,
-    "delete_topic": _DELETE_TOPIC,
-    "purge_topic": _DELETE_TOPIC,
-    "delete_segments": _DELETE_TOPIC,
-    "create_partitions": _ALTER_TOPIC,
-    "delete_partitions": _DELETE_TOPIC,
-    "flush_unsaved_buffer": _WRITE,
-    "get_consumer_offset": _READ,
-    "store_consumer_offset": _READ,
-    "delete_consumer_offset": _READ,
-    "get_consumer_group": _SEE_TOPIC,
-    "get_consumer_groups": _SEE_TOPIC,
-    "create_consumer_group": _READ,
-    "delete_consumer_group": _READ,
-    "join_consumer_group": _READ,
-    "leave_consumer_group": _READ,
-    "sync_consumer_group": _READ,
-    "create_user": _CHANGE_USERS,
-    "update_user": _CHANGE_USERS,
-    "delete_user": _CHANGE_USERS,
-    "change_password": None,
-    "update_permissions": _CHANGE_USERS,
-    "create_personal_access_token": None,
-    "delete_personal_access_token": None,
-}
-"""The same by operation of the current generation."""
 _CREATE: Final = (c.CreateStream, c.CreateTopic)
 _EMPTY_STREAM: Final = (c.DeleteStream, later.PurgeStream)
-_EMPTY_STREAM_OPERATIONS: Final = frozenset({"delete_stream", "purge_stream"})
 _RENAME: Final = (later.UpdateStream, later.UpdateTopic)
-_RENAME_OPERATIONS: Final = frozenset({"update_stream", "update_topic"})
 _NOT_GAINED: Final = (Right.READ, Right.WRITE, Right.DELETE, Right.ALTER_CONFIGS)
 """Rights that a user may not get by giving a topic or stream a name by which rules allow them."""
 _EVERYTHING: Final = NeededRight(Right.ADMINISTRATE, _server)
 
 
-def require_command(broker: Broker, principal: Principal | None, command: Any) -> None:
-    """Raise Refusal unless a user may give a command of the classic releases."""
+def require_command(
+    broker: Broker, principal: Principal | None, command: Any, normalise: Callable[[str], str] = normalise_name
+) -> None:
+    """Raise Refusal unless a user may give a command; ``normalise`` returns a name as its release stores it."""
     if broker.access.is_enabled and not isinstance(command, c.Ping):
         fields = {name: getattr(command, name) for name in ("stream", "topic", "name") if hasattr(command, name)}
         if isinstance(command, _CREATE):
             # as it is stored: rules are about that
-            fields["name"] = normalise_name(command.name)
+            fields["name"] = normalise(command.name)
         _require(broker, principal, COMMAND_RIGHTS.get(type(command), _EVERYTHING), fields)
         if isinstance(command, _EMPTY_STREAM):
             _require_topics(broker, principal, command.stream)
         if isinstance(command, _RENAME):
-            _require_new_name(broker, principal, fields, normalise=normalise_name)
-
-
-def require_operation(broker: Broker, principal: Principal | None, name: str, fields: Fields) -> None:
-    """Raise Refusal unless a user may do an operation of the current generation; ``fields`` have the broker's ids."""
-    if broker.access.is_enabled and name != "ping":
-        _require(broker, principal, OPERATION_RIGHTS.get(name, _EVERYTHING), fields)
-        if name in _EMPTY_STREAM_OPERATIONS:
-            _require_topics(broker, principal, fields["stream"])
-        if name in _RENAME_OPERATIONS:
-            _require_new_name(broker, principal, fields)
+            _require_new_name(broker, principal, fields, normalise)
 
 
 def _require(broker: Broker, principal: Principal | None, needed: NeededRight | None, fields: Fields) -> None:
@@ -256,7 +202,7 @@ def _require_topics(broker: Broker, principal: Principal | None, stream: Identif
 
 
 def _require_new_name(
-    broker: Broker, principal: Principal | None, fields: Fields, normalise: Callable[[str], str] = str
+    broker: Broker, principal: Principal | None, fields: Fields, normalise: Callable[[str], str]
 ) -> None:
     """Raise Refusal unless a user may create what a stream or topic is to be called, if that is another name."""
     find = broker.topology

@@ -1,13 +1,14 @@
-"""Commands of Iggy classic: one table for TCP and HTTP alike (iggy.md A3 and A8).
+"""Commands of Iggy in all releases: one entrance and one table for connections and HTTP (iggy.md A3 and A8).
 
-Sending and polling are apart, in ``send.py`` and ``poll.py``: they are the hot path.
+Sending and polling are apart, in ``send.py`` and ``poll.py``: they are the hot path. A handler returns its result, or
+works in turns, or waits for the disk as a coroutine; callers need not know which.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,8 +16,18 @@ from ...broker.core.states import list_states
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic import responses as r
-from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
-from ...dialects.iggy_classic.validation import choose_name, normalise_name
+from ...dialects.iggy_classic.errors import StatusError
+from ...dialects.iggy_classic.state_commands import (
+    RANGES_MAX,
+    GetStates,
+    ListedStates,
+    SetStates,
+    SetStatesWhere,
+    StateRange,
+    StatesProgress,
+)
+from ...dialects.iggy_current import commands as current
+from ...dialects.iggy_current.options import DESCRIBED_OPTIONS, option_flags
 from ...model.errors import Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
@@ -34,24 +45,31 @@ from .entities import (
     describe_topic,
     settings_of,
 )
-from .poll import consumer_of
+from .poll import consumer_of, partition_of
 from .rights import require_command, topic_visibility, visible_streams
 from .snapshot import snapshots_of
-from .upkeep import UPKEEP_HANDLERS, rename_stream, update_topic
+from .states import StateSetter
+from .topic_options import refuse_options
+from .upkeep import delete_segments, purge_stream, purge_topic, rename_stream, update_topic
 from .users import users_of
 
 if TYPE_CHECKING:
     from ...broker.core.change import Change
     from ...broker.core.topology import Topic
+    from ...broker.iggy.consumer import ConsumerRef
 
 
 R = TypeVar("R")
 ROWS_INLINE: Final = 100
-"""Answers of more rows are encoded in a worker."""
+"""Responses of more rows are encoded in a worker."""
+INVALID_PARTITIONS_COUNT: Final = 2019
+_TOPIC_SCOPE, _LAST_SCOPE = 1, 3
+_TRANSPORTS: Final = (1, 2, 3, 4)
+"""TCP, QUIC, HTTP and WebSocket, as clients see them."""
 
 
 class IggyService:
-    """Answers every command of the generation but send and poll."""
+    """Carries out every command but sends, polls and logins."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -60,112 +78,52 @@ class IggyService:
         self._machine = machine()
         self._users = users_of(services)
         self._snapshots = snapshots_of(services)
+        self._states = StateSetter(services)
 
-    def answer(self, command: Any, client: Client | None = None) -> Any:
-        """Carry out a command and return its result, as ``commands.encode_response`` and the JSON dialect take it.
+    def answer(self, command: Any, client: Client, encode: Callable[[Any], R]) -> R | Awaitable[R]:
+        """Carry out a command, or begin to; return what ``encode`` makes of its result, or the awaitable for that.
 
-        ``client`` is the connection that asks. HTTP has none, and sends no command that needs one. Raises Refusal.
+        ``client`` is the connection that asks, or stands for one. A long result is encoded in a worker. Raises Refusal,
+        here or later.
         """
-        self._require(command, client)
-        if (handle := UPKEEP_HANDLERS.get(type(command))) is not None:
-            return handle(self._broker, command)
-        return _HANDLERS[type(command)](self, command, client)
+        if not isinstance(command, later.USER_COMMANDS):
+            # the first user is created before anybody has rights: who changes users asks for them
+            normalise = client.release.rules.normalise_name
+            require_command(self._broker, client.principal, command, normalise)
+        result = HANDLERS[type(command)](self, command, client)
+        if isinstance(result, Generator):
+            return self._finish_in_turns(result, encode)
+        if isinstance(result, Coroutine):
+            return _encode_later(result, encode)
+        return encode(result)
 
-    def _require(self, command: Any, client: Client | None) -> None:
-        """Refusal unless the client may give the command."""
-        require_command(self._broker, None if client is None else client.principal, command)
-
-    async def survey(self, command: c.Command, client: Client | None, encode: Callable[[Any], R]) -> R:
-        """Answer one of ``SURVEYS`` in turns, as ``answer``; ``encode`` is called in a worker if it is long."""
-        self._require(command, client)
-        answer = await finish_in_turns(SURVEYS[type(command)](self, command, client))
-        return await self._services.run_in_worker(_count_rows(answer), ROWS_INLINE, encode, answer)
-
-    async def change(self, command: Any, client: Client | None, encode: Callable[[Any], R], first_id: int = 1) -> R:
-        """Carry out one of ``CHANGES``, which wait for the disk, beside everything else; Refusal as ``answer``.
-
-        ``encode`` is given what was created, None where nothing was; ``first_id`` is how the client counts.
-        """
-        if isinstance(command, later.USER_COMMANDS):
-            # the first user is a case of its own
-            return encode(await self._users.change(command, client, first_id))
-        self._require(command, client)
-        return encode(await self._make(command))
-
-    async def make_snapshot(self, command: later.GetSnapshot, client: Client | None) -> bytes:
-        """Return the archive that a command asks for, made in a worker; Refusal as ``answer``."""
-        self._require(command, client)
-        return await self._snapshots.make(command.compression, command.parts)
-
-    async def _make(self, command: c.Command) -> Any:
-        changes, make = self._broker.changes, self._services.changes.make
-        match command:
-            case c.CreateStream():
-                name = normalise_name(command.name)
-                stream = await make(changes.create_stream(command.stream_id, name, now_us=now_us()))
-                return r.StreamDetails(describe_stream(stream, MeasuredStream([])), [])
-            case c.DeleteStream():
-                await make(changes.delete_stream(self._broker.topology.stream(command.stream)))
-            case later.UpdateStream():
-                stream = self._broker.topology.stream(command.stream)
-                await rename_stream(self._services, stream, choose_name(stream.name, command.name))
-            case later.UpdateTopic():
-                topic = self.topic(command)
-                name, settings = choose_name(topic.name, command.name), change_settings(topic, command)
-                await update_topic(self._services, topic, name, settings)
-            case c.CreateTopic():
-                stream, name = self._broker.topology.stream(command.stream), normalise_name(command.name)
-                count = command.partitions_count
-                topic = await make(
-                    changes.create_topic(
-                        stream, command.topic_id, name, count, now_us=now_us(), settings=settings_of(command)
-                    )
-                )
-                partitions = [describe_partition(partition) for partition in topic.partitions]
-                return r.TopicDetails(describe_topic(MeasuredTopic(topic, 0, 0, count, count)), partitions)
-            case c.CreateGroup() | c.DeleteGroup():
-                groups, topic = self._broker.groups, self.topic(command)
-                if isinstance(command, c.DeleteGroup):
-                    await make(changes.write_catalog(partial(groups.delete, topic, command.group_id)))
-                else:
-                    called = None if command.name is None else normalise_name(command.name)
-                    group = await make(changes.write_catalog(partial(groups.create, topic, command.group_id, called)))
-                    return describe_group_with_members(group)
-            case _:
-                topic = self.topic(command)
-                await self._services.changes.make_in_turn(topic, self._change_of(topic, command))
-        return None
-
-    def _change_of(self, topic: Topic, command: Any) -> Change[None]:
-        changes = self._broker.changes
-        match command:
-            case c.CreatePartitions():
-                return changes.add_partitions(topic, command.partitions_count)
-            case c.DeletePartitions():
-                return changes.delete_partitions(topic, command.partitions_count)
-            case _:
-                return changes.delete_topic(topic)
+    async def _finish_in_turns(self, work: Turns[Any], encode: Callable[[Any], R]) -> R:
+        result = await finish_in_turns(work)
+        return await self._services.run_in_worker(_count_rows(result), ROWS_INLINE, encode, result)
 
     def topic(self, command: Any) -> Topic:
         """Return the topic that a command names. Raises Refusal if it does not exist."""
         return self._broker.topology.topic(command.stream, command.topic)
 
+    def _consumer(self, command: Any, topic: Topic, client: Client) -> ConsumerRef:
+        return consumer_of(command.consumer, topic, self._broker.groups, client.release.rules)
+
     # -- the server
 
-    def _kill(self, command: c.Kill, client: Client | None) -> None:
+    def _kill(self, command: c.Kill, client: Client) -> None:
         raise Refusal(
             Reason.UNKNOWN_COMMAND, "this server is not to be killed by a client; send SIGTERM to its process"
         )
 
-    def _ping(self, command: c.Ping, client: Client | None) -> None:
+    def _ping(self, command: c.Ping, client: Client) -> None:
         return None
 
-    def _stats(self, command: c.Stats, client: Client | None) -> Turns[r.StatsInfo]:
+    def _stats(self, command: c.Stats, client: Client) -> Turns[r.StatsInfo]:
         process = self._services.process.figures()
         streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
         # the one text of all releases in which a client can find what it talks to, and for what it is taken
-        served = "" if client is None else f" (Lading {__version__} for clients of {client.release.name})"
+        served = f" (Lading {__version__} for clients of {client.release.name})"
         disk = shutil.disk_usage(self._services.settings.data)
         return r.StatsInfo(
             process_id=process.pid,
@@ -195,17 +153,35 @@ class IggyService:
             threads_count=threading.active_count(),
             free_disk_space=disk.free,
             total_disk_space=disk.total,
+            kernel=self._machine.kernel_version,
         )
 
-    def _me(self, command: c.Me, client: Client | None) -> r.ClientDetails:
-        if client is None:
-            raise Refusal(Reason.FEATURE_UNAVAILABLE, "a client without a connection of its own has no details")
+    def _snapshot(self, command: later.GetSnapshot, client: Client) -> Coroutine[Any, Any, bytes]:
+        return self._snapshots.make(command.compression, command.parts)
+
+    def _cluster(self, command: later.GetClusterMetadata, client: Client) -> r.ClusterInfo:
+        here, own = client.here, client.transport
+        tcp, quic, http, websocket = (here.port if own == transport else 0 for transport in _TRANSPORTS)
+        return r.ClusterInfo("single-node", [r.NodeInfo("lading", here.host, (tcp, quic, http, websocket))])
+
+    def _metadata_changes(self, command: current.GetMetadataChanges, client: Client) -> None:
+        raise Refusal(Reason.FEATURE_UNAVAILABLE, "this broker keeps no log of changes to streams, topics and users")
+
+    def _options(self, command: current.DescribeOptions, client: Client) -> list[current.OptionInfo]:
+        if not _TOPIC_SCOPE <= command.scope <= _LAST_SCOPE:
+            raise Refusal(Reason.MALFORMED, f"options have no scope {command.scope}")
+        return [
+            current.OptionInfo(key, spec.kind, spec.default, spec.description, option_flags(key))
+            for key, spec in (DESCRIBED_OPTIONS.items() if command.scope == _TOPIC_SCOPE else ())
+        ]
+
+    def _me(self, command: c.Me, client: Client) -> r.ClientDetails:
         return self._client_details(client)
 
-    def _client(self, command: c.GetClient, client: Client | None) -> r.ClientDetails:
+    def _client(self, command: c.GetClient, client: Client) -> r.ClientDetails:
         return self._client_details(self._connected.get(command.client_id))
 
-    def _clients(self, command: c.GetClients, client: Client | None) -> Turns[list[r.ClientInfo]]:
+    def _clients(self, command: c.GetClients, client: Client) -> Turns[list[r.ClientInfo]]:
         turn, found = TurnCounter(), []
         for one in list(self._connected):
             found.append(self._client_info(one))
@@ -224,42 +200,38 @@ class IggyService:
         ]
         return r.ClientDetails(self._client_info(client), groups)
 
-    def _log_out(self, command: later.LogoutUser, client: Client | None) -> None:
-        if client is not None:
-            client.log_in(self._broker.access.admit(is_open=False), None)
+    def _log_out(self, command: later.LogoutUser, client: Client) -> None:
+        client.log_in(self._broker.access.admit(is_open=False), None)
 
-    def _list_users(self, command: later.GetUsers, client: Client | None) -> list[r.UserInfo]:
+    def _list_users(self, command: later.GetUsers, client: Client) -> list[r.UserInfo]:
         return self._users.list_users(client)
 
-    def _user(self, command: later.GetUser, client: Client | None) -> r.UserDetails:
-        return self._users.get(command.user, client, 1)
+    def _user(self, command: later.GetUser, client: Client) -> r.UserDetails:
+        return self._users.get(command.user, client, client.release.first_id)
 
-    def _tokens(self, command: later.GetTokens, client: Client | None) -> list[r.TokenInfo]:
+    def _tokens(self, command: later.GetTokens, client: Client) -> list[r.TokenInfo]:
         return self._users.tokens(client)
 
-    def _cluster(self, command: later.GetClusterMetadata, client: Client | None) -> None:
-        return None
-
-    def _flush(self, command: later.FlushMessages, client: Client | None) -> None:
-        # what is acknowledged is written already
-        self.topic(command).partition(command.partition_id - 1)
+    async def _change_users(self, command: Any, client: Client) -> Any:
+        refuse_options(getattr(command, "options", None), "users")
+        return await self._users.change(command, client, client.release.first_id)
 
     # -- streams, topics, partitions
 
-    def _stream(self, command: c.GetStream, client: Client | None) -> Turns[r.StreamDetails]:
+    def _stream(self, command: c.GetStream, client: Client) -> Turns[r.StreamDetails]:
         measured = yield from measure_streams(
             [self._broker.topology.stream(command.stream)], topic_visibility(self._broker, client)
         )
         ((stream, size),) = measured.items()
         return r.StreamDetails(describe_stream(stream, size), [describe_topic(one) for one in size.topics])
 
-    def _streams(self, command: c.GetStreams, client: Client | None) -> Turns[list[r.StreamInfo]]:
+    def _streams(self, command: c.GetStreams, client: Client) -> Turns[list[r.StreamInfo]]:
         measured = yield from measure_streams(
             visible_streams(self._broker, client), topic_visibility(self._broker, client)
         )
         return [describe_stream(stream, size) for stream, size in measured.items()]
 
-    def _topic(self, command: c.GetTopic, client: Client | None) -> Turns[r.TopicDetails]:
+    def _topic(self, command: c.GetTopic, client: Client) -> Turns[r.TopicDetails]:
         topic, turn = self.topic(command), TurnCounter()
         (measured,) = yield from measure_topics([topic])
         partitions = []
@@ -269,49 +241,149 @@ class IggyService:
                 yield
         return r.TopicDetails(describe_topic(measured), partitions)
 
-    def _topics(self, command: c.GetTopics, client: Client | None) -> Turns[list[r.TopicInfo]]:
+    def _topics(self, command: c.GetTopics, client: Client) -> Turns[list[r.TopicInfo]]:
         topics = self._broker.topology.stream(command.stream).list_topics()
         measured = yield from measure_topics(topics, topic_visibility(self._broker, client))
         return [describe_topic(one) for one in measured]
 
+    async def _create_stream(self, command: c.CreateStream, client: Client) -> r.StreamDetails:
+        refuse_options(command.options, "streams")
+        name = client.release.rules.normalise_name(command.name)
+        change = self._broker.changes.create_stream(command.stream_id, name, now_us=now_us())
+        stream = await self._services.changes.make(change)
+        return r.StreamDetails(describe_stream(stream, MeasuredStream([])), [])
+
+    async def _update_stream(self, command: later.UpdateStream, client: Client) -> None:
+        refuse_options(command.options, "streams")
+        stream = self._broker.topology.stream(command.stream)
+        await rename_stream(self._services, stream, _choose_name(stream.name, command.name, client))
+
+    async def _delete_stream(self, command: c.DeleteStream, client: Client) -> None:
+        stream = self._broker.topology.stream(command.stream)
+        await self._services.changes.make(self._broker.changes.delete_stream(stream))
+
+    def _purge_stream(self, command: later.PurgeStream, client: Client) -> None:
+        purge_stream(self._broker.topology.stream(command.stream))
+
+    async def _create_topic(self, command: c.CreateTopic, client: Client) -> r.TopicDetails:
+        rules, count = client.release.rules, command.partitions_count
+        if count > rules.partitions_max:
+            raise _partitions_refusal(count, rules.partitions_max)
+        settings = settings_of(command)
+        stream, name = self._broker.topology.stream(command.stream), rules.normalise_name(command.name)
+        change = self._broker.changes.create_topic(
+            stream, command.topic_id, name, count, now_us=now_us(), settings=settings
+        )
+        topic = await self._services.changes.make(change)
+        partitions = [describe_partition(partition) for partition in topic.partitions]
+        return r.TopicDetails(describe_topic(MeasuredTopic(topic, 0, 0, count, count)), partitions)
+
+    async def _update_topic(self, command: later.UpdateTopic, client: Client) -> None:
+        topic = self.topic(command)
+        settings = change_settings(topic, command)
+        await update_topic(self._services, topic, _choose_name(topic.name, command.name, client), settings)
+
+    async def _delete_topic(self, command: c.DeleteTopic, client: Client) -> None:
+        topic = self.topic(command)
+        await self._change_topic(topic, self._broker.changes.delete_topic(topic))
+
+    def _purge_topic(self, command: later.PurgeTopic, client: Client) -> None:
+        purge_topic(self.topic(command))
+
+    async def _create_partitions(self, command: c.CreatePartitions, client: Client) -> None:
+        count = _require_count(command.partitions_count, client)
+        topic = self.topic(command)
+        await self._change_topic(topic, self._broker.changes.add_partitions(topic, count))
+
+    async def _delete_partitions(self, command: c.DeletePartitions, client: Client) -> None:
+        count = _require_count(command.partitions_count, client)
+        topic = self.topic(command)
+        if count > len(topic.partitions) and not client.release.rules.deletes_all_partitions:
+            sentence = f"a topic of {len(topic.partitions)} partitions cannot lose {count}"
+            raise StatusError(INVALID_PARTITIONS_COUNT, sentence)
+        await self._change_topic(topic, self._broker.changes.delete_partitions(topic, count))
+
+    async def _change_topic(self, topic: Topic, change: Change[None]) -> None:
+        await self._services.changes.make_in_turn(topic, change)
+
+    def _delete_segments(self, command: later.DeleteSegments, client: Client) -> None:
+        delete_segments(self.topic(command).partition(command.partition_id - 1), command.segments_count)
+
+    def _flush(self, command: later.FlushMessages, client: Client) -> None:
+        # what is acknowledged is written already, and on disk as the broker's durability says
+        self.topic(command).partition(command.partition_id - 1)
+
+    def _route(self, command: current.GetPartitionRoute, client: Client) -> current.PartitionRoute:
+        topic = self.topic(command).partition(command.partition_id - 1).topic
+        return current.PartitionRoute(topic.created_us, 0, 0, len(topic.partitions), 0)
+
     # -- positions and groups
 
-    def _offset(self, command: c.GetOffset, client: Client | None) -> r.StoredOffset | None:
-        # as a group neither membership nor existence is asked for (iggy.md M13)
-        topic, number = self.topic(command), command.partition_id - 1
-        consumer = consumer_of(command.consumer, topic, self._broker.groups)
+    def _offset(self, command: c.GetOffset, client: Client) -> r.StoredOffset | None:
+        # until 0.10 neither membership nor existence of a group is asked for (iggy.md M13)
+        topic, number = self.topic(command), partition_of(command)
+        consumer = self._consumer(command, topic, client)
         stored = self._broker.poller.position(topic, consumer, number)
-        if stored is None and client is not None and client.release.is_missing_empty:
+        if stored is None and client.release.is_missing_empty:
             return None
         end = topic.partition(number).log.high_watermark
-        return r.StoredOffset(consumer.id, stored or 0, command.partition_id, max(end - 1, 0))
+        return r.StoredOffset(consumer.id, stored or 0, number + 1, max(end - 1, 0))
 
-    def _store_offset(self, command: c.StoreOffset, client: Client | None) -> None:
+    def _store_offset(self, command: c.StoreOffset, client: Client) -> None:
         topic = self.topic(command)
         self._broker.poller.store_position(
             topic,
-            consumer_of(command.consumer, topic, self._broker.groups),
-            client.id if client else None,
-            command.partition_id - 1,
+            self._consumer(command, topic, client),
+            client.id,
+            partition_of(command),
             command.offset,
             now_us=now_us(),
+            names_partition=command.partition_id is not None and client.release.rules.has_strict_groups,
         )
 
-    def _group(self, command: c.GetGroup, client: Client | None) -> r.GroupDetails:
+    def _delete_offset(self, command: later.DeleteOffset, client: Client) -> None:
+        topic = self.topic(command)
+        consumer = self._consumer(command, topic, client)
+        if not self._broker.poller.delete_position(topic, consumer, partition_of(command)):
+            raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
+
+    def _group(self, command: c.GetGroup, client: Client) -> r.GroupDetails:
         return describe_group_with_members(self._broker.groups.get(self.topic(command), command.group_id))
 
-    def _groups(self, command: c.GetGroups, client: Client | None) -> list[r.GroupInfo]:
+    def _groups(self, command: c.GetGroups, client: Client) -> list[r.GroupInfo]:
         return [describe_group(group) for group in self._broker.groups.of_topic(self.topic(command))]
 
-    def _join(self, command: c.JoinGroup, client: Client | None) -> None:
-        self._broker.groups.join(self.topic(command), command.group_id, _member(client))
+    async def _create_group(self, command: c.CreateGroup, client: Client) -> r.GroupDetails:
+        topic = self.topic(command)
+        name = None if command.name is None else client.release.rules.normalise_name(command.name)
+        create = partial(self._broker.groups.create, topic, command.group_id, name)
+        group = await self._services.changes.make(self._broker.changes.write_catalog(create))
+        return describe_group_with_members(group)
 
-    def _leave(self, command: c.LeaveGroup, client: Client | None) -> None:
-        self._broker.groups.leave(self.topic(command), command.group_id, _member(client))
+    async def _delete_group(self, command: c.DeleteGroup, client: Client) -> None:
+        delete = partial(self._broker.groups.delete, self.topic(command), command.group_id)
+        await self._services.changes.make(self._broker.changes.write_catalog(delete))
 
-    # -- message states; setting them waits for the disk and is apart, in ``states.py``
+    def _join(self, command: c.JoinGroup, client: Client) -> None:
+        self._broker.groups.join(self.topic(command), command.group_id, client.id)
 
-    def _states(self, command: GetStates, client: Client | None) -> ListedStates:
+    def _leave(self, command: c.LeaveGroup, client: Client) -> None:
+        topic, groups = self.topic(command), self._broker.groups
+        if client.release.rules.has_strict_groups:
+            groups.get(topic, command.group_id).member(client.id)
+        groups.leave(topic, command.group_id, client.id)
+
+    def _sync(self, command: current.SyncGroup, client: Client) -> current.GroupAssignment:
+        group = self._broker.groups.get(self.topic(command), command.group_id)
+        partitions = group.member(client.id).partitions
+        return current.GroupAssignment(group.generation, [number + 1 for number in partitions])
+
+    # -- message states
+
+    async def _set_states(self, command: SetStates | SetStatesWhere, client: Client) -> StatesProgress:
+        return await self._states.set(command, client)
+
+    def _list_states(self, command: GetStates, client: Client) -> ListedStates:
         partition = self.topic(command).partition(command.partition_id - 1)
         listed = list_states(partition, command.first, command.end)
         ranges = [StateRange(first, end, State(state)) for first, end, state in listed[:RANGES_MAX]]
@@ -330,54 +402,72 @@ def _count_rows(answer: Any) -> int:
             return 1
 
 
-def _member(client: Client | None) -> int:
-    if client is None:
-        raise Refusal(Reason.FEATURE_UNAVAILABLE, "a client without a connection of its own cannot be a group member")
-    return client.id
+async def _encode_later(work: Coroutine[Any, Any, Any], encode: Callable[[Any], R]) -> R:
+    return encode(await work)
 
 
-SURVEYS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], Turns[Any]]]] = {
-    c.Stats: IggyService._stats,
-    c.GetClients: IggyService._clients,
-    c.GetStream: IggyService._stream,
-    c.GetStreams: IggyService._streams,
-    c.GetTopic: IggyService._topic,
-    c.GetTopics: IggyService._topics,
-}
-"""Commands that look at many topics, partitions or clients: ``survey`` answers them."""
+def _choose_name(name: str, wanted: str | None, client: Client) -> str:
+    """Return the next name of what is called ``name``; one that stays is as another protocol gave it."""
+    return name if wanted is None or wanted == name else client.release.rules.normalise_name(wanted)
 
-CHANGES: Final = (
-    c.CreateStream,
-    c.DeleteStream,
-    c.CreateTopic,
-    c.DeleteTopic,
-    c.CreatePartitions,
-    c.DeletePartitions,
-    later.UpdateStream,
-    later.UpdateTopic,
-    c.CreateGroup,
-    c.DeleteGroup,
-    *later.USER_COMMANDS,
-)
-"""Commands that change the topology, the catalog or users: ``change`` carries them out."""
 
-_HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], Any]]] = {
+def _require_count(count: int, client: Client) -> int:
+    """Return a number of partitions to create or delete. Raises Refusal if it is not possible at once."""
+    partitions_max = client.release.rules.partitions_max
+    if not 1 <= count <= partitions_max:
+        raise _partitions_refusal(count, partitions_max)
+    return count
+
+
+def _partitions_refusal(count: int, partitions_max: int) -> Refusal:
+    return Refusal(Reason.TOO_MANY_PARTITIONS, f"{count} partitions at once; {partitions_max} are possible")
+
+
+HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client], Any]]] = {
     c.Kill: IggyService._kill,
     c.Ping: IggyService._ping,
+    c.Stats: IggyService._stats,
+    later.GetSnapshot: IggyService._snapshot,
+    later.GetClusterMetadata: IggyService._cluster,
+    current.GetMetadataChanges: IggyService._metadata_changes,
+    current.DescribeOptions: IggyService._options,
     c.Me: IggyService._me,
     c.GetClient: IggyService._client,
-    c.GetOffset: IggyService._offset,
-    c.StoreOffset: IggyService._store_offset,
-    c.GetGroup: IggyService._group,
-    c.GetGroups: IggyService._groups,
-    c.JoinGroup: IggyService._join,
-    c.LeaveGroup: IggyService._leave,
-    GetStates: IggyService._states,
+    c.GetClients: IggyService._clients,
     later.LogoutUser: IggyService._log_out,
     later.GetUser: IggyService._user,
     later.GetUsers: IggyService._list_users,
     later.GetTokens: IggyService._tokens,
-    later.GetClusterMetadata: IggyService._cluster,
+    **dict.fromkeys(later.USER_COMMANDS, IggyService._change_users),
+    c.GetStream: IggyService._stream,
+    c.GetStreams: IggyService._streams,
+    c.CreateStream: IggyService._create_stream,
+    later.UpdateStream: IggyService._update_stream,
+    c.DeleteStream: IggyService._delete_stream,
+    later.PurgeStream: IggyService._purge_stream,
+    c.GetTopic: IggyService._topic,
+    c.GetTopics: IggyService._topics,
+    c.CreateTopic: IggyService._create_topic,
+    later.UpdateTopic: IggyService._update_topic,
+    c.DeleteTopic: IggyService._delete_topic,
+    later.PurgeTopic: IggyService._purge_topic,
+    c.CreatePartitions: IggyService._create_partitions,
+    c.DeletePartitions: IggyService._delete_partitions,
+    later.DeleteSegments: IggyService._delete_segments,
     later.FlushMessages: IggyService._flush,
+    current.GetPartitionRoute: IggyService._route,
+    c.GetOffset: IggyService._offset,
+    c.StoreOffset: IggyService._store_offset,
+    later.DeleteOffset: IggyService._delete_offset,
+    c.GetGroup: IggyService._group,
+    c.GetGroups: IggyService._groups,
+    c.CreateGroup: IggyService._create_group,
+    c.DeleteGroup: IggyService._delete_group,
+    c.JoinGroup: IggyService._join,
+    c.LeaveGroup: IggyService._leave,
+    current.SyncGroup: IggyService._sync,
+    GetStates: IggyService._list_states,
+    SetStates: IggyService._set_states,
+    SetStatesWhere: IggyService._set_states,
 }
-"""The method of each command."""
+"""The handler of each command; a generator works in turns, a coroutine waits for the disk."""

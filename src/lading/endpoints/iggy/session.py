@@ -12,11 +12,11 @@ import struct
 from asyncio import Future
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...dialects.iggy_classic.command_table import error_frame, ok_frame
 from ...dialects.iggy_classic.commands import ROW_BY_CODE
-from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
+from ...dialects.iggy_classic.errors import CODE_OF, GENERIC
 from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy_classic.releases import Release
@@ -59,20 +59,6 @@ _POLLED_HEAD = struct.Struct("<III")
 _LATER_POLLED_HEAD = struct.Struct("<IIIQI")
 _POLLED_HEAD_BYTES: Final = 16
 _OK: Final = (ok_frame(),)
-
-GETTING: Final = frozenset({21, 31, 120, 200, 300, 600})
-MISSING: Final = frozenset(
-    {
-        Reason.CLIENT_NOT_FOUND,
-        Reason.USER_NOT_FOUND,
-        Reason.STREAM_ID_NOT_FOUND,
-        Reason.STREAM_NAME_NOT_FOUND,
-        Reason.TOPIC_ID_NOT_FOUND,
-        Reason.TOPIC_NAME_NOT_FOUND,
-        Reason.GROUP_NOT_FOUND,
-    }
-)
-"""Commands that get something, and why there is none: answered by nothing where a release knows that answer."""
 
 
 class IggySession(ClientSession):
@@ -203,20 +189,20 @@ class IggySession(ClientSession):
         handlers, client = self._handlers, self._client
         assert client is not None
         command = handlers.parse(code, payload, client)
-        result: Any = None
         if isinstance(command, LoginUser | LoginWithToken):
             login = handlers.log_in(command, client)
             if login is not None:
                 self.connection.run(login, self._hold_place(code, partial(self._finish_login, code, command)))
                 return
-            result = IdentityInfo(client.user_id)
-        elif (work := handlers.begin(command, client)) is not None:
-            self.connection.run(work, self._hold_place(code, partial(self._finish_command, code)))
-            return
+            body = client.release.commands.encode_response(command, IdentityInfo(client.user_id))
         else:
-            result = handlers.service.answer(command, client)
+            answer = handlers.service.answer(command, client, partial(client.release.commands.encode_response, command))
+            if not isinstance(answer, bytes):
+                self.connection.run(answer, self._hold_place(code, partial(self._finish_command, code)))
+                return
+            body = answer
         self._handling = handlers.of(client)
-        self.responses.add(self._to_frame(code, client.release.commands.encode_response(command, result)))
+        self.responses.add(self._to_frame(code, body))
         self._commands_in_turn += 1
 
     def _finish_login(self, code: int, command: LoginUser | LoginWithToken, _none: None) -> Parts:
@@ -282,9 +268,10 @@ class IggySession(ClientSession):
 
     def _to_refusal(self, code: int, error: LadingError) -> Parts:
         release = self._release
-        if release.is_missing_empty and code in GETTING and getattr(error, "reason", None) in MISSING:
+        row = release.commands.row_by_code.get(code)
+        if row is not None and release.is_missing(row.request, error):
             return self._to_frame(code, b"")
-        return self._to_error(code, code_of(error, release.codes), str(error))
+        return self._to_error(code, release.code_of(error), str(error))
 
     def _to_error(self, code: int, status: int, text: str = "") -> Parts:
         self._count(code, status)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ...dialects.iggy_classic.commands import encode_response
 from ...dialects.iggy_classic.state_commands import SetStates, SetStatesWhere, StatesProgress
 from ..base.services import Services
 from ..http_shared.states import StateRequests, StatesDocument
@@ -12,8 +11,6 @@ from ..http_shared.states import StateRequests, StatesDocument
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
     from .clients import Client
-
-SETTING_STATES: Final = (SetStates, SetStatesWhere)
 
 
 class StateSetter:
@@ -23,8 +20,8 @@ class StateSetter:
         self._broker = services.broker
         self._requests = StateRequests(services)
 
-    async def set(self, command: SetStates | SetStatesWhere, client: Client) -> bytes:
-        """Return the body of the answer when it is on disk; raise Refusal or FilterError."""
+    async def set(self, command: SetStates | SetStatesWhere, client: Client) -> StatesProgress:
+        """Return the progress when it is on disk; raise Refusal or FilterError."""
 
         def find() -> Partition:
             return self._broker.topology.topic(command.stream, command.topic).partition(command.partition_id - 1)
@@ -38,5 +35,4 @@ class StateSetter:
                 reason=reason, dry_run=command.dry_run,
             )  # fmt: skip
             progress = await self._requests.set(find, document, client.user or client.address.rpartition(":")[0])
-        done = StatesProgress(progress.seen, progress.matched, progress.changed, progress.first, progress.end)
-        return encode_response(command, done)
+        return StatesProgress(progress.seen, progress.matched, progress.changed, progress.first, progress.end)

@@ -1,18 +1,14 @@
-"""Changes to streams and topics that exist, by clients of every generation: empty, rename and alter them."""
+"""Changes to streams and topics that exist, by clients of every release: empty, rename and alter them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from ...broker.core.record_deletion import delete_before
-from ...dialects.iggy_classic import later_commands as later
-from ...model.errors import Reason, Refusal
-from .poll import consumer_of
 
 if TYPE_CHECKING:
-    from ...broker.broker import Broker
     from ...broker.core.change import Change
     from ...broker.core.settings import TopicSettings
     from ...broker.core.topology import Partition, Stream, Topic
@@ -56,32 +52,3 @@ def delete_segments(partition: Partition, count: int) -> None:
     end = max((segment.end_offset for segment in islice(closed, count)), default=0)
     # what is not decided yet stays, as with every other deletion
     delete_before(partition, min(end, partition.log.last_stable_offset))
-
-
-def _purge_stream(broker: Broker, command: later.PurgeStream) -> None:
-    purge_stream(broker.topology.stream(command.stream))
-
-
-def _purge_topic(broker: Broker, command: later.PurgeTopic) -> None:
-    purge_topic(broker.topology.topic(command.stream, command.topic))
-
-
-def _delete_segments(broker: Broker, command: later.DeleteSegments) -> None:
-    topic = broker.topology.topic(command.stream, command.topic)
-    delete_segments(topic.partition(command.partition_id - 1), command.segments_count)
-
-
-def _delete_offset(broker: Broker, command: later.DeleteOffset) -> None:
-    topic = broker.topology.topic(command.stream, command.topic)
-    consumer = consumer_of(command.consumer, topic, broker.groups)
-    if not broker.poller.delete_position(topic, consumer, command.partition_id - 1):
-        raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
-
-
-UPKEEP_HANDLERS: Final[Mapping[type[Any], Callable[[Broker, Any], None]]] = {
-    later.PurgeStream: _purge_stream,
-    later.PurgeTopic: _purge_topic,
-    later.DeleteSegments: _delete_segments,
-    later.DeleteOffset: _delete_offset,
-}
-"""Handlers of those commands of the classic releases that do not wait for the disk."""

@@ -23,9 +23,9 @@ from ...dialects.iggy_classic.primitives import (
 )
 from ...dialects.iggy_classic.releases import Release
 from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
+from ...dialects.iggy_current.commands import GroupAssignment, SyncGroup
 from ...model.errors import Reason, Refusal, RemoteError
 from ..interface import Position
-from .current import SyncGroup
 from .polled import Polled, parse_poll_response
 from .socket import IggySocket, Request
 
@@ -167,13 +167,13 @@ class IggyMembership:
 
     def _held(self, place: StreamTopic) -> Sequence[int] | None:
         """Return the partitions of this member, counted from 1; None if it is not in the group any more."""
-        held: GroupDetails | Sequence[int] | None = self._socket.ask(
+        held: GroupDetails | GroupAssignment | None = self._socket.ask(
             lambda release: (SyncGroup if SyncGroup in release.commands.row_by_request else c.GetGroup)(
                 *place, self._ident(release)
             )
         )
         if not isinstance(held, GroupDetails):
-            return held
+            return None if held is None else held.partitions
         return next((member.partitions for member in held.members if member.id == self._member), None)
 
     def _consumed(self, consumer: Callable[[Release], ConsumerIdentifier], topic: str, partition: int) -> int | None:

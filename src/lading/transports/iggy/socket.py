@@ -16,11 +16,12 @@ from ...dialects.iggy_classic.command_table import RESPONSE_HEAD
 from ...dialects.iggy_classic.commands import Command
 from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.releases import UNTOLD, Release
+from ...dialects.iggy_current.commands import SyncGroup
 from ...model.errors import MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure
 from ..network import connect, receive_exactly
-from .current import CURRENT, PROBE_S, CurrentFrames, SyncGroup, speaks_current
+from .current import CURRENT, PROBE_S, CurrentFrames, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_lading, release_of_stats
 
 UNAUTHENTICATED: Final = 40

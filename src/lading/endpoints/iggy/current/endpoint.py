@@ -6,13 +6,15 @@ from ....endpoint_settings import IggyListener
 from ...base.services import Services
 from ..logins import Logins
 from ..send import Require, allow_all
+from ..service import IggyService
 from .poll import CurrentPoller
 from .send import CurrentSender
-from .service import CurrentService
 from .session import CurrentHandlers
 
 
-def create_current(services: Services, name: str, settings: IggyListener, logins: Logins) -> CurrentHandlers:
+def create_current(
+    services: Services, name: str, settings: IggyListener, logins: Logins, service: IggyService
+) -> CurrentHandlers:
     """Create the handlers for the endpoint of this name."""
 
     def make_messages(require: Require) -> tuple[CurrentSender, CurrentPoller]:
@@ -24,7 +26,7 @@ def create_current(services: Services, name: str, settings: IggyListener, logins
         name,
         services.broker,
         services.metrics.requests.values,
-        CurrentService(services),
+        service,
         *make_messages(allow_all),
         logins,
         make_messages,

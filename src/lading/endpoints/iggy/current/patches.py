@@ -1,12 +1,13 @@
-"""Patches of protocol 0.12, which change a topic, a stream or a user, as the updates of 0.11 (iggy-current.md V)."""
+"""Patches of protocol 0.12, which change a topic, a stream or a user, as commands of 0.11 (iggy-current.md V)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from ....dialects.iggy_current.errors import StatusError
-from ....dialects.iggy_current.operations import PatchedResource
+from ....dialects.iggy_classic import later_commands as later
+from ....dialects.iggy_classic.errors import StatusError
+from ....dialects.iggy_current.commands import UpdateResource
 from ....dialects.iggy_current.options import (
     INVALID_VALUE,
     TOPIC_OPTIONS,
@@ -23,13 +24,12 @@ NOT_UPDATABLE, NOT_RESETTABLE = 4103, 4104
 _STATUSES: Final = {"active": 1, "inactive": 2}
 
 
-def to_update(
-    resource: PatchedResource, reset: Sequence[str], options: Mapping[str, Option]
-) -> tuple[str, dict[str, Any]]:
-    """Return the operation of 0.11 that does what a patch does, and its fields; a name of None stays as it is.
+def to_update(patch: UpdateResource) -> later.UpdateUser | later.UpdateStream | later.UpdateTopic:
+    """Return the command of 0.11 that does what a patch does; a name of None stays as it is.
 
     Raises StatusError for an option that cannot be changed so, MalformedMessage for a patch that changes nothing.
     """
+    resource, reset, options = patch.resource, patch.reset, patch.options
     if not reset and not options:
         raise MalformedMessage("a patch sets and resets nothing")
     for key in reset:
@@ -37,25 +37,27 @@ def to_update(
             raise MalformedMessage(f"a patch sets and resets {key!r}")
     given = dict(options)
     if resource.kind == "user":
-        return "update_user", {"user": resource.names[0], **_take_user_fields(given, reset), "options": given}
+        status = _take_status(given, reset)
+        name = _take_text(given, "username")
+        return later.UpdateUser(resource.names[0], name, status, given)
     name = _take_text(given, "name")
     if resource.kind == "stream":
         _refuse_reset(reset)
-        return "update_stream", {"stream": resource.names[0], "name": name, "options": given}
+        return later.UpdateStream(resource.names[0], name, given)
     stream, topic = resource.names
     for key in given:
         if key in TOPIC_OPTIONS and not option_flags(key):
             raise StatusError(NOT_UPDATABLE, f"option {key!r} of a topic stays as it was when the topic was created")
     changed: Options = {**given, **_unset(reset)}
-    return "update_topic", {"stream": stream, "topic": topic, "name": name, "options": changed}
+    return later.UpdateTopic(stream, topic, name, options=changed)
 
 
-def _take_user_fields(given: dict[str, Option], reset: Sequence[str]) -> dict[str, Any]:
+def _take_status(given: dict[str, Option], reset: Sequence[str]) -> int | None:
     _refuse_reset(reset)
     status = _take_text(given, "status")
     if status is not None and status not in _STATUSES:
         raise StatusError(INVALID_VALUE, f"a user is active or inactive, not {status[:40]!r}")
-    return {"username": _take_text(given, "username"), "status": None if status is None else _STATUSES[status]}
+    return None if status is None else _STATUSES[status]
 
 
 def _take_text(given: dict[str, Option], key: str) -> str | None:

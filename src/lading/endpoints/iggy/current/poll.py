@@ -16,15 +16,16 @@ from ....broker.core.rights import Right
 from ....broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ....dialects import registry
 from ....dialects.codes import IGGY_CURRENT
-from ....dialects.iggy_classic.primitives import ConsumerKind, PollingKind
+from ....dialects.iggy_classic.commands import PollMessages
+from ....dialects.iggy_classic.primitives import ConsumerIdentifier, PollingKind
+from ....dialects.iggy_classic.releases import Release
 from ....dialects.iggy_current import messages
 from ....dialects.iggy_current.capabilities import POLLED
 from ....dialects.iggy_current.encode import encode_stored
-from ....dialects.iggy_current.operations import POLL, READS, ConsumerName, parse_body
-from ....dialects.iggy_current.partitioning import number_of_name
+from ....dialects.iggy_current.operations import POLL
+from ....dialects.iggy_current.releases import CURRENT_RULES, RELEASE_0_11
 from ....dialects.iggy_current.responses import POLLED as POLLED_HEAD
 from ....dialects.iggy_current.responses import context_block
-from ....dialects.iggy_current.versions import V_0_11, ProtocolVersion
 from ....dialects.iggy_messages.derived_ids import fill_ids
 from ....model.batch import FIELDS_WITH_ORIGIN
 from ....model.errors import Reason, Refusal
@@ -33,15 +34,15 @@ from ....model.scan_request import ScanRequest
 from ...base.carrying import Carrying, Fit
 from ...base.route_cache import RouteCache
 from ...base.services import Services
-from ..poll import STRATEGIES
+from ..poll import STRATEGIES, consumer_of
 from ..send import Require, allow_all
-from .caller import CurrentCaller, from_wire
 
 if TYPE_CHECKING:
-    from ....broker.broker import Broker
     from ....broker.core.topology import Partition, Topic
     from ....broker.iggy.poll import PollStart
-    from ....dialects.iggy_classic.primitives import Identifier, Strategy
+    from ....dialects.iggy_classic.primitives import Strategy
+    from ....dialects.iggy_current.commands import FetchMessages, PollDeferred
+    from ..clients import Client
 
 _TAIL = struct.Struct("<BQIB")
 """Strategy kind and value, count, auto-commit: what follows the bytes that name consumer, topic and partition."""
@@ -83,7 +84,7 @@ class CurrentPoller:
         self._labels = (name,)
         self._messages_out = services.metrics.messages_out.values
 
-    def poll(self, body: memoryview, caller: CurrentCaller, now_us: int) -> PolledBatches | Callable[[], PolledBatches]:
+    def poll(self, body: memoryview, client: Client, now_us: int) -> PolledBatches | Callable[[], PolledBatches]:
         """Return the answer, or what makes it if that takes too long for the event loop: to be called in a worker.
 
         Raises Refusal.
@@ -91,9 +92,8 @@ class CurrentPoller:
         head = bytes(body[: -_TAIL.size])
         route = self._routes.get(head)
         if route is None:
-            values = parse_body(READS[POLL], body)
-            topic = self.topic_of(from_wire(values["stream"]), from_wire(values["topic"]))
-            route = self.route_of(topic, values["consumer"], values["partition"])
+            command = client.release.commands.parse_request(POLL, body)
+            route = self.route_of(self.topic_of(command), command.consumer, command.partition_id)
             # a group may be deleted and another take its number
             if route.consumer.kind is IggyConsumerKind.CONSUMER:
                 self._routes.add(head, route)
@@ -101,19 +101,19 @@ class CurrentPoller:
         strategy = STRATEGIES.get(kind)
         if strategy is None or auto_commit > 1:
             raise Refusal(Reason.MALFORMED, f"a poll has strategy {kind} and auto commit {auto_commit}")
-        return self.poll_route(route, caller, strategy(value), count, auto_commit == 1, self.answer_bytes_max, now_us)
+        return self.poll_route(route, client, strategy(value), count, auto_commit == 1, self.answer_bytes_max, now_us)
 
-    def topic_of(self, stream: Identifier, topic: Identifier) -> Topic:
-        """Return a topic that the user may read, by the broker's ids; Refusal for any other."""
-        self._require(stream, topic, Right.READ)
-        return self._broker.topology.topic(stream, topic)
+    def topic_of(self, command: PollMessages | PollDeferred | FetchMessages) -> Topic:
+        """Return the topic of a poll, which the user may read. Raises Refusal for any other."""
+        self._require(command.stream, command.topic, Right.READ)
+        return self._broker.topology.topic(command.stream, command.topic)
 
-    def route_of(self, topic: Topic, consumer: ConsumerName, partition: int | None) -> PollRoute:
-        """Return the route of a poll; Refusal for a group that does not exist."""
-        reference = consumer_of(self._broker, topic, consumer)
-        if partition is None and reference.kind is IggyConsumerKind.CONSUMER:
-            partition = 0
-        return PollRoute(topic, reference, partition)
+    def route_of(self, topic: Topic, consumer: ConsumerIdentifier, partition_id: int | None) -> PollRoute:
+        """Return the route of a poll. Raises Refusal for a group that does not exist."""
+        reference = consumer_of(consumer, topic, self._broker.groups, CURRENT_RULES)
+        if partition_id is None and reference.kind is IggyConsumerKind.CONSUMER:
+            partition_id = 1
+        return PollRoute(topic, reference, None if partition_id is None else partition_id - 1)
 
     def next_of(self, route: PollRoute, strategy: Strategy) -> int:
         """Return the offset from which a poll of a partition reads that begins at an offset, or behind the last one."""
@@ -125,7 +125,7 @@ class CurrentPoller:
     def poll_route(
         self,
         route: PollRoute,
-        caller: CurrentCaller,
+        client: Client,
         start: PollStart,
         count: int,
         auto_commit: bool,
@@ -136,7 +136,7 @@ class CurrentPoller:
         polled = self._broker.poller.poll(
             route.topic,
             route.consumer,
-            caller.client.id,
+            client.id,
             route.partition or 0,
             start,
             count,
@@ -147,41 +147,30 @@ class CurrentPoller:
             names_partition=route.partition is not None,
         )
         if polled.partition is None or polled.reading is None or not polled.reading.pieces:
-            return PolledBatches((_head(caller.version, polled.partition, 0),), 0)
+            return PolledBatches((_head(client.release, polled.partition, 0),), 0)
         self._messages_out[self._labels] += polled.count
         if all(piece.run.dialect == IGGY_CURRENT for piece in polled.reading.pieces):
-            return encode_polled(polled.partition, polled.reading, version=caller.version)
+            return encode_polled(polled.partition, polled.reading, release=client.release)
         fit = self._carrying.fit(route.topic)
-        return partial(encode_polled, polled.partition, polled.reading, fit, caller.version)
-
-
-def consumer_of(broker: Broker, topic: Topic, consumer: ConsumerName) -> ConsumerRef:
-    """Return the broker's identity of a poller.
-
-    A consumer's name becomes a number by its hash. A group is found by its id or its name; Refusal if there is none.
-    """
-    if consumer.kind is ConsumerKind.GROUP:
-        return ConsumerRef(IggyConsumerKind.GROUP, broker.groups.get(topic, from_wire(consumer.ident)).id)
-    ident = consumer.ident
-    return ConsumerRef(IggyConsumerKind.CONSUMER, ident if isinstance(ident, int) else number_of_name(ident))
+        return partial(encode_polled, polled.partition, polled.reading, fit, client.release)
 
 
 NO_PARTITION: Final = 0xFFFFFFFF
 """Tells a group member that it has none, and to ask again which are its own."""
 
 
-def _head(version: ProtocolVersion, partition: Partition | None, count: int) -> bytes:
+def _head(release: Release, partition: Partition | None, count: int) -> bytes:
     if partition is None:
         head = POLLED_HEAD.pack(NO_PARTITION, 0, 0)
     else:
         head = POLLED_HEAD.pack(partition.number, (partition.log.high_watermark or 1) - 1, count)
-    if version.has_contexts:
+    if release.tells_history:
         head += context_block(0 if partition is None else partition.topic.created_us)
     return head
 
 
 def encode_polled(
-    partition: Partition, reading: ReadResult, fit: Fit | None = None, version: ProtocolVersion = V_0_11
+    partition: Partition, reading: ReadResult, fit: Fit | None = None, release: Release = RELEASE_0_11
 ) -> PolledBatches:
     """Encode the messages of a reading as batches for a client. Callable from any thread.
 
@@ -202,5 +191,5 @@ def encode_polled(
             parts.append(encode_stored(fill_ids(shown, partition.topic.uuid, partition.number), partition.number))
             count += batch.num_rows
             stubs += 0 if carried is None else len(carried.unholdable)
-    parts[0] = _head(version, partition, count)
+    parts[0] = _head(release, partition, count)
     return PolledBatches(parts, count, reading.pieces[-1].end, stubs)

@@ -15,9 +15,11 @@ from ....broker.core.pending_append import Append
 from ....broker.core.rights import Right
 from ....broker.iggy.producers import ProducerBatch
 from ....dialects.codes import IGGY_CURRENT
-from ....dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, PartitioningKind
+from ....dialects.iggy_classic.errors import StatusError
+from ....dialects.iggy_classic.primitives import PARTITIONING, PartitioningKind
 from ....dialects.iggy_current import messages
-from ....dialects.iggy_current.errors import StatusError
+from ....dialects.iggy_current.codecs import IDENTIFIER_FROM_ZERO, to_wire
+from ....dialects.iggy_current.errors import RESOURCE_NOT_FOUND
 from ....dialects.iggy_current.layout import PRODUCER, PRODUCER_END
 from ....dialects.iggy_current.partitioning import choose_by_key
 from ....dialects.iggy_current.producers import BatchProducer, read_producer
@@ -26,13 +28,9 @@ from ....model.errors import MalformedMessage, Reason, Refusal
 from ...base.route_cache import RouteCache
 from ...base.services import Services
 from ..send import Require, allow_all
-from .caller import from_wire, to_wire
 
 if TYPE_CHECKING:
     from ....broker.core.topology import Partition, Topic
-
-RESOURCE_NOT_FOUND: Final = 20
-"""Response to a send whose stream, topic or partition does not exist (iggy-current.md N2)."""
 
 PRODUCER_PARTITION_REQUIRED: Final = 95
 """Response to a numbered batch that names no partition."""
@@ -122,14 +120,13 @@ class CurrentSender:
     def _find_route(self, head: bytes) -> Route:
         """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
         data = memoryview(head)
-        stream, at = IDENTIFIER.read(data, 0)
-        topic, at = IDENTIFIER.read(data, at)
+        stream, at = IDENTIFIER_FROM_ZERO.read(data, 0)
+        topic, at = IDENTIFIER_FROM_ZERO.read(data, at)
         partitioning, at = PARTITIONING.read(data, at)
         if at != len(data):
             raise MalformedMessage(f"{len(data) - at} bytes are left behind where the messages go", at=at)
-        place = from_wire(stream), from_wire(topic)
-        self._require(*place, Right.WRITE)
-        found = self._broker.topology.topic(*place)
+        self._require(stream, topic, Right.WRITE)
+        found = self._broker.topology.topic(stream, topic)
         route = found, _CHOICES[partitioning.kind](partitioning.value)
         self._routes.add(head, route)
         return route

@@ -15,12 +15,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ....dialects.iggy_classic.errors import GENERIC, StatusError
 from ....dialects.iggy_current import headers, limits, operations, responses
 from ....dialects.iggy_current.checksums import hash_bytes
-from ....dialects.iggy_current.errors import GENERIC, Eviction, StatusError, code_of
+from ....dialects.iggy_current.errors import Eviction
 from ....dialects.iggy_current.headers import HEADER_BYTES, FrameHeader
-from ....dialects.iggy_current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES, Operation
-from ....dialects.iggy_current.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, ProtocolVersion, find_version
+from ....dialects.iggy_current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES
+from ....dialects.iggy_current.releases import (
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    V_0_11,
+    ProtocolVersion,
+    find_version,
+)
 from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ....model.lazy_dataclass import lazy_dataclass
 from ...base.inbox import no_progress_error
@@ -33,16 +40,18 @@ from ..clients import Client, Clients
 from ..logins import Logins
 from ..rights import requirement_of
 from ..send import Require
-from .caller import CurrentCaller
+from ..service import IggyService
 from .fetch import WAITING
+from .patches import to_update
 from .poll import CurrentPoller, PolledBatches
 from .send import CurrentSender, encode_place
-from .service import CurrentService
 
 if TYPE_CHECKING:
     from ....broker.broker import Broker
     from ....broker.core.pending_append import Append
     from ....broker.core.topology import Partition
+    from ....dialects.iggy_classic.command_table import CommandSpec
+    from ....dialects.iggy_current.commands import Register
     from ....metrics import Labels
 
 log = logging.getLogger(__name__)
@@ -63,7 +72,7 @@ class CurrentHandlers:
     broker: Broker
     requests: dict[Labels, float]
     """Counts requests by endpoint, operation and status."""
-    service: CurrentService
+    service: IggyService
     sender: CurrentSender
     poller: CurrentPoller
     logins: Logins
@@ -106,11 +115,13 @@ class CurrentSession(ClientSession):
         self, connection: ConnectionHandle, handlers: CurrentHandlers, clients: Clients, client: Client
     ) -> None:
         super().__init__(connection, clients, handlers.broker.groups)
-        self._client = client
+        self._client = self._caller = client
         self._first = handlers
         self._handlers = handlers
         """Those of the user; before the login, those of a client without one."""
-        self._caller = CurrentCaller(client)
+        self._version = V_0_11
+        """What its login said; before, what makes no difference."""
+        client.release = V_0_11.release
 
     def receive(self, now_us: int) -> ReceiveResult:
         inbox, unanswered = self.inbox, self.responses.waiting
@@ -137,7 +148,7 @@ class CurrentSession(ClientSession):
             if self.requests_count == 1:
                 self.connection.settle()
             inbox.at = end
-            principal = self._caller.client.principal
+            principal = self._caller.principal
             if principal is None or principal.meter is None:
                 self._answer(header, start + HEADER_BYTES, end, now_us)
             else:
@@ -159,9 +170,9 @@ class CurrentSession(ClientSession):
     def _answer(self, header: FrameHeader, start: int, end: int, now_us: int) -> None:
         inbox = self.inbox
         body = inbox.view[start:end]
-        operation = operations.find_operation(header.operation, header.code)
+        row = operations.find_command(header.operation, header.code)
         try:
-            self._check(header, operation, body)
+            self._check(header, row, body)
             if header.operation == SEND_MESSAGES:
                 self._send(header, body, start, end, now_us)
             elif header.operation == NON_REPLICATED and header.code == POLL:
@@ -170,13 +181,9 @@ class CurrentSession(ClientSession):
                     self.responses.add(self._to_parts(header, polled))
                 else:
                     self.connection.run_in_worker(polled, self._hold_place(header, partial(self._to_parts, header)))
-            elif header.operation == NON_REPLICATED and header.code in WAITING:
-                waiting = WAITING[header.code](self._handlers.poller, bytes(body), self._caller)
-                self.connection.run(waiting, self._hold_place(header, partial(self._to_parts, header)))
             elif header.operation != NON_REPLICATED or header.code != CANCEL:
-                assert operation is not None, "checked"
-                self._command(header, operation, body)
-                self._commands_in_turn += 1
+                assert row is not None, "checked"
+                self._answer_command(header, row, body)
         except EvictionError as eviction:
             log.info("evicting a client: %s", eviction, extra=self.connection.origin())
             self._evict(header, eviction.reason)
@@ -187,48 +194,56 @@ class CurrentSession(ClientSession):
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_status(header, GENERIC))
 
-    def _check(self, header: FrameHeader, operation: Operation | None, body: memoryview) -> None:
+    def _check(self, header: FrameHeader, row: CommandSpec | None, body: memoryview) -> None:
         """Check that a request arrived whole, and that its client has logged in if the operation needs that.
 
         Raises EvictionError, StatusError or MalformedMessage.
         """
         if not any(header.client) or header.operation == 0:
             raise EvictionError(Eviction.INVALID_OPERATION, "a request has no client or no operation")
-        if operation is None and header.operation != NON_REPLICATED:
+        if row is None and header.operation != NON_REPLICATED:
             raise EvictionError(Eviction.INVALID_OPERATION, f"there is no operation {header.operation}")
         is_ping = header.operation == NON_REPLICATED and header.code == PING
-        if self._caller.client.user is None and header.operation != REGISTER and not is_ping:
+        if self._caller.user is None and header.operation != REGISTER and not is_ping:
             if header.operation == NON_REPLICATED:
                 raise StatusError(UNAUTHENTICATED, "a request came before a login")
             raise EvictionError(Eviction.NO_SESSION, "a request came before a login")
-        if operation is None:
+        if row is None:
             raise MalformedMessage(f"there is no command {header.code}", reason=Reason.UNKNOWN_COMMAND)
         # a login says its version at the head of its body
-        version = _version_of(body) if header.operation == REGISTER else self._caller.version
+        version = _version_of(body) if header.operation == REGISTER else self._version
         if version is None or not version.hashes_bodies:
             return
         if header.checksum and (any(header.checksum_rest) or hash_bytes(body) != header.checksum):
             raise MalformedMessage("the body does not have the checksum of its header")
 
-    def _command(self, header: FrameHeader, operation: Operation, body: memoryview) -> None:
-        values = operations.parse_body(operation, body)
-        outcome: bytes | Awaitable[bytes]
+    def _answer_command(self, header: FrameHeader, row: CommandSpec, body: memoryview) -> None:
+        commands = self._caller.release.commands
+        command = commands.parse_request(row.code, body)
+        if (wait := WAITING.get(row.request)) is not None:
+            waiting = wait(self._handlers.poller, command, self._caller)
+            self.connection.run(waiting, self._hold_place(header, partial(self._to_parts, header)))
+            return
+        answer: bytes | Awaitable[bytes]
         if header.operation == REGISTER:
-            outcome = self._register(**values)
+            answer = self._register(command)
         elif header.operation == operations.LOGOUT:
-            outcome = self._logout()
+            answer = self._log_out()
         else:
-            outcome = self._handlers.service.begin(operation.name, self._caller, values)
-        if isinstance(outcome, bytes):
-            self.responses.add(self._to_frame(header, outcome))
+            command = to_update(command) if header.operation == operations.UPDATE_RESOURCE else command
+            answer = self._handlers.service.answer(command, self._caller, partial(commands.encode_response, command))
+        if isinstance(answer, bytes):
+            self.responses.add(self._to_frame(header, answer))
         else:
-            self.connection.run(outcome, self._hold_place(header, partial(self._to_frame, header)))
+            self.connection.run(answer, self._hold_place(header, partial(self._to_frame, header)))
+        self._commands_in_turn += 1
 
-    def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes | Awaitable[bytes]:
-        spoken = find_version(version)
+    def _register(self, command: Register) -> bytes | Awaitable[bytes]:
+        spoken, rest = find_version(command.version), memoryview(command.rest)
         if spoken is None:
             raise EvictionError(
-                Eviction.INCOMPATIBLE_PROTOCOL, f"{sdk_name} {sdk_version} speaks version {version:#x} of the protocol"
+                Eviction.INCOMPATIBLE_PROTOCOL,
+                f"{command.sdk_name} {command.sdk_version} speaks version {command.version:#x} of the protocol",
             )
         try:
             if spoken.binds_sessions:
@@ -237,8 +252,8 @@ class CurrentSession(ClientSession):
             name, secret = operations.parse_login(rest)
         except MalformedMessage as error:
             raise EvictionError(Eviction.MALFORMED_LOGIN, str(error)) from None
-        self._caller.version = spoken
-        logins, client = self._first.logins, self._caller.client
+        logins, client = self._first.logins, self._caller
+        self._version, client.release = spoken, spoken.release
         try:
             if name is not None and logins.try_at_once(client, name, secret):
                 return self._begin_session()
@@ -256,16 +271,14 @@ class CurrentSession(ClientSession):
         return self._begin_session()
 
     def _begin_session(self) -> bytes:
-        caller = self._caller
-        caller.session = self._handlers.broker.iggy_producers.take_session(clock_us())
-        self._handlers = self._first.of(caller.client)
-        user_id = max(caller.client.user_id - 1, 0)
-        return responses.login_block(user_id, caller.session, caller.version.number, caller.version.server)
+        client, version = self._caller, self._version
+        session = self._handlers.broker.iggy_producers.take_session(clock_us())
+        self._handlers = self._first.of(client)
+        return responses.login_block(max(client.user_id - 1, 0), session, version.number, version.server)
 
-    def _logout(self) -> bytes:
-        client = self._caller.client
+    def _log_out(self) -> bytes:
+        client = self._caller
         client.log_in(self._first.logins.admit(), None)
-        self._caller.session = 0
         self._handlers = self._first
         self._first.broker.groups.leave_all(client.id)
         return b""
@@ -329,14 +342,18 @@ class CurrentSession(ClientSession):
         if polled.stubs:
             self.connection.count_dropped("unholdable", polled.stubs)
         size_bytes = sum(map(len, polled.parts))
-        principal = self._caller.client.principal
+        principal = self._caller.principal
         if principal is not None and principal.meter is not None:
             self.throttle(principal.meter.take_read(size_bytes, clock_us()))
         return headers.reply_header(header, size_bytes), *polled.parts
 
     def _to_error(self, header: FrameHeader, error: LadingError) -> Parts:
         """Encode a refusal: in the result section if the request could be parsed, else as the status in the header."""
-        code = code_of(error)
+        release, row = self._caller.release, operations.find_command(header.operation, header.code)
+        request = None if row is None else row.request
+        if release.is_missing(request, error):
+            return self._to_frame(header, release.commands.encode_response(request))
+        code = release.code_of(error, request)
         in_body = operations.RESULT_FIRST <= header.operation <= operations.RESULT_LAST
         # segments are of a partition: the real server looks for that one before it begins, as for a send
         if header.operation == operations.DELETE_SEGMENTS:
@@ -352,7 +369,7 @@ class CurrentSession(ClientSession):
         return (headers.reply_header(header, 0, code),)
 
     def _count(self, header: FrameHeader, status: int) -> None:
-        row = operations.find_operation(header.operation, header.code)
+        row = operations.find_command(header.operation, header.code)
         self._handlers.requests[self._handlers.name, "unknown" if row is None else row.name, str(status)] += 1
 
     def _evict(self, header: FrameHeader, reason: Eviction) -> None:

@@ -1,36 +1,25 @@
-"""Options of streams and topics for clients of the current Iggy, and refusals (iggy-current.md B6)."""
+"""Options of streams and topics, which clients set since 0.11 (iggy-current.md B6)."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, Final
 
-from ....broker.core.settings import TopicSettings
-from ....dialects.iggy_current import limits, options
-from ....dialects.iggy_current.errors import StatusError
-from ....dialects.iggy_current.options import Option, Options
-from ....model.errors import Reason, Refusal
-from ..topic_bounds import RETENTION_MAX, divide_bound
+from ...broker.core.settings import TopicSettings
+from ...dialects.iggy_classic.errors import StatusError
+from ...dialects.iggy_current import options
+from ...dialects.iggy_current.options import Option, Options
+from .topic_bounds import RETENTION_MAX, divide_bound
 
-INVALID_PARTITIONS_COUNT: Final = 2019
+UNCOMPRESSED, GZIP = 1, 2
 _BOUNDS: Final = frozenset({"message_expiry", "max_topic_size"})
 """Options with an effect here."""
 
 
-def refuse_partitions(count: int) -> None:
-    """Raise the Refusal of more partitions than a topic may have."""
-    raise Refusal(Reason.TOO_MANY_PARTITIONS, f"{count} partitions at once; {limits.PARTITIONS_MAX} are possible")
-
-
-def refuse_options(given: Options, what: str) -> None:
-    """Raise a StatusError for any option of what has none."""
-    for key in given:
+def refuse_options(given: Options | None, what: str) -> None:
+    """Raise a StatusError for any option of a kind of things that has none, such as streams."""
+    for key in given or ():
         raise StatusError(options.UNSUPPORTED_KEY, f"{what} have no option {key!r}")
-
-
-def refuse_count(count: int, partitions_count: int) -> None:
-    """Raise the StatusError of deleting more partitions than a topic has."""
-    raise StatusError(INVALID_PARTITIONS_COUNT, f"a topic of {partitions_count} partitions cannot lose {count}")
 
 
 def merge_options(before: TopicSettings, given: Options, partitions_count: int) -> TopicSettings:
@@ -51,11 +40,19 @@ def merge_options(before: TopicSettings, given: Options, partitions_count: int) 
 
 def find_options(settings: TopicSettings) -> dict[str, Option]:
     """Return the options of a topic that its clients have set, without its bounds."""
-    kept = settings.inert_configs or {}
+    kept = settings.inert_configs
     found: dict[str, Option] = {}
+    if not kept:
+        return found
     for key in options.TOPIC_OPTIONS:
         if key in kept and key not in _BOUNDS:
             # the setting takes any text, and one bad text must not hide the topic
             with suppress(StatusError):
                 found[key] = options.parse_option(key, kept[key])
     return found
+
+
+def find_compression(given: Options) -> int:
+    """Return the compression that clients see, by the options of a topic; nothing is compressed here."""
+    algorithm = given.get("compression_algorithm")
+    return GZIP if algorithm is not None and algorithm.value.lower() == b"gzip" else UNCOMPRESSED
