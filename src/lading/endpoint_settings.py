@@ -201,6 +201,12 @@ class NsqdTcpSettings(NsqEndpointSettings):
     checks_users: ClassVar[bool] = True
     address: Listen = Address("127.0.0.1", 4150)
     tls: NsqTlsSettings = DEFAULTS
+    deflate: bool = True
+    """Clients may compress their connection with deflate, by IDENTIFY (nsqd: ``-deflate``)."""
+    deflate_level_max: int = Field(default=6, ge=1, le=9)
+    """The highest level that a client gets: higher ones cost the broker more CPU (nsqd: ``-max-deflate-level``)."""
+    snappy: bool = True
+    """Clients may compress their connection with snappy, by IDENTIFY (nsqd: ``-snappy``)."""
     advertised: Listen | None = None
     """Where lookups send clients; unset: where it listens."""
     carrier: bool = True

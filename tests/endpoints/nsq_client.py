@@ -8,6 +8,8 @@ import ssl
 import struct
 from typing import Any, NamedTuple
 
+from tests.endpoints.compressed_socket import CompressedSocket
+
 TIMEOUT_S = 5.0
 Ext = "bytes | None"
 
@@ -57,6 +59,12 @@ class NsqClient:
 
     def start_tls(self, context: ssl.SSLContext) -> None:
         self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
+
+    def start_compression(self, kind: str) -> None:
+        compressed: Any = CompressedSocket(kind, self._socket)
+        self._socket = compressed
+        # the server may have said more by then, in the new form
+        self._buffer = compressed.stream.decompress(self._buffer)
 
     def close(self) -> None:
         self._socket.close()

@@ -10,7 +10,7 @@ from typing import Any
 from lading.broker.broker import Broker
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.services import Services
-from lading.endpoints.base.session import Peer, ProtocolSession, ReceiveResult
+from lading.endpoints.base.session import LayerFactory, Peer, ProtocolSession, ReceiveResult
 from lading.endpoints.nsq import node as nodes
 from lading.endpoints.nsq.handlers import NsqdHandlers
 from lading.endpoints.nsq.publish import Publisher
@@ -69,6 +69,9 @@ class NsqWire:
 
     def start_tls(self) -> None:
         raise AssertionError("these clients stay plain")
+
+    def insert_layer(self, new_layer: LayerFactory) -> None:
+        raise AssertionError("these clients do not compress")
 
     def settle(self) -> None:
         self.was_settled = True

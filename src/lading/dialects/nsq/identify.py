@@ -17,7 +17,8 @@ OUTPUT_BUFFER_BYTES: Final = 100
 OUTPUT_BUFFER_MS: Final = 50
 OUTPUT_BUFFER_MS_MIN: Final = 10
 OUTPUT_BUFFER_MS_MAX: Final = 1_000
-DEFLATE_LEVEL_MAX: Final = 6
+DEFLATE_LEVEL: Final = 6
+"""The level of a client that names none, and by default the highest."""
 _INT64: Final = 1 << 63
 
 
@@ -39,6 +40,10 @@ class Identity:
     ext_filter: Mapping[str, Any] | None = field(default=None, hash=False)
     tls: bool = False
     """Whether the client wants to change to TLS, if the answer says so."""
+    deflate: bool = False
+    """Whether it wants both directions compressed so, if the answer says so; the same holds for snappy."""
+    deflate_level: int = 0
+    snappy: bool = False
     forked: bool = False
     """Whether the client said anything that only the fork's clients say."""
 
@@ -115,15 +120,11 @@ _FORKED: Final = frozenset({"extend_support", "desired_tag", "ext_filter"})
 
 
 def parse(body: bytes) -> Identity:
-    """Return the identity in the body of an IDENTIFY; Fault E_BAD_BODY or E_IDENTIFY_FAILED.
+    """Return the identity in the body of an IDENTIFY; Fault E_BAD_BODY.
 
     Unknown keys are passed over.
-
-    Compression is not offered: a client that asks for it is told so in the answer and goes on without.
     """
     told = _document(body)
-    if told.get("deflate") and told.get("snappy"):
-        raise NsqProtocolError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
     values: dict[str, Any] = {}
     for key, number in _NUMBERS.items():
         given = told.get(key) or 0
@@ -134,15 +135,19 @@ def parse(body: bytes) -> Identity:
     if len(tag.encode()) > limits.TAG_BYTES_MAX:
         size = len(tag.encode())
         raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY invalid tag len {size}, exceed limit {limits.TAG_BYTES_MAX}")
+    negotiates = bool(told.get("feature_negotiation"))
     return Identity(
         client_id=told.get("client_id") or told.get("short_id") or "",
         hostname=told.get("hostname") or told.get("long_id") or "",
         user_agent=told.get("user_agent") or "",
-        feature_negotiation=bool(told.get("feature_negotiation")),
+        feature_negotiation=negotiates,
         extend_support=bool(told.get("extend_support")),
         desired_tag=tag,
         ext_filter=told.get("ext_filter"),
-        tls=bool(told.get("feature_negotiation") and told.get("tls_v1")),
+        tls=negotiates and bool(told.get("tls_v1")),
+        deflate=negotiates and bool(told.get("deflate")),
+        deflate_level=told.get("deflate_level") or 0,
+        snappy=negotiates and bool(told.get("snappy")),
         forked=not _FORKED.isdisjoint(told),
         **values,
     )
@@ -161,15 +166,58 @@ def _document(body: bytes) -> dict[str, Any]:
     return told
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class Offers:
+    """Changes of a connection that a listener offers its clients."""
+
+    tls: bool = False
+    deflate: bool = False
+    snappy: bool = False
+    deflate_level_max: int = DEFLATE_LEVEL
+    forked: bool = False
+    """Whether the level of deflate is chosen as the fork chooses it."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Features:
+    """Changes of a connection that both sides have agreed on."""
+
+    tls: bool = False
+    deflate: bool = False
+    deflate_level: int = 0
+    """As it is answered, also without deflate."""
+    snappy: bool = False
+
+
+def negotiate(identity: Identity, offers: Offers) -> Features:
+    """Return what a client has asked for and is offered; Fault E_IDENTIFY_FAILED for both kinds of compression."""
+    deflate, snappy = identity.deflate and offers.deflate, identity.snappy and offers.snappy
+    if deflate and snappy:
+        raise NsqProtocolError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+    level = identity.deflate_level
+    if offers.forked:
+        # 0, which compresses nothing, for a client that names no level
+        level = max(level, 0) if deflate else 0
+    elif not deflate or level <= 0:
+        level = DEFLATE_LEVEL
+    return Features(
+        tls=identity.tls and offers.tls,
+        deflate=deflate,
+        deflate_level=min(level, offers.deflate_level_max),
+        snappy=snappy,
+    )
+
+
 def answer(
     identity: Identity,
     *,
     version: str,
-    tls: bool = False,
+    features: Features = Features(),
+    deflate_level_max: int = DEFLATE_LEVEL,
     auth: bool = False,
     message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX,
 ) -> bytes:
-    """Return the response: OK, or what was negotiated; with ``tls`` both sides change to it behind this."""
+    """Return the response: OK, or what was negotiated; both sides change to ``features`` behind it."""
     if not identity.feature_negotiation:
         return b"OK"
     told: dict[str, Any] = {
@@ -177,11 +225,11 @@ def answer(
         "version": version,
         "max_msg_timeout": message_timeout_ms_max,
         "msg_timeout": identity.message_timeout_ms,
-        "tls_v1": tls,
-        "deflate": False,
-        "deflate_level": 0,
-        "max_deflate_level": DEFLATE_LEVEL_MAX,
-        "snappy": False,
+        "tls_v1": features.tls,
+        "deflate": features.deflate,
+        "deflate_level": features.deflate_level,
+        "max_deflate_level": deflate_level_max,
+        "snappy": features.snappy,
         "sample_rate": identity.sample_rate,
         "auth_required": auth,
         "output_buffer_size": identity.output_buffer_bytes,

@@ -39,6 +39,12 @@ class Inbox:
         """Take memory in the name of ``peer`` from now on; before anything is received."""
         self._account = self._budget.open(peer, give_way)
 
+    def open_beside(self) -> Inbox:
+        """Return an empty inbox of the same connection, which takes memory from the same account."""
+        inbox = Inbox(self._budget)
+        inbox._account = self._account
+        return inbox
+
     def share_account(self, other: Inbox) -> None:
         """Take memory from the account of another inbox of this connection; before anything is received."""
         self._account = other._account

@@ -88,6 +88,11 @@ class ResponseQueue:
         self._sent_bytes, self._labels = sent_bytes, labels
         self._call_soon, self._on_flushed = call_soon, on_flushed
 
+    def wrap_sink(self, wrap: Callable[[Sink], Sink]) -> None:
+        """Send from now on to what ``wrap`` makes of the sink; called while nothing is left to send."""
+        if self._sink is not None:
+            self._sink = wrap(self._sink)
+
     def close(self) -> None:
         """Forget everything: the client is gone."""
         self._sink = None

@@ -94,6 +94,12 @@ class ConnectionHandle(Protocol):
     def change_session(self, session: ProtocolSession) -> None:
         """Have another session receive from now on: the first bytes have shown which one serves the client."""
 
+    def insert_layer(self, new_layer: LayerFactory) -> None:
+        """Put a layer around the session, which keeps its inbox; the layer gets one of its own, for what follows.
+
+        Called by the session while it receives, when all its responses are sent.
+        """
+
     def proceed(self) -> None:
         """Have the session receive again: what kept requests waiting is over."""
 
@@ -259,3 +265,5 @@ class ProtocolSession(ABC):
 
 
 SessionFactory = Callable[[ConnectionHandle], ProtocolSession]
+LayerFactory = Callable[[ConnectionHandle, ProtocolSession], ProtocolSession]
+"""Makes a session around another one, of a connection that has begun."""

@@ -16,7 +16,7 @@ from typing import Final, TypeVar, cast
 from ..base.deadlines import Stage
 from ..base.inbox import Inbox
 from ..base.services import Services, now_us
-from ..base.session import ProtocolSession, ReceiveResult, SessionFactory, SessionLimits
+from ..base.session import LayerFactory, ProtocolSession, ReceiveResult, SessionFactory, SessionLimits
 from .gate import Gate, Guarded
 
 R = TypeVar("R")
@@ -142,6 +142,11 @@ class SessionConnection(Guarded):
     def start_tls(self) -> None:
         """Only a layer of TLS can."""
         raise NotImplementedError
+
+    def insert_layer(self, new_layer: LayerFactory) -> None:
+        """Put a layer around the session; see ``ConnectionHandle.insert_layer``."""
+        self.inbox = self.inbox.open_beside()
+        self.session = new_layer(self, self.session)
 
     def acknowledge_at_once(self) -> None:
         """Only TCP puts its acknowledgements off."""

@@ -1,8 +1,8 @@
 """A session around another one: what lies between the bytes of a connection and those of its protocol.
 
-TLS and the frames of a WebSocket are such layers. To its connection a layer is a session like any other, so that
-admission, deadlines, memory, turns and the end of a connection are what they are without it; to the session within it
-is the connection. Both share one queue of responses, whose sink is the layer. Threads: event loop only.
+TLS, the frames of a WebSocket and compression are such layers. To its connection a layer is a session like any other,
+so that admission, deadlines, memory, turns and the end of a connection are what they are without it; to the session
+within it is the connection. Both share one queue of responses, whose sink is the layer. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from ..base.deadlines import Stage
 from ..base.inbox import Inbox
 from ..base.services import Services
-from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionFactory
+from ..base.session import (
+    ConnectionHandle,
+    LayerFactory,
+    Peer,
+    ProtocolSession,
+    ReceiveResult,
+    SessionFactory,
+)
 
 if TYPE_CHECKING:
     from ...broker.core.principal import Principal
@@ -25,7 +32,8 @@ class InnerConnection:
     def __init__(self, connection: ConnectionHandle, inbox: Inbox) -> None:
         self.inbox = inbox
         self._connection = connection
-        self.session: ProtocolSession | None = None
+        self.layer: SessionLayer | None = None
+        """The layer, until the connection is lost: its ``inner`` is the session whose connection this is."""
         self.proceed = connection.proceed
         self.settle = connection.settle
         self.acknowledge_at_once = connection.acknowledge_at_once
@@ -51,30 +59,37 @@ class InnerConnection:
 
     def change_session(self, session: ProtocolSession) -> None:
         """Have another session receive from now on."""
-        self.session = session
+        assert self.layer is not None, "not lost"
+        self.layer.inner = session
 
     def wait_for_disk(self) -> None:
         """Begin no more requests until the disk has caught up."""
-        if self.session is not None:
-            self.session.is_congested = True
+        if self.layer is not None:
+            self.layer.inner.is_congested = True
         self._connection.wait_for_disk()
 
     def throttle(self, delay_us: int) -> None:
         """Begin no more requests for so long."""
-        if self.session is not None:
-            self.session.is_congested = True
+        if self.layer is not None:
+            self.layer.inner.is_congested = True
         self._connection.throttle(delay_us)
 
+    def insert_layer(self, new_layer: LayerFactory) -> None:
+        """Put one more layer around the session within; see ``ConnectionHandle.insert_layer``."""
+        layer = self.layer
+        if layer is not None:
+            self.inbox = self.inbox.open_beside()
+            layer.inner = new_layer(self, layer.inner)
 
-class LayeredSession(ProtocolSession):
+
+class SessionLayer(ProtocolSession):
     """A layer; a subclass fills the inbox of the session within, and is the sink of its responses."""
 
-    def __init__(self, services: Services, new_session: SessionFactory, connection: ConnectionHandle) -> None:
-        self.inner_connection = InnerConnection(connection, Inbox(services.receive))
-        self.inner = self.inner_connection.session = new_session(self.inner_connection)
-        self.limits = self.inner.limits
+    def __init__(self, connection: ConnectionHandle, inner: ProtocolSession) -> None:
+        self.inner = inner
+        self.limits = inner.limits
         super().__init__(connection)
-        self.responses = self.inner.responses
+        self.responses = inner.responses
         self.is_turn_over = False
         """Set by ``fill``: more could be moved, and others have their turn before."""
 
@@ -87,22 +102,18 @@ class LayeredSession(ProtocolSession):
 
     # -- what the connection calls
 
-    def begin(self, peer: Peer, now_us: int) -> bool:
-        self.inner.inbox.share_account(self.inbox)
-        return self.inner.begin(peer, now_us)
-
     def accept_certificate(self, principal: Principal) -> None:
         self.inner.accept_certificate(principal)
 
     def receive(self, now_us: int) -> ReceiveResult:
-        inner = self.inner
-        inner.is_congested, inner.is_resting = self.is_congested, False
+        self.inner.is_congested, self.inner.is_resting = self.is_congested, False
         while True:
             is_more = self.fill()
+            # the session may have put one more layer around itself
+            inner = self.inner
             result = inner.receive(now_us)
             if result is ReceiveResult.HANDED_OVER:
-                assert self.inner_connection.session is not None, "not lost"
-                self.inner = inner = self.inner_connection.session
+                inner = self.inner
                 result = inner.receive(now_us)
             is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
             if not (inner.is_ended or inner.inbox.make_room(is_waiting)):
@@ -145,8 +156,6 @@ class LayeredSession(ProtocolSession):
         self.inner.lose()
         self.inner.is_ended = True
         self.inner.release_memory()
-        # else the two would refer to each other
-        self.inner_connection.session = None
 
     # -- what deadlines and the end of the connection depend on
 
@@ -160,3 +169,21 @@ class LayeredSession(ProtocolSession):
     @property
     def is_busy(self) -> bool:
         return self.inner.is_busy
+
+
+class LayeredSession(SessionLayer):
+    """A layer from the start of a connection, which makes the session within and is its connection."""
+
+    def __init__(self, services: Services, new_session: SessionFactory, connection: ConnectionHandle) -> None:
+        self.inner_connection = InnerConnection(connection, Inbox(services.receive))
+        super().__init__(connection, new_session(self.inner_connection))
+        self.inner_connection.layer = self
+
+    def begin(self, peer: Peer, now_us: int) -> bool:
+        self.inner.inbox.share_account(self.inbox)
+        return self.inner.begin(peer, now_us)
+
+    def lose(self) -> None:
+        super().lose()
+        # else the two would refer to each other
+        self.inner_connection.layer = None

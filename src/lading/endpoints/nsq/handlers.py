@@ -16,6 +16,7 @@ from ...model.errors import LadingError
 from ...model.lazy_dataclass import lazy_dataclass
 from ..base.peer import name_other_protocol
 from ..base.services import Services
+from .compression import start_compression
 from .consume import NsqConsumer
 from .fork import EXTENDED, PLAIN, VERSION
 from .login import NO_RULES, LoginRules, NsqdLogin
@@ -25,7 +26,7 @@ from .publish_coalescing import PublishCoalescer
 from .subscribe import parse_subscribe
 
 if TYPE_CHECKING:
-    from ...dialects.nsq.identify import Identity
+    from ...dialects.nsq.identify import Features, Identity
     from ..base.inbox import Inbox
     from ..base.responses import ResponseQueue
     from ..base.session import ConnectionHandle
@@ -55,6 +56,7 @@ class CommandContext(Protocol):
     responses: ResponseQueue
     name: str
     identity: Identity
+    features: Features
     state: ClientState
     consumer: NsqConsumer | None
     login: NsqdLogin
@@ -126,11 +128,35 @@ def take_body(inbox: Inbox, line: Line) -> bytes | None:
 
 
 def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
-    connection.identity = identity = identify.parse(body)
-    tls = identity.tls and connection.login.offers_tls
-    connection.respond(identify.answer(identity, version=VERSION, tls=tls, auth=connection.login.needs_auth))
-    if tls:
+    identity = identify.parse(body)
+    section = connection.services.settings.endpoints.nsqd_tcp
+    # once is enough, as for TLS
+    is_plain = not (connection.features.deflate or connection.features.snappy)
+    offers = identify.Offers(
+        tls=connection.login.offers_tls,
+        deflate=section.deflate and is_plain,
+        snappy=section.snappy and is_plain,
+        deflate_level_max=section.deflate_level_max,
+        forked=connection.node.strict,
+    )
+    connection.identity = identity
+    features = identify.negotiate(identity, offers)
+    connection.respond(
+        identify.answer(
+            identity,
+            version=VERSION,
+            features=features,
+            deflate_level_max=section.deflate_level_max,
+            auth=connection.login.needs_auth,
+        )
+    )
+    # in this order, each with an answer of its own in the new form
+    if features.tls:
         connection.login.start_tls(connection.responses)
+        connection.respond(commands.OK)
+    if features.deflate or features.snappy:
+        start_compression(connection.connection, connection.responses, features)
+        connection.features = features
         connection.respond(commands.OK)
     connection.beat_later()
 

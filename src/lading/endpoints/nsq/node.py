@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...broker.core.principal import Principal
     from ...broker.core.topology import Topic
     from ...dialects.nsq.commands import ClientState
-    from ...dialects.nsq.identify import Identity
+    from ...dialects.nsq.identify import Features, Identity
     from .consume import NsqConsumer
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class NodeClient(Protocol):
     address: str
     connected_s: int
     identity: Identity
+    features: Features
     state: ClientState
     consumer: NsqConsumer | None
     published: Mapping[str, int]

@@ -14,7 +14,7 @@ from ...broker.core.rights import Right
 from ...dialects.nsq import commands
 from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
 from ...dialects.nsq.errors import NsqProtocolError, fault_of
-from ...dialects.nsq.identify import Identity
+from ...dialects.nsq.identify import Features, Identity
 from ...model.errors import LadingError
 from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
@@ -41,6 +41,7 @@ UNANSWERED_MAX: Final = 256
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A client that does not read gets no more messages once this much is on its way to it."""
 
+NO_FEATURES: Final = Features()
 _OK: Final = frame(RESPONSE, commands.OK)
 _HEARTBEAT: Final = frame(RESPONSE, commands.HEARTBEAT)
 _DONE: Final = ReceiveResult.DONE
@@ -86,6 +87,7 @@ class NsqdSession(ProtocolSession):
         self.flow = MessageFlow(connection, self.responses, self.login, NAME, self.services.metrics.sent_bytes.values)
         self.published: Mapping[str, int] = self.intake.published
         self.identity = Identity()
+        self.features = NO_FEATURES
         self.state = ClientState.FRESH
         self.consumer: NsqConsumer | None = None
         self.connected_s = int(time.time())
