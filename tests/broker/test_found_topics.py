@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -171,3 +172,30 @@ def test_a_flipped_bit_in_a_page_of_the_catalog_sets_it_aside(tmp_path: Path) ->
     assert "was damaged" in told(broker) and "is now catalog.sqlite.damaged-1" in told(broker)
     assert len(broker.topology.resolve("s.t").partitions) == 50
     broker.stop()
+
+
+@pytest.mark.timeout(900)
+def test_a_flipped_bit_in_a_row_of_the_catalog_gives_no_other_name(tmp_path: Path, full: bool) -> None:
+    """A start ends in no error of SQLite and takes no topic for another one: it sets the catalog aside, or reads it."""
+    names = [f"topic{number}" for number in range(4)]
+    broker = opened(tmp_path / "whole")
+    for number, name in enumerate(names):
+        fill(broker, topic_of(broker, 2, name, "s" if number % 2 else "other").partition(0), 2)
+    topics = sorted(topic.flat_name for topic in broker.topology.topics())
+    broker.stop()
+    content = (tmp_path / "whole" / CATALOG).read_bytes()
+    # the pages of streams and topics, and of their indexes
+    pages = [first for first in range(0, len(content), 4096) if b"topic0" in content[first : first + 4096]]
+    places = [place for first in pages for place in range(first, first + 4096) if content[place]]
+    set_aside = 0
+    for place in random.Random(17).sample(places, min(len(places), 300 if full else 24)):
+        data = bytearray(content)
+        data[place] ^= 1 << place % 8
+        shutil.copytree(tmp_path / "whole", tmp_path / "flipped")
+        (tmp_path / "flipped" / CATALOG).write_bytes(data)
+        broker = opened(tmp_path / "flipped")
+        set_aside += "was damaged" in told(broker)
+        assert sorted(topic.flat_name for topic in broker.topology.topics()) == topics, place
+        broker.stop()
+        shutil.rmtree(tmp_path / "flipped")
+    assert set_aside

@@ -39,7 +39,7 @@ def copy_catalog(path: Path) -> CatalogCopy:
             GATE.require_known(CATALOG, source.execute("PRAGMA user_version").fetchone()[0], path)
             # in one step, so within one transaction of SQLite
             source.backup(copy)
-            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+            found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
                 raise CorruptLog(f"catalog {path}: damaged: {' '.join(found.split())}; restore it from a backup")
             return CatalogCopy(
