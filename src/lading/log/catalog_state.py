@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import struct
 from pathlib import Path
 from typing import Final
 
+from ..sqlite_log import find_log_damage
 from .disk import Disk, RealDisk, read_all, replace, sync_directory
 
 SUFFIX: Final = ".opening"
@@ -21,8 +21,6 @@ DAMAGED: Final = ".damaged-"
 """In the name of a catalog that was set aside, before a number."""
 _OPEN, _CLOSED, _RESTORED = "open", "closed", "restored"
 _NUMBER_MAX: Final = (1 << 31) - 1
-_WAL_HEADER: Final = struct.Struct(">8I")
-_FRAME_HEADER: Final = struct.Struct(">6I")
 
 
 def wal_path(catalog: Path) -> Path:
@@ -105,12 +103,8 @@ class CatalogOpening:
         replace(self._disk, self._path, _pack(self._number, state))
 
     def _check_wal(self, db: sqlite3.Connection, wal: bytes) -> None:
-        try:
-            frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-        except sqlite3.OperationalError:
-            # on a full disk SQLite tells the number only to who moves them
-            frames = count_committed_frames(wal)
-        if len(wal) > _WAL_HEADER.size and (not _is_header_whole(wal) or _last_commit(wal) > frames):
+        frames = find_log_damage(db, wal)
+        if frames is not None:
             self.notes.append(
                 f"{wal_path(self._catalog)} is damaged after its first {frames} pages: what was written to the "
                 "catalog after them (groups, positions, transactions, commit keys) is lost"
@@ -133,55 +127,3 @@ def _read(path: Path) -> tuple[int | None, str]:
         return int(number), state
     except (OSError, ValueError):
         return None, ""
-
-
-def count_committed_frames(wal: bytes) -> int:
-    """Return the number of frames up to the last intact one that ends a transaction, as SQLite reads its log.
-
-    Each frame has a checksum over all before it (https://www.sqlite.org/fileformat2.html#walformat). In Python this
-    takes a second for 10 MB, which only a start on a full disk spends.
-    """
-    if len(wal) < _WAL_HEADER.size or not _is_header_whole(wal):
-        return 0
-    magic, _, page_bytes, _, *salts, low, high = _WAL_HEADER.unpack_from(wal)
-    committed = 0
-    frame_bytes = _FRAME_HEADER.size + page_bytes
-    for number, at in enumerate(range(_WAL_HEADER.size, len(wal) - frame_bytes + 1, frame_bytes), 1):
-        _, pages_after_commit, *frame_salts, first, second = _FRAME_HEADER.unpack_from(wal, at)
-        page = wal[at + _FRAME_HEADER.size : at + frame_bytes]
-        low, high = _checksum(magic, wal[at : at + 8] + page, low, high)
-        if frame_salts != salts or (low, high) != (first, second):
-            break
-        if pages_after_commit:
-            committed = number
-    return committed
-
-
-def _is_header_whole(wal: bytes) -> bool:
-    """Return whether the checksum of SQLite's WAL header holds."""
-    magic, *_, first, second = _WAL_HEADER.unpack_from(wal)
-    return _checksum(magic, wal[:24]) == (first, second)
-
-
-def _checksum(magic: int, data: bytes, low: int = 0, high: int = 0) -> tuple[int, int]:
-    """Return SQLite's checksum of whole words in the byte order that the magic number tells."""
-    words = struct.unpack(f"{'>' if magic & 1 else '<'}{len(data) // 4}I", data)
-    for at in range(0, len(words), 2):
-        low = (low + words[at] + high) & 0xFFFFFFFF
-        high = (high + words[at + 1] + low) & 0xFFFFFFFF
-    return low, high
-
-
-def _last_commit(wal: bytes) -> int:
-    """Return the number, from 1, of the last frame that ends a transaction, intact or not; 0 if there is none."""
-    _, _, page_bytes, _, *salts, _, _ = _WAL_HEADER.unpack_from(wal)
-    last = 0
-    frame_bytes = _FRAME_HEADER.size + page_bytes
-    for number, at in enumerate(range(_WAL_HEADER.size, len(wal) - frame_bytes + 1, frame_bytes), 1):
-        _, pages_after_commit, *frame_salts, _, _ = _FRAME_HEADER.unpack_from(wal, at)
-        if frame_salts != salts:
-            # of an earlier round through the file; a flipped salt would end the search, so look at all
-            continue
-        if pages_after_commit:
-            last = number
-    return last

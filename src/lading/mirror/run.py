@@ -27,7 +27,7 @@ from .offsets import find_offsets, map_offsets, partition_ends
 from .sending import TopicTarget, UnmirroredMessage
 from .settings import MirrorSettings, as_document, default_state
 from .source import LogSource, QueueSource, Stretch, TopicSource
-from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state, remove_if_unused
+from .state import MappedRange, MirrorState, Range, Work, is_running, lock_state, remove_if_unused, require_intact_log
 
 WORK_BYTES: Final = 32 << 20
 """A work has about this many bytes of messages in memory, if the target takes works as a whole."""
@@ -162,6 +162,7 @@ def run_mirror(
         held.enter_context(lock_state(directory))
         held.push(partial(_remove_after_error, directory, was_missing))
         _require_no_loop(settings)
+        require_intact_log(directory)
         state = MirrorState(directory)
         held.callback(state.close)
         state.require_pair(settings.source_mark, settings.target_mark)

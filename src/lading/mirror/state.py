@@ -1,36 +1,51 @@
 """State of a mirror: positions, the work that was begun, and the offsets of source and target.
 
 One SQLite file in a directory of the mirror's own. A work is written down with its exact ranges before anything of it
-is sent, so that a repeat sends the same messages: that is what lets targets recognise it.
+is sent, so that a repeat sends the same messages: that is what lets targets recognise it. SQLite has no checksums, and
+a position that a flipped bit moved would lose messages or send them again: each row has a digest, which every opening
+compares.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model.errors import LocalError, directory_error
 from ..owned_directory import FILE_MODE, lock_directory, make_private_directory, own_directory
+from ..sqlite_log import find_log_damage
 from ..transports.interface import Position
 
 LOCK_FILE: Final = "mirror.lock"
 DATABASE: Final = "mirror.sqlite"
-VERSION: Final = 1
+VERSION: Final = 2
+_DIGEST_BYTES: Final = 8
+_COLUMNS: Final = {
+    "facts": "name, value",
+    "positions": "topic, partition, offset, epoch",
+    "works": "topic, number, ranges",
+    "offsets": "topic, partition, first, end, target, exact",
+}
+"""Columns of each table, after which each has its ``digest``, which states of version 1 lack."""
 _TABLES: Final = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, digest BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS positions (
-    topic TEXT, partition INTEGER, offset INTEGER NOT NULL, epoch INTEGER NOT NULL, PRIMARY KEY (topic, partition)
+    topic TEXT, partition INTEGER, offset INTEGER NOT NULL, epoch INTEGER NOT NULL, digest BLOB,
+    PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS works (topic TEXT PRIMARY KEY, number INTEGER NOT NULL, ranges TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS works (
+    topic TEXT PRIMARY KEY, number INTEGER NOT NULL, ranges TEXT NOT NULL, digest BLOB
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS offsets (
     topic TEXT, partition INTEGER, first INTEGER, end INTEGER NOT NULL, target INTEGER NOT NULL, exact INTEGER NOT NULL,
-    PRIMARY KEY (topic, partition, first)
+    digest BLOB, PRIMARY KEY (topic, partition, first)
 ) WITHOUT ROWID;
 """
 
@@ -78,7 +93,7 @@ class MirrorState:
     """The state of one mirror; one process writes it at a time."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the state, or create it. Raises LocalError if it is of a later version, or cannot be read."""
+        """Open the state, or create it. Raises LocalError if it is of a later version, damaged, or cannot be read."""
         try:
             make_private_directory(directory)
             # SQLite gives its log the mode that this file has
@@ -90,20 +105,57 @@ class MirrorState:
             self._db = sqlite3.connect(self._path)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
+            self._db.create_function("row_digest", -1, _digest_row, deterministic=True)
             self._db.executescript(_TABLES)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise LocalError(f"{self._path} is not the state of a mirror ({error}); name another directory") from None
-        version = int(self.fact("version", str(VERSION)))
-        if version > VERSION:
-            raise LocalError(f"{self._path} was written by a later version of Lading; use that one")
+        self._require_intact()
+        self.fact("version", str(VERSION))
         self.id = self.fact("id", secrets.token_hex(8))
+
+    def _require_intact(self) -> None:
+        """Add digests to a state of version 1, and compare those of a later one."""
+        try:
+            found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if found != "ok":
+                raise damage_error(self._path, " ".join(found.split()))
+            row = self._db.execute("SELECT value FROM facts WHERE name = 'version'").fetchone()
+            if row is not None and int(row[0]) > VERSION:
+                raise LocalError(f"{self._path} was written by a later version of Lading; use that one")
+            is_old = "digest" not in {column[1] for column in self._db.execute("PRAGMA table_info(facts)")}
+            if is_old:
+                self._add_digests()
+                return
+            for table, columns in _COLUMNS.items():
+                question = f"SELECT 1 FROM {table} WHERE digest IS NOT row_digest('{table}', {columns})"
+                if self._db.execute(question).fetchone() is not None:
+                    raise damage_error(self._path, f"a row of {table} is not as it was written")
+        except (sqlite3.Error, ValueError) as error:
+            raise damage_error(self._path, error) from None
+
+    def _add_digests(self) -> None:
+        with self._db:
+            self._db.execute("BEGIN")
+            for table, columns in _COLUMNS.items():
+                self._db.execute(f"ALTER TABLE {table} ADD COLUMN digest BLOB")
+                self._db.execute(f"UPDATE {table} SET digest = row_digest('{table}', {columns})")
+            self._put("facts", "version", str(VERSION))
+
+    def _put(self, table: str, *values: object) -> None:
+        """Write a row in place of the one with its key."""
+        marks = ", ".join("?" * len(values))
+        digest = _digest_row(table, *values)
+        self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks}, ?)", (*values, digest))
 
     def fact(self, name: str, value: str) -> str:
         """Return a fact about this mirror, which is ``value`` from the first time on."""
+        question = "SELECT value FROM facts WHERE name = ?"
+        row = self._db.execute(question, (name,)).fetchone()
+        if row is not None:
+            return str(row[0])
         with self._db:
-            self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
-        (row,) = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,))
-        return str(row[0])
+            self._put("facts", name, value)
+        return value
 
     def list_facts(self) -> dict[str, str]:
         """Return all facts that are known, such as ``source`` and ``target``, without adding one."""
@@ -150,8 +202,7 @@ class MirrorState:
     def note_refused(self, work: Work, places: Sequence[tuple[int, int]]) -> None:
         """Write down the messages of a work that the target refused: a repeat after a crash leaves out the same."""
         with self._db:
-            text = json.dumps([*work.refused, *places])
-            self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (_refused_fact(work.number), text))
+            self._put("facts", _refused_fact(work.number), json.dumps([*work.refused, *places]))
 
     def begin(self, topic: str, ranges: Sequence[Range]) -> Work:
         """Write down what is about to be sent."""
@@ -159,9 +210,9 @@ class MirrorState:
             row = self._db.execute("SELECT value FROM facts WHERE name = 'works'").fetchone()
             number = 1 if row is None else int(row[0]) + 1
             token = secrets.token_hex(4)
-            self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (_token_fact(number), token))
-            self._db.execute("INSERT OR REPLACE INTO facts VALUES ('works', ?)", (str(number),))
-            self._db.execute("INSERT INTO works VALUES (?, ?, ?)", (topic, number, json.dumps(ranges)))
+            self._put("facts", _token_fact(number), token)
+            self._put("facts", "works", str(number))
+            self._put("works", topic, number, json.dumps(ranges))
         return Work(number, tuple(ranges), token)
 
     def finish(self, topic: str, work: Work, mapped: Mapping[int, Sequence[MappedRange]]) -> None:
@@ -171,9 +222,7 @@ class MirrorState:
             for name in (_token_fact(work.number), _refused_fact(work.number)):
                 self._db.execute("DELETE FROM facts WHERE name = ?", (name,))
             for one in work.ranges:
-                self._db.execute(
-                    "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", (topic, one.partition, one.end, one.epoch)
-                )
+                self._put("positions", topic, one.partition, one.end, one.epoch)
                 self._map(topic, one.partition, mapped.get(one.partition, ()))
 
     def _map(self, topic: str, partition: int, ranges: Sequence[MappedRange]) -> None:
@@ -189,7 +238,7 @@ class MirrorState:
                 before = MappedRange(last[0], last[1], last[2], True)
                 if before.target + before.end - before.first == one.target:
                     joined = before._replace(end=one.end)
-            self._db.execute("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)", (topic, partition, *joined))
+            self._put("offsets", topic, partition, *joined)
 
     def list_mapped(self, topic: str, partition: int) -> list[MappedRange]:
         """Return which offsets of a partition became which, in order."""
@@ -222,6 +271,40 @@ class MirrorState:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def _digest_row(*values: object) -> bytes:
+    """Return the digest of a row: of its table and its columns, ``True`` being 1 as SQLite stores it."""
+    text = json.dumps([int(value) if isinstance(value, bool) else value for value in values])
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def damage_error(path: Path, problem: object) -> LocalError:
+    """Return the error for a state that is not as it was written: going on from it would lose or double messages."""
+    return LocalError(
+        f"{path}: damaged ({problem}); put a copy of it back, or move its directory away: the mirror then begins anew, "
+        "and sends again what it had sent"
+    )
+
+
+def require_intact_log(directory: Path) -> None:
+    """Raise LocalError if SQLite's log of a state that was not closed is damaged: it would go back, in silence.
+
+    The caller has the lock of the directory, and has not opened the state yet.
+    """
+    path = directory / DATABASE
+    try:
+        wal = path.with_name(f"{DATABASE}-wal").read_bytes()
+    except OSError:
+        return
+    with closing(sqlite3.connect(path)) as db:
+        try:
+            pages_count = find_log_damage(db, wal)
+        except sqlite3.DatabaseError:
+            # a file of something else, which ``MirrorState`` refuses
+            return
+    if pages_count is not None:
+        raise damage_error(path, f"its log, after {pages_count} pages")
 
 
 def _token_fact(number: int) -> str:
