@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -80,10 +81,11 @@ class _Call:
     number: int
     requests: int = 0
     is_awaited: bool = False
+    thread: int = field(default_factory=threading.get_ident)
 
 
 class StepTracer:
-    """Records the moments that a process reaches, and ends it at one of them. For one thread."""
+    """Records the moments that a process reaches, and ends it at one of them. Steps run in one thread at a time."""
 
     def __init__(self) -> None:
         self.moments: list[Moment] = []
@@ -119,7 +121,7 @@ class StepTracer:
         def wrap_receive(receive: Callable[..., Any]) -> Callable[..., Any]:
             def receive_and_trace(connection: socket.socket, *arguments: Any) -> Any:
                 received = receive(connection, *arguments)
-                call = self._calls[-1] if self._calls else None
+                call = self._find_call()
                 if call is not None and call.is_awaited:
                     call.is_awaited = False
                     if self._is_end(call, "lost"):
@@ -159,10 +161,15 @@ class StepTracer:
 
         return traced
 
+    def _find_call(self) -> _Call | None:
+        """Return the innermost step that this thread is in: others read and write for themselves."""
+        here = threading.get_ident()
+        return next((call for call in reversed(self._calls) if call.thread == here), None)
+
     def _count_request(self) -> _Call | None:
-        if not self._calls:
+        call = self._find_call()
+        if call is None:
             return None
-        call = self._calls[-1]
         call.requests += 1
         call.is_awaited = True
         return call

@@ -29,9 +29,9 @@ from lading.transports.topics import UnknownTopic
 from tests.crashes.writers import AT_LEAST_ONCE, ONCE
 
 FACES: Final = {"lading": "admin", "kafka": "kafka", "iggy": "iggy_tcp", "nsq": "nsqd_tcp"}
-MESSAGES: Final = 60_000
-"""Of the source in full; the ordinary run has a tenth."""
-KILLS: Final = 5
+MESSAGES: Final = 30_000
+"""Of the source in full; the ordinary run has a fifth."""
+KILLS: Final = 3
 """Kills of a command and target in full: those that come before the command ends."""
 TIMEOUT_S: Final = 300
 RESTARTS_MAX: Final = 40
@@ -110,7 +110,7 @@ ORDINARY: Final = [("mirror", "kafka")]
 @pytest.mark.timeout(3000)
 def test_commands_that_are_killed_at_random(tmp_path: Path, full: bool) -> None:
     cells = [(name, target) for name, targets in PROMISES.items() for target in targets] if full else ORDINARY
-    messages, kills = (MESSAGES, KILLS) if full else (MESSAGES // 10, 1)
+    messages, kills = (MESSAGES, KILLS) if full else (MESSAGES // 5, 1)
     chance = random.Random(17)
     broken = []
     killed_in_all = 0

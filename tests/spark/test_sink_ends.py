@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3000)]
 SOURCE, PARTITIONS, ROWS = "to.send", 2, 60
 RUNS_MAX: Final = 4
+KILLED_TIMEOUT_S: Final = 900
+"""A driver starts in 10 s, and on a machine with much other work in minutes."""
 FACES: Final = {"lading": "admin", "kafka": "kafka"}
 STEPS: Final = {"lading": ("open", "send", "commit"), "kafka": ("open", "send", "prepare", "decide", "commit")}
 """What a target's tasks and its commit do, in order."""
@@ -147,7 +149,7 @@ def run_to_its_end(spark: SparkSession, point: Point, state: Path, arguments: tu
         with (state / "log").open("wb") as log:
             ended = subprocess.run(
                 command, cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-                timeout=300, stdout=log, stderr=log, check=False,
+                timeout=KILLED_TIMEOUT_S, stdout=log, stderr=log, check=False,
             )  # fmt: skip
         assert ended.returncode == -9, (point, (state / "log").read_text()[-3000:])
     for left in range(RUNS_MAX, 0, -1):
