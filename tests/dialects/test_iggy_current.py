@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from lading.dialects import registry
 from lading.dialects.codes import IGGY_CURRENT
+from lading.dialects.iggy_classic.errors import NAMES
 from lading.dialects.iggy_current import fallback, messages, send_fallback, stored_fallback
 from lading.dialects.iggy_current.encode import encode_sent, encode_stored
-from lading.dialects.iggy_current.errors import ERRORS
 from lading.dialects.iggy_current.partitioning import choose_by_key
 from lading.kernels import engine
 from lading.model.batch import SCHEMA
@@ -152,7 +152,7 @@ def test_what_no_sender_may_give(name: str, data: bytes) -> None:
     source, target = np.frombuffer(data, np.uint8), np.zeros(len(data), np.uint8)
     for module in modules(messages.SEND_KERNEL_MODULE, send_fallback):
         code, count, size = module.stamp(source, 0, len(data), target, 0, 0, 0, TIME_US)
-        assert (ERRORS[code], count, size) == (name, 0, 0)
+        assert (NAMES[code], count, size) == (name, 0, 0)
         assert not target.any()
 
 
@@ -162,7 +162,7 @@ def test_the_largest_headers_are_taken() -> None:
     block += header_block([(2, b"rest", 1, b"v" * (100_000 - len(block) - 14))])
     assert len(block) == 100_000
     assert stamp(batch([frame(b"a", block)]))[:2] == (0, 1)
-    assert ERRORS[stamp(batch([frame(b"a", block + header_block([(2, b"k", 1, b"v")]))]))[0]] == "too_big_user_headers"
+    assert NAMES[stamp(batch([frame(b"a", block + header_block([(2, b"k", 1, b"v")]))]))[0]] == "too_big_user_headers"
 
 
 def test_slices_have_heads_of_their_own() -> None:
@@ -223,7 +223,7 @@ def test_partitions_by_key() -> None:
 
 def test_there_are_as_many_errors_as_the_server_has() -> None:
     """238 in protocol 0.11, and 29 that the crate 0.11.1-edge.9 names beside them."""
-    assert len(ERRORS) == 238 + 29
+    assert len(NAMES) == 238 + 29
 
 
 @st.composite

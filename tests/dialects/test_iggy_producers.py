@@ -9,9 +9,9 @@ import pytest
 
 from lading.dialects import registry
 from lading.dialects.codes import IGGY_CURRENT
+from lading.dialects.iggy_classic.errors import NAMES
 from lading.dialects.iggy_current import messages, send_fallback, stored_fallback
 from lading.dialects.iggy_current.dialect import DIALECT
-from lading.dialects.iggy_current.errors import ERRORS
 from lading.dialects.sequenced import SequencedBatch
 from lading.kernels import engine
 from lading.model.run import Run
@@ -63,13 +63,13 @@ def test_a_producer_that_there_cannot_be_is_refused(data: bytes) -> None:
     source, target = np.frombuffer(data, np.uint8), np.zeros(len(data), np.uint8)
     for module in modules(messages.SEND_KERNEL_MODULE, send_fallback):
         code, count, size = module.stamp(source, 0, len(data), target, 0, 0, 0, TIME_US)
-        assert (ERRORS[code], count, size) == ("invalid_format", 0, 0)
+        assert (NAMES[code], count, size) == ("invalid_format", 0, 0)
         assert not target.any()
 
 
 @pytest.mark.parametrize("change", [(PRODUCER[0] + 1, *PRODUCER[1:]), (PRODUCER[0], 3, 40), (PRODUCER[0], 2, 41)])
 def test_the_checksum_covers_the_producer(change: tuple[int, int, int]) -> None:
-    assert ERRORS[stamp(with_section(1, *change))[0]] == "invalid_batch_checksum"
+    assert NAMES[stamp(with_section(1, *change))[0]] == "invalid_batch_checksum"
     assert stamp(with_section(1, *PRODUCER))[0] == 0
 
 

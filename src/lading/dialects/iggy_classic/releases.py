@@ -19,9 +19,8 @@ from . import commands as c
 from . import later_commands as later
 from . import later_layouts
 from .command_table import CommandTable
-from .errors import CODE_OF, code_of
+from .errors import CODE_OF, LATER_CODES, USER_CODES, code_of
 from .partitioning import partition_by_murmur3, partition_by_xxhash32, partition_by_xxhash32_from_0
-from .user_codes import USER_CODES
 from .validation import PARTITIONS_MAX, normalise_name
 
 
@@ -149,17 +148,6 @@ class Release:
         return self.poll_head is not NUMBERED
 
 
-_LATER_CODES: Final = MappingProxyType(
-    {
-        **CODE_OF,
-        **USER_CODES,
-        Reason.OFFSET_NOT_FOUND: 3021,
-        Reason.INVALID_GROUP_ID: 5002,
-        Reason.GROUP_MEMBER_NOT_FOUND: 5006,
-    }
-)
-"""Codes since there are users and groups have names."""
-
 _0_0_40: Final = Release(
     "0.0.40",
     later_layouts.TABLE_0_0_40,
@@ -168,7 +156,7 @@ _0_0_40: Final = Release(
     tells_partition=False,
 )
 # what a release has changed against the one it is made from
-_0_6_60: Final = Release("0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), missing=_MISSING, codes=_LATER_CODES)
+_0_6_60: Final = Release("0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), missing=_MISSING, codes=LATER_CODES)
 _0_8: Final = replace(
     _0_6_60,
     name="0.8",
@@ -185,10 +173,10 @@ _0_9: Final = replace(_0_8, name="0.9", version=(0, 8, 3), form=MessageForm.ZERO
 RELEASES: Final = (
     replace(_0_0_40, name="0.0.30", form=MessageForm.HEADERS_ONLY),
     _0_0_40,
-    Release("0.1", later_layouts.TABLE_0_1, is_silent=True, codes=_LATER_CODES),
-    Release("0.2", later_layouts.TABLE_0_2, is_silent=True, codes=_LATER_CODES),
-    Release("0.4", later_layouts.TABLE_0_4, tells_errors=True, is_silent=True, codes=_LATER_CODES),
-    Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), tells_errors=True, codes=_LATER_CODES),
+    Release("0.1", later_layouts.TABLE_0_1, is_silent=True, codes=LATER_CODES),
+    Release("0.2", later_layouts.TABLE_0_2, is_silent=True, codes=LATER_CODES),
+    Release("0.4", later_layouts.TABLE_0_4, tells_errors=True, is_silent=True, codes=LATER_CODES),
+    Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), tells_errors=True, codes=LATER_CODES),
     replace(_0_6_60, name="0.6", version=(0, 6, 10), tells_errors=True),
     _0_6_60,
     replace(_0_6_60, name="0.7", version=(0, 7), form=MessageForm.ZERO_COPY_CRC_32),

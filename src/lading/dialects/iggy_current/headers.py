@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
@@ -104,3 +105,23 @@ def parse_reply_header(data: memoryview) -> ReplyFacts:
         return ReplyFacts(EVICTION, size_bytes, 0, 0, data[HEADER_BYTES - 1])
     facts = _REPLY.unpack_from(data, 0)
     return ReplyFacts(REPLY, size_bytes, facts[-2], facts[-1], 0)
+
+
+class Eviction(IntEnum):
+    """Why a client has to go: the last byte of the header that says so."""
+
+    NO_SESSION = 1
+    CLIENT_RELEASE_TOO_LOW = 2
+    CLIENT_RELEASE_TOO_HIGH = 3
+    INVALID_OPERATION = 4
+    INVALID_BODY = 5
+    INVALID_BODY_SIZE = 6
+    SESSION_TOO_LOW = 7
+    SESSION_RELEASE_MISMATCH = 8
+    INVALID_CREDENTIALS = 9
+    INVALID_TOKEN = 10
+    USER_INACTIVE = 11
+    SESSION_ERROR = 12
+    STALE_CLIENT = 13
+    INCOMPATIBLE_PROTOCOL = 14
+    MALFORMED_LOGIN = 15

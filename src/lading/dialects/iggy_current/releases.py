@@ -12,10 +12,10 @@ from typing import Any, Final
 from ...model.errors import Reason
 from ..iggy_classic import commands as c
 from ..iggy_classic import later_commands as later
+from ..iggy_classic.errors import NEWEST_CODES, RESOURCE_NOT_FOUND
 from ..iggy_classic.partitioning import partition_by_xxhash32_from_0
 from ..iggy_classic.releases import FLAGGED, MessageForm, Release, ServerRules
 from .commands import SyncGroup
-from .errors import CODE_OF, RESOURCE_NOT_FOUND
 from .layouts import TABLE_0_11, TABLE_0_12, TABLE_0_12_2
 from .limits import PARTITIONS_MAX
 
@@ -51,8 +51,8 @@ RELEASE_0_11: Final = Release(
     first_partition=0,
     poll_head=FLAGGED,
     missing=_MISSING,
-    codes=CODE_OF,
-    codes_by_request={later.DeleteOffset: {**CODE_OF, **dict.fromkeys(_NO_PLACE, RESOURCE_NOT_FOUND)}},
+    codes=NEWEST_CODES,
+    codes_by_request={later.DeleteOffset: {**NEWEST_CODES, **dict.fromkeys(_NO_PLACE, RESOURCE_NOT_FOUND)}},
     rules=CURRENT_RULES,
     first_id=0,
 )

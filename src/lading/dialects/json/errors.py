@@ -7,8 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from ...model.errors import LadingError, MalformedMessage
-from ..iggy_classic.errors import ERRORS, code_of, name_of, text_of
-from ..iggy_current.errors import ERRORS as LATER_ERRORS
+from ..iggy_classic.errors import ERRORS, NAMES, code_of, name_of, text_of
 from .text import dump
 
 
@@ -75,6 +74,6 @@ Names that are not found have the status of ids: clients since 0.6 take it for a
 
 def later_error_document(code: int, reason: str) -> tuple[int, bytes]:
     """Return status and ``{"id", "code", "reason", "field"}`` as releases since 0.1 have them."""
-    name = LATER_ERRORS.get(code) or name_of(code)
+    name = NAMES.get(code) or name_of(code)
     document = {"id": code, "code": name, "reason": reason, "field": None}
     return _LATER_STATUS.get(code, HTTPStatus.BAD_REQUEST), dump(document)

@@ -18,8 +18,7 @@ from ...dialects.iggy_classic.command_table import REQUEST_HEAD
 from ...dialects.iggy_classic.primitives import SHORT_TEXT, U32, U64
 from ...dialects.iggy_current import layout, messages, stored_fallback
 from ...dialects.iggy_current.checksums import hash_bytes
-from ...dialects.iggy_current.errors import Eviction
-from ...dialects.iggy_current.headers import EVICTION, HEADER_BYTES, parse_reply_header, request_header
+from ...dialects.iggy_current.headers import EVICTION, HEADER_BYTES, Eviction, parse_reply_header, request_header
 from ...dialects.iggy_current.operations import NON_REPLICATED as READ
 from ...dialects.iggy_current.operations import OPERATIONS, PING, REGISTER
 from ...dialects.iggy_current.operations import SEND_MESSAGES as SEND

@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Final
 
 from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.errors import REASON_OF, name_of
+from ...dialects.iggy_classic.errors import NAMES, REASON_OF, name_of
 from ...dialects.iggy_classic.protocol import SENT
 from ...dialects.iggy_classic.releases import BY_NAME, RELEASE_OF_SERVER, Release
 from ...dialects.iggy_classic.responses import StatsInfo
 from ...dialects.iggy_current.capabilities import SENT as CURRENT_SENT
-from ...dialects.iggy_current.errors import ERRORS as LATER_ERRORS
 from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
 from ...model.errors import MalformedMessage, Reason, SettingError
 from ...model.protocol import Capabilities
@@ -96,7 +95,7 @@ def reason_of(status: int, release: Release) -> Reason | None:
 
 def describe_status(status: int, release: Release) -> str:
     """Return what a status of a server of ``release`` is called."""
-    return (release.has_names and LATER_ERRORS.get(status)) or name_of(status)
+    return (release.has_names and NAMES.get(status)) or name_of(status)
 
 
 GETTING: Final = (c.GetStream, c.GetTopic, c.GetGroup, c.GetClient)

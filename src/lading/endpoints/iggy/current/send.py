@@ -15,11 +15,10 @@ from ....broker.core.pending_append import Append
 from ....broker.core.rights import Right
 from ....broker.iggy.producers import ProducerBatch
 from ....dialects.codes import IGGY_CURRENT
-from ....dialects.iggy_classic.errors import StatusError
+from ....dialects.iggy_classic.errors import RESOURCE_NOT_FOUND, StatusError
 from ....dialects.iggy_classic.primitives import PARTITIONING, PartitioningKind
 from ....dialects.iggy_current import messages
 from ....dialects.iggy_current.codecs import IDENTIFIER_FROM_ZERO, to_wire
-from ....dialects.iggy_current.errors import RESOURCE_NOT_FOUND
 from ....dialects.iggy_current.layout import PRODUCER, PRODUCER_END
 from ....dialects.iggy_current.partitioning import choose_by_key
 from ....dialects.iggy_current.producers import BatchProducer, read_producer

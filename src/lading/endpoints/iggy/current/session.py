@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ....dialects.iggy_classic.errors import GENERIC, StatusError
 from ....dialects.iggy_current import headers, limits, operations, responses
 from ....dialects.iggy_current.checksums import hash_bytes
-from ....dialects.iggy_current.errors import Eviction
-from ....dialects.iggy_current.headers import HEADER_BYTES, FrameHeader
+from ....dialects.iggy_current.headers import HEADER_BYTES, Eviction, FrameHeader
 from ....dialects.iggy_current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES
 from ....dialects.iggy_current.releases import (
     PROTOCOL_VERSION,
