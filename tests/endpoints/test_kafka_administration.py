@@ -72,7 +72,7 @@ def test_the_other_descriptions_tell_authorized_operations(kafka: KafkaFrames, t
         for asks, wanted in ((False, None), (True, OF_GROUP)):
             told = kafka.ask("DescribeGroups", version, groups=["absent", ""], include_authorized_operations=asks)
             # of a group that is an error nothing is told
-            expected = [wanted if version < 6 else None, None]
+            expected = [wanted if version < 6 else None] * 2
             assert [row.authorized_operations for row in told.groups] == expected
 
 
@@ -111,6 +111,34 @@ def test_the_name_of_a_group_is_checked_before_all_else_of_a_request(kafka: Kafk
     assert told.topics[0].partitions[0].error_code == invalid
     rows = [{"name": topic, "partitions": [{"partition_index": 0}]}]
     assert kafka.ask("OffsetDelete", 0, group_id="", topics=rows).error_code == invalid
+
+
+def test_a_group_without_a_name_keeps_positions(kafka: KafkaFrames, topic: str) -> None:
+    """Apache Kafka's GroupCoordinatorService: OffsetCommit, OffsetFetch, DescribeGroups and DeleteGroups support it."""
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": ""}
+    commit = {
+        "group_id": "", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }  # fmt: skip
+    (described,) = kafka.ask("DescribeGroups", 5, groups=[""], include_authorized_operations=False).groups
+    assert (described.error_code, described.group_state) == (0, "Dead")
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    fetched = kafka.ask("OffsetFetch", 7, group_id="", topics=asked, require_stable=False)
+    assert (fetched.error_code, fetched.topics[0].partitions[0].committed_offset) == (0, -1)
+    # 22 is ILLEGAL_GENERATION, as of any group that does not exist; 25 is UNKNOWN_MEMBER_ID
+    member = commit | {"generation_id_or_member_epoch": 1, "member_id": "m"}
+    assert kafka.ask("OffsetCommit", 8, **member).topics[0].partitions[0].error_code == 22
+    assert kafka.ask("OffsetCommit", 8, **commit).topics[0].partitions[0].error_code == 0
+    assert kafka.ask("OffsetCommit", 8, **member).topics[0].partitions[0].error_code == 25
+    fetched = kafka.ask("OffsetFetch", 7, group_id="", topics=asked, require_stable=False)
+    assert fetched.topics[0].partitions[0].committed_offset == 7
+    (described,) = kafka.ask("DescribeGroups", 5, groups=[""], include_authorized_operations=False).groups
+    assert (described.error_code, described.group_state) == (0, "Empty")
+    assert "" in {one.group_id for one in kafka.ask("ListGroups", 4, states_filter=[]).groups}
+    (deleted,) = kafka.ask("DeleteGroups", 2, groups_names=[""]).results
+    assert deleted.error_code == 0
+    fetched = kafka.ask("OffsetFetch", 7, group_id="", topics=asked, require_stable=False)
+    assert fetched.topics[0].partitions[0].committed_offset == -1
 
 
 @pytest.mark.parametrize("version", [0, 1])

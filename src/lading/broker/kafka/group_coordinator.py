@@ -199,14 +199,15 @@ class KafkaGroupCoordinator(Component):
     def admit(self, call: MemberCall, *, in_transaction: bool = False, now_us: int) -> None:
         """Check whether the caller may store positions: a member of this generation, or one alone if there are none."""
         group = self._groups.get(call.group)
+        # one with an empty name may store positions, as in Apache Kafka, but for a transaction
         if in_transaction:
             _require_name(call.group)
         if call.generation < 0 and not (group and group.members and not in_transaction) and not call.member:
-            self._keep(self._found(call.group))
+            self._keep(group or KafkaGroup(call.group))
             return
         if group is None:
             raise Refusal(Reason.STALE_GENERATION, f"group {call.group!r} has no generation {call.generation}")
-        group, _ = self._require(call, now_us)
+        self._require_member(group, call, now_us)
         if group.state is GroupState.COMPLETING and not in_transaction:
             raise group.rebalance_error()
 
@@ -239,10 +240,13 @@ class KafkaGroupCoordinator(Component):
         group = self._groups.get(call.group)
         if group is None:
             raise no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
+        return group, self._require_member(group, call, now_us)
+
+    def _require_member(self, group: KafkaGroup, call: MemberCall, now_us: int) -> KafkaGroupMember:
         member = group.require(call.member, call.instance)
         group.require_generation(call.generation)
         member.touch(now_us)
-        return group, member
+        return member
 
     def _join(self, call: JoinGroupRequest, answer: PendingResult[JoinGroupResult], now_us: int) -> None:
         settings, group = self._settings, self._found(call.group)

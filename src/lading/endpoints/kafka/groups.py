@@ -279,10 +279,10 @@ def _synced(synced: SyncGroupResult) -> Fields:
 
 
 def _described(name: str, group: KafkaGroup | None, version: int) -> dict[str, Any]:
-    if not name or group is None:
+    if group is None:
         missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
         return {
-            "error_code": missing if name else INVALID_GROUP_ID,
+            "error_code": missing,
             "error_message": None if not missing else f"group {name!r} does not exist",
             "group_id": name,
             "group_state": GroupState.DEAD.value,
