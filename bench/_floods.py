@@ -20,8 +20,10 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from lading import testing
+from tests.endpoints import current_frames as current
 from tests.endpoints.identity import PASSWORDS, broker_with_users
 from tests.endpoints.kafka_frames import request_frame
+from tests.endpoints.nsq_client import sized
 from tests.endpoints.websocket_frames import BINARY, CONT, HANDSHAKE, PING, encode_frame
 
 STRANGERS: Final = 200
@@ -46,8 +48,12 @@ def _kafka(name: str, version: int, **fields: Any) -> bytes:
     return struct.pack(">i", len(request)) + request
 
 
+_IDENTITY: Final = json.dumps(
+    {"version": "1", "tcp_port": 1, "http_port": 2, "broadcast_address": "127.0.0.1"}
+).encode()
 _WEBSOCKET: Final = HANDSHAKE.encode() + b"\r\n"
 _CHUNKED: Final = b"POST /pub?topic=flood HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+_HEADERS: Final = json.dumps({f"key-{number}": "value" for number in range(3_000)}).encode()
 FLOODS: Final[Mapping[str, Flood]] = {
     "empty parts of WebSocket messages": Flood(
         "iggy_websocket",
@@ -57,10 +63,18 @@ FLOODS: Final[Mapping[str, Flood]] = {
     "WebSocket pings": Flood("iggy_websocket", _WEBSOCKET, encode_frame(PING, b"", KEY)),
     "NSQ NOPs": Flood("nsqd_tcp", b"  V2", b"NOP\n"),
     "NSQ TOUCH of unknown ids": Flood("nsqd_tcp", b"  V2SUB flood c\n", b"TOUCH 0123456789abcdef\n"),
+    "NSQ empty MPUBs": Flood("nsqd_tcp", b"  V2", sized(b"MPUB flood\n", bytes(4))),
+    "NSQ messages of many headers": Flood(
+        "nsqd_tcp",
+        b"  V2",
+        sized(b"PUB_EXT flood\n", struct.pack(">H", len(_HEADERS)) + _HEADERS + b"x"),
+    ),
+    "REGISTERs of nodes": Flood("nsqlookupd_tcp", b"  V1" + sized(b"IDENTIFY\n", _IDENTITY), b"REGISTER t c\n"),
     "nsqlookupd PINGs": Flood("nsqlookupd_tcp", b"  V1", b"PING\n"),
     "pipelined HTTP requests": Flood("nsqd_http", b"", b"GET /ping HTTP/1.1\r\nhost: a\r\n\r\n"),
     "HTTP bodies in chunks of a byte": Flood("nsqd_http", _CHUNKED, b"1\r\nx\r\n"),
     "Kafka ApiVersions": Flood("kafka", b"", _kafka("ApiVersions", 0)),
+    "current Iggy pings": Flood("iggy_tcp", b"", current.request(current.READ, code=current.PING)),
     "Iggy pings": Flood("iggy_tcp", b"", struct.pack("<II", 4, 1)),
 }
 

@@ -152,10 +152,10 @@ class World:
 
 
 @contextmanager
-def opened_world(directory: Path, *, has_users: bool = True) -> Iterator[World]:
+def opened_world(directory: Path, *, has_users: bool = True, settings: Settings | None = None) -> Iterator[World]:
     """A broker in a new directory; ``root`` is an administrator, ``ann`` and ``bob`` have no rights."""
     tokens = add_users(directory) if has_users else {}
-    settings = Settings(data=directory, busy_poll_us=0)
+    settings = settings or Settings(data=directory, busy_poll_us=0)
     broker = Broker.open(directory, BrokerSettings(durability="os"), now_us=1, commit=WriteOnly())
     loop = MeasuredLoop()
     with loop, ThreadPoolExecutor(1) as workers:

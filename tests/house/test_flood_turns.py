@@ -6,8 +6,11 @@ Work is counted in calls, as the interpreter sees them: exact, whatever else the
 from __future__ import annotations
 
 import asyncio
+import json
+import ssl
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,7 +18,12 @@ import pytest
 
 from lading.endpoints.base.turn_queue import PASS_S, TurnQueue
 from lading.endpoints.io.websocket import FRAGMENTS_MAX
+from lading.settings import Settings
+from tests.endpoints import current_frames as current
+from tests.endpoints.authority import Authority
 from tests.endpoints.kafka_frames import request_frame
+from tests.endpoints.nsq_client import sized
+from tests.endpoints.request_cost import opened_world
 from tests.endpoints.websocket_frames import BINARY, CONT, HANDSHAKE, PING, encode_frame
 from tests.house.scripted import ScriptedConnection
 from tests.house.test_hot_path import connected, count_calls
@@ -39,17 +47,38 @@ def _subscribed(client: ScriptedConnection) -> None:
     client.ask(b"  V2SUB topic channel\n")
 
 
+def _identified(client: ScriptedConnection) -> None:
+    facts = {"version": "1", "tcp_port": 1, "http_port": 2, "broadcast_address": "127.0.0.1"}
+    client.ask(b"  V1" + sized(b"IDENTIFY\n", json.dumps(facts).encode()))
+
+
+def _logged_in(client: ScriptedConnection) -> None:
+    client.ask(current.request(current.REGISTER, current.LOGIN))
+
+
 FLOODS: Final[dict[str, tuple[str, Callable[[ScriptedConnection], object], bytes]]] = {
     "NSQ NOP": ("nsqd_tcp", lambda client: client.ask(b"  V2"), b"NOP\n"),
     "NSQ unknown commands": ("nsqd_tcp", _subscribed, b"RDY x\n"),
     "NSQ RDY": ("nsqd_tcp", _subscribed, b"RDY 1\n"),
     "NSQ TOUCH of unknown ids": ("nsqd_tcp", _subscribed, b"TOUCH 0123456789abcdef\n"),
     "NSQ FIN of unknown ids": ("nsqd_tcp", _subscribed, b"FIN 0123456789abcdef\n"),
+    "NSQ empty MPUB": ("nsqd_tcp", lambda client: client.ask(b"  V2"), sized(b"MPUB t\n", bytes(4))),
+    "NSQ IDENTIFY again": ("nsqd_tcp", _subscribed, sized(b"IDENTIFY\n", b"{}")),
+    "nsqlookupd REGISTER": ("nsqlookupd_tcp", _identified, b"REGISTER t c\n"),
+    "nsqlookupd UNREGISTER": ("nsqlookupd_tcp", _identified, b"UNREGISTER t c\n"),
     "nsqlookupd PING": ("nsqlookupd_tcp", lambda client: client.ask(b"  V1"), b"PING\n"),
     "Kafka ApiVersions": ("kafka", lambda client: None, _kafka("ApiVersions", 0)),
     "Kafka Metadata of nothing": ("kafka", lambda client: None, _kafka("Metadata", 1, topics=[])),
     "Iggy ping": ("iggy_tcp", lambda client: None, struct.pack("<II", 4, 1)),
     "Iggy unknown commands": ("iggy_tcp", lambda client: None, struct.pack("<II", 4, 9_999)),
+    "current Iggy ping": ("iggy_tcp", _logged_in, current.request(current.READ, code=current.PING)),
+    "current Iggy ping of strangers": (
+        "iggy_tcp",
+        lambda client: client.ask(current.request(current.READ, code=current.PING)),
+        current.request(current.READ, code=current.PING),
+    ),
+    "current Iggy unknown commands": ("iggy_tcp", _logged_in, current.request(current.READ, code=9_999)),
+    "current Iggy sends of nothing": ("iggy_tcp", _logged_in, current.request(current.SEND, b"")),
     "WebSocket empty fragments": ("iggy_websocket", _opened, encode_frame(CONT, b"", KEY, fin=False)),
     "WebSocket pings": ("iggy_websocket", _opened, encode_frame(PING, b"", KEY)),
     "Iggy ping in a WebSocket": ("iggy_websocket", _opened, encode_frame(BINARY, struct.pack("<II", 4, 1), KEY)),
@@ -80,6 +109,27 @@ def test_a_flood_is_taken_in_turns(tmp_path: Path, name: str) -> None:
         # and all of it is taken in the end, unless it ended the connection
         inbox = protocol.inbox  # type: ignore[attr-defined]
         assert inbox.at == inbox.have or client.transport.is_closing() or "write_eof" in client.transport.events
+
+
+@pytest.mark.parametrize("endpoint", ["iggy_tcp", "kafka", "admin"])
+def test_handshakes_of_tls_are_answered_in_turns(tmp_path: Path, endpoint: str) -> None:
+    """A hello costs up to a millisecond: those of 200 clients came in one pass of the loop, and were answered there."""
+    file = Authority(tmp_path).sign("here")
+    tls = {"enabled": True, "certificate": file, "key": file}
+    settings = Settings.model_validate({"data": tmp_path / "data", "endpoints": {endpoint: {"tls": tls}}})
+    with opened_world(tmp_path / "data", has_users=False, settings=settings) as world:
+        client = world.connect(endpoint)
+        trusting = ssl.create_default_context(cafile=tmp_path / "authority.pem")
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        for _ in range(2):
+            with suppress(ssl.SSLWantReadError):
+                session.do_handshake()
+            client.arrive(outgoing.read())
+            assert not client.transport.written
+            world.loop.turn()
+            incoming.write(client.transport.take())
+        assert session.version() == "TLSv1.3"
 
 
 def test_parts_of_a_message_are_bounded(tmp_path: Path) -> None:

@@ -47,6 +47,11 @@ class EncryptedTransport(asyncio.Transport):
         self.abort = transport.abort  # type: ignore[method-assign]
         self.get_write_buffer_size = transport.get_write_buffer_size  # type: ignore[method-assign]
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether hands are shaken."""
+        return self._is_open
+
     def decrypt(self, data: bytes) -> Iterator[bytes]:
         """Yield what the client said in these records; raises SSLError if it is no TLS, or not one that is allowed."""
         self._incoming.write(data)
@@ -134,6 +139,8 @@ class HttpsConnection(HttpConnection):
     ) -> None:
         super().__init__(context, config, server_state, app_state, _loop)
         self._listener_tls = tls
+        self._hello = b""
+        """What came of a handshake, which goes on when others had their turn."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin as a plain connection does, behind TLS."""
@@ -142,6 +149,22 @@ class HttpsConnection(HttpConnection):
 
     def data_received(self, data: bytes) -> None:
         """Decrypt, and go on as a plain connection does."""
+        if self._encrypted.is_open:
+            self._decrypt(data)
+            return
+        # hellos of hundreds of clients come in one pass of the loop, and to answer one takes up to a millisecond
+        if not self._hello:
+            self._context.services.turns.add(self._shake_hands)
+        self._hello += data
+        self._encrypted.pause_reading()
+
+    def _shake_hands(self) -> None:
+        hello, self._hello = self._hello, b""
+        if not self.transport.is_closing():
+            self._encrypted.resume_reading()
+            self._decrypt(hello)
+
+    def _decrypt(self, data: bytes) -> None:
         try:
             for part in self._encrypted.decrypt(data):
                 super().data_received(part)

@@ -41,6 +41,10 @@ class TlsSession(LayeredSession):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = self._is_broken = False
+        self._has_turn = False
+        """The handshake goes on when others had their turn."""
+        self._ends_later = False
+        """The client has sent its last byte, after what the handshake goes on with."""
         self._sink: Sink | None = None
         self._held: list[Bytes] = []
         """What the session said while hands are shaken."""
@@ -54,9 +58,31 @@ class TlsSession(LayeredSession):
         return self.inner.wrap(self)
 
     def receive(self, now_us: int) -> ReceiveResult:
-        if not self._is_open and not self._shake_hands():
-            return ReceiveResult.DONE
-        return super().receive(now_us)
+        if not self._is_open:
+            self._has_turn = not self._has_turn
+            if self._has_turn:
+                # hellos of hundreds of clients come in one pass, and to answer one takes up to a millisecond
+                return ReceiveResult.TURN
+            if not self._shake_hands():
+                self._end_late()
+                return ReceiveResult.DONE
+        result = super().receive(now_us)
+        self._end_late()
+        return result
+
+    def _end_late(self) -> None:
+        if self._ends_later and not self.is_ended:
+            self.end()
+
+    def end(self) -> None:
+        if self._has_turn and not self.is_lost:
+            self._ends_later = True
+        else:
+            super().end()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._has_turn or super().is_busy
 
     def fill(self) -> bool:
         inbox = self.inner.inbox
