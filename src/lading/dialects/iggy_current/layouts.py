@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from ..iggy_classic import commands as c
@@ -83,9 +84,18 @@ _NO_OPTIONS_12: Final[Codec[Any]] = Codec(_skip_two_blocks, lambda _value: bytes
 
 def _write_options(chosen: Mapping[str, Option] | None) -> bytes:
     given = chosen or {}
-    rest = sorted(DESCRIBED_OPTIONS.keys() - given.keys())
-    derived = {key: Option(TOPIC_OPTIONS[key].kind, TOPIC_OPTIONS[key].default) for key in rest}
-    return BLOCK.write(encode_options(given)) + BLOCK.write(encode_options(derived))
+    return BLOCK.write(encode_options(given)) + _encode_defaults(tuple(key for key in _DESCRIBED if key not in given))
+
+
+_DESCRIBED: Final = sorted(DESCRIBED_OPTIONS)
+
+
+@cache
+def _encode_defaults(keys: tuple[str, ...]) -> bytes:
+    """Return the block of options at their defaults; most topics leave the same ones there."""
+    return BLOCK.write(
+        encode_options({key: Option(TOPIC_OPTIONS[key].kind, TOPIC_OPTIONS[key].default) for key in keys})
+    )
 
 
 _TOPIC_OPTIONS: Final[Codec[Any]] = Codec(_skip_two_blocks, _write_options)

@@ -83,8 +83,6 @@ class JsonRelease:
     queries: Parts
     answers: Answers
     messages: MessagesForm = MessagesForm.LISTED
-    first_id: int = 1
-    """Number of the first stream, topic, group or user for its clients."""
     has_users: bool = False
     """Its clients log in, and send a token with each request."""
     has_refresh_tokens: bool = False
@@ -95,6 +93,11 @@ class JsonRelease:
     """It is the current generation: sends tell where their messages are, polls may wait, and there is a cluster."""
     check: Callable[[object], None] = validate
     """Raises Refusal for a command that breaks a rule, before anything is looked up."""
+
+    @property
+    def first_id(self) -> int:
+        """Number of the first stream, topic, group or user for its clients."""
+        return self.release.first_id
 
     def identify(self, path_part: str) -> Identifier:
         """Return a stream, topic, group or user as a path names it."""
@@ -308,7 +311,6 @@ _0_11: Final = replace(
         **user_answers("expiry_at", 1, NO_OPTIONS),
     },
     messages=MessagesForm.BATCHED,
-    first_id=0,
     is_current=True,
     # values are checked where they are used
     check=lambda command: None,
