@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,7 @@ KILLS: Final = 3
 """Kills of a command and target in full: those that come before the command ends."""
 TIMEOUT_S: Final = 300
 RESTARTS_MAX: Final = 40
+CHANNEL: Final = "channel"
 
 
 class Place(NamedTuple):
@@ -76,8 +77,8 @@ def _send(place: Place) -> list[str]:
 
 
 def _spool(place: Place) -> list[str]:
-    return ["spool", f"nsq://{place.broker.endpoints['nsqd_tcp']}", "queue", str(place.directory / "spool"), "--once",
-            "--channel", place.name]  # fmt: skip
+    queue = f"nsq://{place.broker.endpoints['nsqd_tcp']}"
+    return ["spool", queue, place.name, str(place.directory / "spool"), "--once", "--channel", CHANNEL]
 
 
 def _ingest(place: Place) -> list[str]:
@@ -118,17 +119,20 @@ def test_commands_that_are_killed_at_random(tmp_path: Path, full: bool) -> None:
         sent = fill_sources(broker, messages, tmp_path, {name for name, _ in cells})
         for number, (name, target) in enumerate(cells):
             # the first run ends by itself, and says how long it takes
-            free = make_place(broker, target, f"free{number}", tmp_path)
+            free = make_place(broker, target, f"free{number}", tmp_path, list(sent))
             begin = time.monotonic()
             assert run_and_kill(COMMANDS[name](free), free, None) == 0, (free.directory / "output").read_text()[-2000:]
             whole_s = time.monotonic() - begin
-            place = make_place(broker, target, f"killed{number}", tmp_path)
+            place = make_place(broker, target, f"killed{number}", tmp_path, list(sent))
             line, killed = COMMANDS[name](place), 0
             for _ in range(RESTARTS_MAX):
                 # imports take most of a short run
                 delay_s = whole_s * chance.uniform(0.3, 1) if killed < kills else None
                 status = run_and_kill(line, place, delay_s)
                 killed += status == -signal.SIGKILL
+                if name == "restore" and (place.directory / "restored").exists():
+                    # what is there is whole, and would be refused
+                    break
                 if status == 0 and (killed >= kills or name in ENDED_ONCE):
                     break
                 assert status in (0, -signal.SIGKILL), (place.directory / "output").read_text()[-2000:]
@@ -148,8 +152,10 @@ ENDED_ONCE: Final = frozenset({"message send", "restore"})
 """Commands that are not run again after they came to their end: they send all again, or refuse what is there."""
 
 
-def make_place(broker: testing.BrokerProcess, target: str, name: str, directory: Path) -> Place:
-    """Make a directory, and the topic or channel if the target has one."""
+def make_place(
+    broker: testing.BrokerProcess, target: str, name: str, directory: Path, payloads: Sequence[bytes]
+) -> Place:
+    """Make a directory, and the topic that a command writes, or the queue that it reads."""
     own = directory / name
     own.mkdir()
     place = Place(broker, target, name, own)
@@ -158,28 +164,36 @@ def make_place(broker: testing.BrokerProcess, target: str, name: str, directory:
         transport.create_topic(name, 1)
         transport.close()
     if target == "directory":
+        # a channel gets what is published after it was created
         transport = open_transport(f"nsq://{broker.endpoints['nsqd_tcp']}")
-        transport.join(name, ["queue"]).leave()
+        transport.create_topic(name, 1)
+        transport.join(CHANNEL, [name]).leave()
+        for batch in make_batches(payloads, []):
+            transport.send(name, 0, batch)
         transport.close()
     return place
+
+
+def make_batches(payloads: Sequence[bytes], headers: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield messages, all of which have the same headers."""
+    for first in range(0, len(payloads), 500):
+        part = payloads[first : first + 500]
+        batch = fill_missing_columns(pa.record_batch({"payload": pa.array(part, pa.binary())}))
+        at = batch.schema.get_field_index("headers")
+        column = pa.array([headers] * len(part), batch.schema.field(at).type)
+        yield batch.set_column(at, batch.schema.field(at), column)
 
 
 def fill_sources(broker: testing.BrokerProcess, count: int, directory: Path, names: set[str]) -> Counter[bytes]:
     """Fill what the commands read; return the payloads that have to arrive."""
     payloads = [b"%d" % number for number in range(count)]
     transport = open_transport(broker.url)
-    headers: dict[str, Any] = {"source": [], "queue": [], "letters": [
-        {"key": f"__connect.errors.{key}", "kind": 1, "value": value}
-        for key, value in (("topic", b"origin"), ("partition", b"0"), ("offset", b"0"))
-    ]}  # fmt: skip
-    for topic, given in headers.items():
+    facts = (("topic", b"origin"), ("partition", b"0"), ("offset", b"0"))
+    letter = [{"key": f"__connect.errors.{key}", "kind": 1, "value": value} for key, value in facts]
+    for topic, headers in (("source", []), ("letters", letter)):
         transport.create_topic(topic, 1)
-        for first in range(0, count, 500):
-            part = payloads[first : first + 500]
-            batch = fill_missing_columns(pa.record_batch({"payload": pa.array(part, pa.binary())}))
-            at = batch.schema.get_field_index("headers")
-            column = pa.array([given] * len(part), batch.schema.field(at).type)
-            transport.send(topic, 0, batch.set_column(at, batch.schema.field(at), column))
+        for batch in make_batches(payloads, headers):
+            transport.send(topic, 0, batch)
     transport.close()
     (directory / "lines").write_text("".join(json.dumps({"payload": text.decode()}) + "\n" for text in payloads))
     if "restore" in names:
@@ -210,7 +224,7 @@ def read_target(name: str, place: Place) -> Counter[bytes]:
     if name == "restore":
         url, topic = str(place.directory / "restored"), "source"
     if name == "spool":
-        url, topic = str(place.directory / "spool"), "queue"
+        url = str(place.directory / "spool")
     try:
         found = read_arrow(url, topic, "payload", verify_checksum=False)
         return Counter(found.column("payload").to_pylist())
