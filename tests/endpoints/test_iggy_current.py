@@ -237,6 +237,20 @@ def test_options_may_be_text_and_are_kept(talk: Callable[..., Talk], topic: byte
     assert b"consumer_offset_durability" in described
 
 
+def test_a_topic_is_no_smaller_than_a_segment(talk: Callable[..., Talk], topic: bytes) -> None:
+    """Iggy's validate_topic_size_floor: InvalidTopicSize, by the topic's own segments if it has some; 0 is no bound."""
+    one, stream = talk(), topic[: 2 + topic[1]]
+
+    def create(name: bytes, **given: int) -> tuple[int, bytes]:
+        block = b"".join(option(key.encode(), b"%d" % value) for key, value in given.items())
+        return one.ask(CREATE_TOPIC, stream + struct.pack("<I", 1) + bytes([len(name)]) + name + block)
+
+    assert create(b"tiny", max_topic_size=4563) == (1019, b"")
+    assert create(b"tiny", max_topic_size=(8 << 20) - 1, segment_size=8 << 20) == (1019, b"")
+    assert create(b"small", max_topic_size=8 << 20, segment_size=8 << 20)[1][:4] == bytes(4)
+    assert create(b"unbounded", max_topic_size=0)[1][:4] == bytes(4)
+
+
 def test_sends_may_follow_each_other_without_a_wait(talk: Callable[..., Talk], topic: bytes) -> None:
     one = talk()
     for number in range(200):

@@ -15,6 +15,7 @@ from . import limits
 from .size_text import parse_size
 
 _PREFIX = struct.Struct("<BI")
+INVALID_TOPIC_SIZE: Final = 1019
 UNSUPPORTED_KEY: Final = 4041
 INVALID_VALUE: Final = 4042
 TOO_LARGE: Final = 4043

@@ -66,20 +66,21 @@ def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
     return r.GroupDetails(describe_group(group), members)
 
 
-def change_settings(topic: Topic, command: UpdateTopic) -> TopicSettings:
+def change_settings(topic: Topic, command: UpdateTopic, segment_bytes: int) -> TopicSettings:
     """Return the settings of a topic with how long its messages are to be kept from now on; see ``settings_of``."""
     if command.options is not None:
-        return merge_options(topic.settings, command.options, len(topic.partitions))
+        return merge_options(topic.settings, command.options, len(topic.partitions), segment_bytes)
     return topic.settings.merge(_bounds_of(command, len(topic.partitions), topic.settings))
 
 
-def settings_of(command: c.CreateTopic) -> TopicSettings:
+def settings_of(command: c.CreateTopic, segment_bytes: int) -> TopicSettings:
     """Return how long its creator wants a topic to be kept; what it leaves to the server is the broker's setting.
 
-    Iggy bounds a topic, Lading each partition: the bytes are divided among them.
+    Iggy bounds a topic, Lading each partition: the bytes are divided among them. ``segment_bytes`` is the least bound
+    of a topic with options.
     """
     if command.options is not None:
-        return merge_options(TopicSettings(), command.options, command.partitions_count)
+        return merge_options(TopicSettings(), command.options, command.partitions_count, segment_bytes)
     return TopicSettings(**_bounds_of(command, command.partitions_count, TopicSettings()))
 
 

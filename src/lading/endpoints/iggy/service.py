@@ -73,6 +73,7 @@ class IggyService:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._segment_bytes = int(services.settings.log.segment_bytes)
         self._connected = clients_of(services)
         self._broker = services.broker
         self._machine = machine()
@@ -269,7 +270,7 @@ class IggyService:
         rules, count = client.release.rules, command.partitions_count
         if count > rules.partitions_max:
             raise _partitions_refusal(count, rules.partitions_max)
-        settings = settings_of(command)
+        settings = settings_of(command, self._segment_bytes)
         stream, name = self._broker.topology.stream(command.stream), rules.normalise_name(command.name)
         change = self._broker.changes.create_topic(
             stream, command.topic_id, name, count, now_us=now_us(), settings=settings
@@ -280,7 +281,7 @@ class IggyService:
 
     async def _update_topic(self, command: later.UpdateTopic, client: Client) -> None:
         topic = self.topic(command)
-        settings = change_settings(topic, command)
+        settings = change_settings(topic, command, self._segment_bytes)
         await update_topic(self._services, topic, _choose_name(topic.name, command.name, client), settings)
 
     async def _delete_topic(self, command: c.DeleteTopic, client: Client) -> None:

@@ -22,9 +22,14 @@ def refuse_options(given: Options | None, what: str) -> None:
         raise StatusError(options.UNSUPPORTED_KEY, f"{what} have no option {key!r}")
 
 
-def merge_options(before: TopicSettings, given: Options, partitions_count: int) -> TopicSettings:
-    """Return the settings of a topic with these options; those without effect here are kept as they were set."""
+def merge_options(before: TopicSettings, given: Options, partitions_count: int, segment_bytes: int) -> TopicSettings:
+    """Return the settings of a topic with these options; those without effect here are kept as they were set.
+
+    ``segment_bytes``: size of the broker's segments. Raises StatusError for a topic that is to be smaller than one, or
+    than the size of a segment among its options.
+    """
     typed = options.to_topic_options(given)
+    _require_whole_segment(typed, find_options(before), segment_bytes)
     changed: dict[str, Any] = {}
     if "message_expiry" in typed:
         expiry = options.number_of(typed, "message_expiry")
@@ -36,6 +41,16 @@ def merge_options(before: TopicSettings, given: Options, partitions_count: int) 
     elif kept:
         changed["inert_configs"] = kept
     return before.merge(changed)
+
+
+def _require_whole_segment(given: Options, kept: Options, segment_bytes: int) -> None:
+    size_bytes = options.number_of(given, "max_topic_size")
+    least_bytes = options.number_of({**kept, **given}, "segment_size") or segment_bytes
+    if size_bytes is not None and size_bytes < least_bytes:
+        raise StatusError(
+            options.INVALID_TOPIC_SIZE,
+            f"max_topic_size {size_bytes}: smaller than a segment; use {least_bytes} bytes or more",
+        )
 
 
 def find_options(settings: TopicSettings) -> dict[str, Option]:
