@@ -19,6 +19,7 @@ import pytest
 
 import lading
 from lading import testing
+from lading.endpoints.nsq import http
 from tests.dialects.nsq import vectors
 from tests.endpoints.nsq_client import NsqClient, pub
 
@@ -501,3 +502,14 @@ def test_bad_nodes_are_told_and_closed(broker: testing.BrokerProcess, data: byte
         one.sendall(data)
         assert answers(one, 1)[0].startswith(error)
         assert one.recv(1) == b""
+
+
+def test_lines_are_framed_the_same_however_they_lie_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [b"a", b"", b"bcd" * 20, b"", b"", b"e" * 9, b"f"]
+    for end in (b"", b"\n", b"\n\n"):
+        body = b"\n".join(lines) + end
+        kept = [line for line in lines if line]
+        expected = struct.pack(">I", len(kept)) + b"".join(struct.pack(">I", len(line)) + line for line in kept)
+        for piece_bytes in range(1, len(body) + 2):
+            monkeypatch.setattr(http, "PIECE_BYTES", piece_bytes)
+            assert http.frame_lines(body) == expected

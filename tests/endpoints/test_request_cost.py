@@ -242,6 +242,13 @@ def test_documents_are_taken_and_refused_in_proportion(tmp_path: Path) -> None:
     assert faults == [None] * len(named)
 
 
+def test_lines_that_are_published_over_http_are_taken_apart_in_proportion(tmp_path: Path) -> None:
+    """100,000 lines took 38 ms of the loop and 140 bytes each."""
+    name = "nsqd_http mpub lines"
+    part = next(part for part in repeated_parts.http_parts(list_routes(tmp_path / "routes")) if part.name == name)
+    assert check(tmp_path / "world", part, "root", (10_000, 100_000), has_memory=False) is None
+
+
 Parts = Iterable[RepeatedPart]
 PROTOCOLS: Final[dict[str, Callable[[bool, Path], Parts]]] = {
     "kafka": lambda is_full, _: kafka_parts(is_full=is_full),

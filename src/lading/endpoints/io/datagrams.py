@@ -10,9 +10,12 @@ import asyncio
 import logging
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+
+from ...turns import Turn
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +25,8 @@ Datagram = tuple[bytes, NetworkAddress]
 DATAGRAMS_PER_PASS: Final = 32
 """So many are taken before others of the event loop have their turn, and before any of them is acknowledged: with 4 the
 broker of a fast sender takes a half more CPU, with 1 three times as much."""
+PASS_S: Final = 0.004
+"""Fewer are taken if this is over: that of a new client takes some milliseconds."""
 RECEIVE_BYTES: Final = 4096
 """Longer datagrams are cut, and then are none of the protocol: QUIC's have at most 1,500 bytes here."""
 UNSENT_BYTES_MAX: Final = 4 << 20
@@ -38,10 +43,15 @@ _SIZE: Final = struct.Struct("H")
 class DatagramSocket:
     """Owns a bound socket; ``on_datagram`` is called with each datagram and its sender's address."""
 
-    def __init__(self, listener: socket.socket, on_datagram: Callable[[bytes, NetworkAddress], None]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        on_datagram: Callable[[bytes, NetworkAddress], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._socket = listener
         self._socket.setblocking(False)
-        self._on_datagram = on_datagram
+        self._on_datagram, self._clock = on_datagram, clock
         self._unsent: deque[Datagram] = deque()
         self._unsent_bytes = 0
         self._can_segment = hasattr(socket, "SOL_UDP") or hasattr(socket, "IPPROTO_UDP")
@@ -67,8 +77,10 @@ class DatagramSocket:
             self._socket.close()
 
     def _read(self) -> None:
+        turn = Turn(PASS_S, self._clock)
         for _ in range(DATAGRAMS_PER_PASS):
-            if self._is_closed:
+            # the loop calls again in its next pass if more is there
+            if self._is_closed or turn.is_over():
                 return
             try:
                 data, address = self._socket.recvfrom(RECEIVE_BYTES)
