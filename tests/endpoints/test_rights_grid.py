@@ -531,6 +531,7 @@ def test_a_second_name_does_not_reach_what_the_first_one_may(allowed_world: Worl
     """A parameter twice, or a name in the path and another one in the query or the body."""
     world = allowed_world
     world.repair()
+    own_topic(world)
     before = state_of_others(world)
     bodies = {"admin": BODIES, "iggy_http": IGGY_BODIES}.get(face, NSQ_BODIES)
     requests = list(http_names_twice(world.routes[face], bodies))
