@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from functools import partial
 from typing import Any
 
@@ -165,6 +166,23 @@ def test_many_headers_are_written_and_read_as_few_are(half: str, count: int) -> 
     assert rows_of(restore(carried)) == rows_of(batch)
     (located,) = decode_located(run, ScanRequest(0, 1, frozenset({"offset"}), ("h0", "h1")))
     assert [located.located[key].kind.tolist() for key in ("h0", "h1")] == [[2 if (count - 1) % 3 else 6], [2]]
+
+
+def test_many_headers_cost_in_proportion(half: str) -> None:
+    """CPU of a header of 1,000 is that of one of 50: their names are looked up, not compared with each before."""
+    spent_s: dict[int, float] = {}
+    for count in (50, 1000):
+        headers = [(f"name-{n:04d}", 6, b"%04d" % n) for n in range(count)]
+        batch = batch_of([(None, None, list(headers), b"x", 0)] * (4000 // count))
+        rounds = []
+        for _ in range(5):
+            begun_s = time.thread_time()
+            records = RecordEncoder.carrying(batch, times_of(batch))
+            assert records is not None
+            list(decode_columns(run_of(bytes(records.encode(0, batch.num_rows)))))
+            rounds.append(time.thread_time() - begun_s)
+        spent_s[count] = min(rounds)
+    assert spent_s[1000] < 2.5 * spent_s[50], spent_s
 
 
 def test_very_many_headers_are_left_to_carry(half: str) -> None:

@@ -34,6 +34,8 @@ from .layout import (
     HEADERS_MAX,
     ID_BYTES,
     ID_FLAG,
+    NAME_SLOT_BYTES,
+    NAME_SLOTS_BYTES,
     ORIGIN_FLAG,
     PLAIN_BYTES_MAX,
     RAW,
@@ -66,22 +68,60 @@ def _end(ends: Data, entry: int) -> int:
 
 
 @routine
+def clear_names(slots: Data, headers: int) -> int:
+    """Empty the table of names for a message of so many headers; return the mask of its slots."""
+    count = 2
+    while count < 2 * headers:
+        count *= 2
+    # in bounds: the table has NAME_SLOTS_BYTES, and there are HEADERS_MAX headers at most
+    for slot in range(count):
+        store64(slots, NAME_SLOT_BYTES * slot, 0)
+    return count - 1
+
+
+@routine
+def count_name(slots: Data, mask: int, names: Data, at: int, size: int) -> int:
+    """Return how often the table has the name ``names[at : at + size]`` already, and note it once more.
+
+    Comparing it with each name before would cost a message of many headers their square.
+    """
+    slot = int64(crc32(names, at, size)) & mask
+    # in bounds: see ``clear_names``; half of the slots are free, so that the search ends
+    while True:
+        entry = NAME_SLOT_BYTES * slot
+        count = loadi64(slots, entry)
+        if count == 0:
+            store64(slots, entry, 1)
+            store64(slots, entry + 8, at)
+            store64(slots, entry + 16, size)
+            return int64(0)
+        if loadi64(slots, entry + 16) == size:
+            other = loadi64(slots, entry + 8)
+            step = int64(0)
+            while step < size and load8(names, at + step) == load8(names, other + step):
+                step += 1
+            if step == size:
+                store64(slots, entry, count + 1)
+                return int64(count)
+        slot = (slot + 1) & mask
+
+
+@routine
 def _mark(
-    first: int, header: int, name_ends: Data, names: Data, value_ends: Data, values: Data, value_valid: Data, out: Data
+    header: int,
+    mask: int,
+    slots: Data,
+    name_ends: Data,
+    names: Data,
+    value_ends: Data,
+    values: Data,
+    value_valid: Data,
+    out: Data,
 ) -> int:
-    """The fingerprint of a header as Kafka shows it, among those of its message from ``first`` on; all by address."""
+    """The fingerprint of a header as Kafka shows it, whose names before it are in ``slots``; all by address."""
     name_at = _end(name_ends, header)
     name_size = _end(name_ends, header + 1) - name_at
-    occurrence = 0
-    for other in range(first, header):
-        other_at = _end(name_ends, other)
-        if _end(name_ends, other + 1) - other_at != name_size:
-            continue
-        step = 0
-        while step < name_size and load8(names, name_at + step) == load8(names, other_at + step):
-            step += 1
-        if step == name_size:
-            occurrence += 1
+    occurrence = count_name(slots, mask, names, name_at, name_size)
     # in bounds: ``out`` is scratch for the largest header and its three varints
     at = put_varint(out, 0, name_size)
     memcpy(out, at, names, name_at, name_size)
@@ -144,6 +184,7 @@ def put_carrier(
     values: Data,
     value_valid: Data,
     scratch: Data,
+    slots: Data,
 ) -> int:
     """Write the printable carrier of a message at ``start`` of ``out``; where it ends. All columns are addresses.
 
@@ -167,9 +208,10 @@ def put_carrier(
         at += TIME_BYTES
     if flags & ENTRIES_FLAG:
         at = put_varint(out, at, last - first)
+        mask = clear_names(slots, last - first)
         for header in range(first, last):
             kind = load8(kinds, header)
-            mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
+            mark = _mark(header, mask, slots, name_ends, names, value_ends, values, value_valid, scratch)
             store8(out, at, SHOWN_TAG if kind == RAW else TYPED_TAG)
             store32(out, at + 1, mark)
             at += ENTRY_BYTES
@@ -203,12 +245,16 @@ def make(
     target: Bytes,
     ends: Ints,
 ) -> None:
-    headers = (base(name_ends), base(names), base(kinds), base(value_ends), base(values), base(value_valid))
+    table = np.empty(NAME_SLOTS_BYTES, np.uint8)
     # in bounds: the caller made ``target`` for the largest carriers of these rows, ``scratch`` for the largest header
-    out, all_ids, room = base(target), base(ids), base(scratch)
+    room = (base(scratch), base(table))
+    headers = (base(name_ends), base(names), base(kinds), base(value_ends), base(values), base(value_valid), *room)
+    out, all_ids = base(target), base(ids)
     at = 0
     ends[0] = 0
     for index in range(rows.size):
+        # Numba frees an array behind its last use: this one holds it for the whole loop
+        table[0] = 0
         row = rows[index]
         flags = ENTRIES_FLAG
         if time_lost[row]:
@@ -218,7 +264,7 @@ def make(
         if origin_lost[row]:
             flags |= ORIGIN_FLAG
         first, last = int64(list_ends[row]), int64(list_ends[row + 1])
-        at = put_carrier(out, at, flags, times_us[row], origins_us[row], all_ids, row, first, last, *headers, room)
+        at = put_carrier(out, at, flags, times_us[row], origins_us[row], all_ids, row, first, last, *headers)
         ends[index + 1] = at
 
 
@@ -271,9 +317,10 @@ def _undone(
 ) -> bool:
     """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers.
 
-    ``shown`` is ends and bytes of names, ends and bytes of values, whether each is there, and scratch: all by address.
+    ``shown`` is the table of names, ends and bytes of names, ends and bytes of values, whether each is there, and
+    scratch: all by address.
     """
-    carrier = shown[3]
+    carrier = shown[4]
     # in bounds: Arrow's ends lie inside the values; of the carrier each part is read only if it lies before its end
     # open the carrier, as bytes or as text
     if is_text(carrier, start, end - start):
@@ -290,11 +337,12 @@ def _undone(
         return False
     # compare each header with its entry
     # in bounds: an entry is read only if all of it is before body_end
+    mask = clear_names(shown[0], last - first)
     for header in range(first, last):
         if body_end - at < ENTRY_BYTES:
             return False
         tag = int64(load8(carrier, at))
-        mark = _mark(first, header, *shown)
+        mark = _mark(header, mask, *shown)
         if mark != int64(load32(carrier, at + 1)):
             return False
         at += ENTRY_BYTES
@@ -358,12 +406,15 @@ def undo(
     done: Bytes,
 ) -> None:
     room = np.empty(PLAIN_BYTES_MAX, np.uint8)
+    table = np.empty(NAME_SLOTS_BYTES, np.uint8)
     # in bounds: ``_undone`` looks at each part only if it lies in the carrier; ``ids`` has a place for each row
     plain, all_ids = base(room), base(ids)
-    shown = (base(name_ends), base(names), base(value_ends), base(values), base(value_valid), base(scratch))
+    columns = (base(name_ends), base(names), base(value_ends), base(values), base(value_valid), base(scratch))
+    shown = (base(table), *columns)
     for index in range(rows.size):
-        # Numba frees an array behind its last use: this one holds it for the whole loop
+        # Numba frees an array behind its last use: these two hold theirs for the whole loop
         room[0] = 0
+        table[0] = 0
         row = rows[index]
         first, carrier = int64(list_ends[row]), int64(list_ends[row + 1]) - 1
         if carrier - first > HEADERS_MAX or value_valid[carrier] == 0 or kinds[carrier] != RAW:

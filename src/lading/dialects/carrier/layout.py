@@ -24,7 +24,11 @@ TIME_BYTES: Final = 8
 ID_BYTES: Final = 16
 RAW: Final = int(Kind.RAW)
 HEADERS_MAX: Final = 1024
-"""Messages with more headers are done one by one: kernels compare each name with those before it."""
+"""Messages with more headers are done one by one: kernels have a table of names for so many."""
+NAME_SLOT_BYTES: Final = 24
+"""Of the table of names: how often a name occurred, where its bytes are, and how many."""
+NAME_SLOTS_BYTES: Final = 2 * HEADERS_MAX * NAME_SLOT_BYTES
+"""The table of the names of HEADERS_MAX headers, at most half full."""
 PLAIN_BYTES_MAX: Final = HEAD_BYTES + 2 * TIME_BYTES + ID_BYTES + 2 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES
 """The largest carrier that kernels write or undo, before it is printable."""
 TEXT_BYTES_MAX: Final = TEXT_PREFIX_BYTES + (4 * PLAIN_BYTES_MAX + 2) // 3

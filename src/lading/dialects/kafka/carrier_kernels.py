@@ -25,12 +25,13 @@ from lading.kernels.signature import (
 from lading.kernels.varint import varint32
 
 from ..carrier.kernel_text import is_text, read_text
-from ..carrier.kernels import open_carrier, put_varint, read_count
+from ..carrier.kernels import clear_names, count_name, open_carrier, put_varint, read_count
 from ..carrier.layout import (
     ENTRY_BYTES,
     HEADERS_MAX,
     ID_BYTES,
     ID_FLAG,
+    NAME_SLOTS_BYTES,
     PLAIN_BYTES_MAX,
     RAW,
     SHOWN_TAG,
@@ -57,14 +58,17 @@ def _mark(out: Data, data: Data, name_at: int, name_size: int, value_at: int, si
 
 
 @step
-def _count_before(data: Data, name_at: int, size: int, names_at: Data, names_size: Data, headers: int) -> int:
-    """Count the first ``headers`` of a record whose name is this one."""
-    occurrence = 0
-    for other in range(headers):
-        # in bounds: both tables have a place for each of HEADERS_MAX headers
-        if loadi64(names_size, 8 * other) == size and same(data, name_at, data, loadi64(names_at, 8 * other), size):
-            occurrence += 1
-    return occurrence
+def _find_place(places: Data, count: int, place: int) -> int:
+    """Return which of the first ``count`` of ``places``, which rise, is ``place``, or -1."""
+    low, high = int64(0), int64(count)
+    # in bounds: the table has a place for each of HEADERS_MAX headers
+    while low < high:
+        middle = (low + high) >> 1
+        if loadi64(places, 8 * middle) < place:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < count and loadi64(places, 8 * low) == place else int64(-1)
 
 
 @inline
@@ -104,7 +108,9 @@ def undo(
     room = base(scratch)
     plain = np.empty(PLAIN_BYTES_MAX, np.uint8)
     plain_data = base(plain)
-    names_at, names_size = np.empty(HEADERS_MAX, np.int64), np.empty(HEADERS_MAX, np.int64)
+    table = np.empty(NAME_SLOTS_BYTES, np.uint8)
+    slots = base(table)
+    values_at, kinds_here = np.empty(HEADERS_MAX, np.int64), np.empty(HEADERS_MAX, np.int8)
     asked = value_starts.shape[0]
     # in bounds: ``scan`` found these records whole, headers and carrier, with SPARE_BYTES behind the last one; of the
     # carrier each part is read only if it lies before its end
@@ -112,8 +118,9 @@ def undo(
         size = carrier_lengths[row]
         if size == -1:
             continue
-        # Numba frees an array behind its last use: these two hold theirs for the whole loop
+        # Numba frees an array behind its last use: these hold theirs for the whole loop
         scratch[0] = 0
+        table[0] = 0
         plain[0] = 0
         # open the carrier, as bytes or as text
         start = carrier_starts[row]
@@ -132,15 +139,14 @@ def undo(
             return row
         # compare each header with its entry
         here = rows[row, HEADERS_AT]
+        mask = clear_names(slots, headers)
         for header in range(headers):
             if body_end - at < ENTRY_BYTES:
                 return row
             name_at, name_size, value_at, value_size = _read_header(data, here)
             if not _can_be_undone(data, name_at, name_size, value_size, name_of_carrier, reserved_size):
                 return row
-            occurrence = _count_before(data, name_at, name_size, base(names_at), base(names_size), header)
-            names_at[header] = name_at
-            names_size[header] = name_size
+            occurrence = count_name(slots, mask, data, name_at, name_size)
             mark = _mark(room, data, name_at, name_size, value_at, value_size, occurrence)
             if mark != int64(load32(carrier, at + 1)):
                 return row
@@ -149,17 +155,23 @@ def undo(
             if tag == TYPED_TAG:
                 if at >= body_end:
                     return row
-                for key in range(asked):
-                    if value_starts[key, row] == value_at:
-                        kinds[key, row] = load8(carrier, at)
+                kinds_here[header] = load8(carrier, at)
                 at += 1
-            elif tag != SHOWN_TAG:
+            elif tag == SHOWN_TAG:
+                kinds_here[header] = RAW
+            else:
                 return row
+            values_at[header] = value_at
             here = value_at + max(value_size, 0)
         # the carrier is the last header, and has no other entries
         _, _, value_at, _ = _read_header(data, here)
         if value_at != start or at != body_end:
             return row
+        # the kinds of the headers that are asked for; the places of their values rise
+        for key in range(asked):
+            header = _find_place(base(values_at), headers, value_starts[key, row])
+            if header >= 0 and kinds_here[header] != RAW:
+                kinds[key, row] = kinds_here[header]
         # what the target has no field for
         if flags & TIME_FLAG:
             times_us[row] = loadi64(carrier, time_at)

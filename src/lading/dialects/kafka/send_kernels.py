@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from lading.dialects.carrier.kernels import carrier_size, put_carrier
-from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_FLAG, RAW, TIME_FLAG
+from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_FLAG, NAME_SLOTS_BYTES, RAW, TIME_FLAG
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.kernels.crc32c import crc32c
 from lading.kernels.memory import base, load8, loadi64, memcpy, store8, store64
@@ -172,10 +174,14 @@ def write(
     # in bounds: ``weigh`` told the size of each record, for which the caller made room
     out = base(target)
     key_data, payload_data, name_data, value_data = base(keys), base(payloads), base(names), base(values)
-    all_ids, room = base(ids), base(scratch)
-    headers = (base(name_ends), name_data, base(kinds), base(value_ends), value_data, base(value_valid))
+    all_ids = base(ids)
+    table = np.empty(NAME_SLOTS_BYTES, np.uint8)
+    room = (base(scratch), base(table))
+    headers = (base(name_ends), name_data, base(kinds), base(value_ends), value_data, base(value_valid), *room)
     first_ms = times_us[low] // 1000
     for row in range(low, high):
+        # Numba frees an array behind its last use: this one holds it for the whole loop
+        table[0] = 0
         # head: length, attributes, time and offset
         delta = offsets[row] - offsets[low]
         late_ms = times_us[row] // 1000 - first_ms
@@ -202,7 +208,7 @@ def write(
             store64(out, to, CARRIER_HEAD)
             store64(out, to + CARRIER_BYTES - 8, CARRIER_TAIL)
             to = store_varint(out, to + CARRIER_BYTES, carrier_size(facts, first, last, headers[2]))
-            to = put_carrier(out, to, facts, times_us[row], times_us[row], all_ids, row, first, last, *headers, room)
+            to = put_carrier(out, to, facts, times_us[row], times_us[row], all_ids, row, first, last, *headers)
     return to
 
 
