@@ -28,11 +28,26 @@ class Outbox:
 
     def close_batch(self) -> None:
         """Close the batch that is being filled, if it has messages."""
+        if self.is_closing:
+            self._begin_batch()
         if self.gathering.count:
+            # an interrupt before this left a message that was not accepted
+            del self.messages[self.gathering.count :]
             self.waiting.append((self.gathering.batch(), self.messages))
-            self.gathering, self.messages = BatchBuilder(), []
+            self._begin_batch()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether an interrupt, which may come between any two instructions, left the closed batch to be filled."""
+        return bool(self.waiting) and self.waiting[-1][1] is self.messages
+
+    def _begin_batch(self) -> None:
+        # in this order: the messages tell that the batch is closed
+        self.gathering = BatchBuilder()
+        self.messages = []
 
     @property
     def count(self) -> int:
         """The number of messages that wait."""
-        return self.gathering.count + sum(batch.num_rows for batch, _ in self.waiting)
+        gathered_count = 0 if self.is_closing else self.gathering.count
+        return gathered_count + sum(batch.num_rows for batch, _ in self.waiting)

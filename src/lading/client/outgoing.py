@@ -33,6 +33,7 @@ class BatchBuilder:
         "header_kinds",
         "header_values",
         "ids",
+        "is_adding",
         "keys",
         "payloads",
         "size_bytes",
@@ -41,6 +42,8 @@ class BatchBuilder:
 
     def __init__(self) -> None:
         self.count = 0
+        self.is_adding = False
+        """Whether a message is only in some of the columns: an interrupt may come between any two instructions."""
         self.size_bytes = 0
         self.times_us: list[int | None] = []
         self.keys: list[bytes | None] = []
@@ -60,7 +63,10 @@ class BatchBuilder:
         size_bytes: int,
         id: bytes | None = None,
     ) -> None:
-        """Add one message, which ``weigh`` has accepted."""
+        """Add one message, which ``weigh`` has accepted; after an interrupt all of it is there, or nothing."""
+        if self.is_adding:
+            self._drop_rest()
+        self.is_adding = True
         if id is not None:
             self.ids[self.count] = id
         for header_key, kind, value in headers:
@@ -71,11 +77,25 @@ class BatchBuilder:
         self.keys.append(key)
         self.payloads.append(payload)
         self.times_us.append(timestamp_us)
-        self.count += 1
         self.size_bytes += size_bytes
+        self.count += 1
+        self.is_adding = False
+
+    def _drop_rest(self) -> None:
+        """Delete what columns have of a message that was not added to its end."""
+        count = self.count
+        for column in (self.keys, self.payloads, self.times_us):
+            del column[count:]
+        del self.ends[count + 1 :]
+        for entries in (self.header_keys, self.header_kinds, self.header_values):
+            del entries[self.ends[-1] :]
+        self.ids.pop(count, None)
+        self.is_adding = False
 
     def batch(self) -> pa.RecordBatch:
         """Return all messages so far in OUT_SCHEMA."""
+        if self.is_adding:
+            self._drop_rest()
         entries = pa.StructArray.from_arrays(
             [
                 pa.array(self.header_keys, pa.string()),

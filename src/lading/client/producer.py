@@ -146,14 +146,18 @@ class Producer:
         while True:
             with self._lock:
                 outbox = self._outboxes.setdefault((topic, number), Outbox())
+                if outbox.waiting and outbox.is_closing:
+                    outbox.close_batch()
                 gathering = outbox.gathering
                 if not gathering.count or (
                     gathering.count < self._batch_count and gathering.size_bytes + size <= self._batch_bytes
                 ):
+                    if self._on_send:
+                        # what an interrupt left of a message that was not added
+                        del outbox.messages[gathering.count :]
+                        outbox.messages.append(message)
                     gathering.add(key_bytes, own, data, message.timestamp_us, size, message.id)
                     own.seal()
-                    if self._on_send:
-                        outbox.messages.append(message)
                     if gathering.count == 1:
                         self._linger.begin(self)
                     return
