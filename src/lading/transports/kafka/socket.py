@@ -32,6 +32,8 @@ JOINED_BYTES: Final = 16 << 10
 _ANSWERS: Final = Pool(3)
 """A reader decodes one while the next one comes."""
 _LENGTH: Final = struct.Struct(">ii")
+_HTTP: Final = b"HTTP"
+"""The first bytes of a response of an HTTP server, which read as a size are 1.2 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +277,13 @@ class KafkaSocket:
         size_bytes, correlation = _LENGTH.unpack(head.data)
         if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
             self.close()
+            if bytes(head.data[: len(_HTTP)]) == _HTTP:
+                raise CorruptError(
+                    f"the server at {self.place} speaks HTTP, not Kafka; name the address of a Kafka broker"
+                )
             raise CorruptError(
-                f"the broker at {self.place} announced a response of {size_bytes} bytes, above {ANSWER_BYTES_MAX}; "
-                "is it a Kafka broker, and is the option tls right?"
+                f"the broker at {self.place} announced a response of {size_bytes} bytes, not of 4 to "
+                f"{ANSWER_BYTES_MAX}; is it a Kafka broker, and is the option tls right?"
             )
         if not self._waiting or correlation != self._waiting[0]:
             self.close()
