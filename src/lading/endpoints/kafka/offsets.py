@@ -4,7 +4,8 @@
   time, -3 (KIP-734); 8 earliest local, -4 (KIP-405); 9 latest tiered, -5 (KIP-1005).
 * OffsetForLeaderEpoch 2-4. 3 replica id; 4 tagged fields (KIP-320).
 
-Here: nothing is tiered, so that -4 is the earliest offset, and -5 has none. The leader epoch never changes.
+Here: nothing is tiered, so that -4 is the earliest offset, and -5 has none. A leader epoch begins when a log is opened
+that was not closed cleanly.
 """
 
 from __future__ import annotations
