@@ -183,8 +183,8 @@ def _cell(text: str | None) -> str:
 
 def describe_settings() -> Iterator[Sequence[str]]:
     """Yield a row for each key, in the order of `lading config show`."""
-    from lading.settings import Settings
-    from lading.settings_loading import keys
+    from lading.settings.loading import keys
+    from lading.settings.settings import Settings
 
     meanings = read_meanings()
     for key in keys():
@@ -205,8 +205,8 @@ def describe_settings() -> Iterator[Sequence[str]]:
 def read_meanings() -> dict[tuple[str, str], str]:
     """Return what stands below each key of a class of settings, by names of class and key."""
     found = {}
-    for name in ("settings", "endpoint_settings", "endpoint_sections"):
-        tree = ast.parse((ROOT / "src" / "lading" / f"{name}.py").read_text())
+    for name in ("settings", "endpoints", "sections"):
+        tree = ast.parse((ROOT / "src" / "lading" / "settings" / f"{name}.py").read_text())
         for node in tree.body:
             if not isinstance(node, ast.ClassDef):
                 continue
@@ -286,12 +286,12 @@ def _values(field: Any) -> str:
 async def describe_metrics() -> list[Sequence[str]]:
     """Return a row for each metric of a broker, in the order in which it shows them."""
     from lading.broker.broker import Broker
-    from lading.broker_duties import make_duty_timer
     from lading.dialects.protocols import ENDPOINTS
     from lading.endpoints.base.services import Services
     from lading.endpoints.encryption.renewal import CertificateRenewal
-    from lading.metrics import Metrics
-    from lading.settings import Settings
+    from lading.runtime.metrics import Metrics
+    from lading.serve.duties import make_duty_timer
+    from lading.settings.settings import Settings
 
     metrics, settings = Metrics(), Settings()
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as workers:

@@ -15,7 +15,7 @@ import pytest
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 from lading import testing
-from lading.held_ports import PortHolder
+from lading.testing.held_ports import PortHolder
 from tests import forked_broker, guard_pages, kernel_arguments, summary
 from tests.interop import kafka_broker, shared_kafka
 

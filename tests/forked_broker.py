@@ -23,7 +23,7 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lading.prepared_process import read_early
+from lading.testing.prepared_process import read_early
 
 READ_BY_CHILDREN = ("SPARK", "PYSPARK", "JDK_")
 """What differs between tests too; no broker looks at it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 from lading.testing import FREE_PORT
 
 

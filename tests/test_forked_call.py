@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from lading import serve
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
-from lading.forked_call import calling_in_fork
 from lading.log.directory import DESCRIPTION
 from lading.log.disk import RealDisk
 from lading.log.formats import GATE
 from lading.log.found_files import FoundFiles
 from lading.model.errors import NewerFormat
-from lading.owned_directory import DATA_LOCK_FILE, lock_directory
+from lading.runtime.owned_directory import DATA_LOCK_FILE, lock_directory
+from lading.serve import serve
+from lading.serve.forked_call import calling_in_fork
 from tests.broker.room import NOW, payloads, read
 from tests.broker.test_start import stopped
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from lading.broker_fixture import LadingBroker
-from lading.held_ports import PortHolder, choose_datagram_address
+from lading.testing.broker_fixture import LadingBroker
+from lading.testing.held_ports import PortHolder, choose_datagram_address
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ports are held under Linux only")
 

@@ -35,7 +35,7 @@ def test_headers_need_nothing_heavy() -> None:
         "lading.dialects.iggy_classic.messages",
         "lading.endpoints.iggy.endpoint",
         "lading.log.partition",
-        "lading.serve",
+        "lading.serve.serve",
         "lading.transports.lading.transport",
     ],
 )
@@ -46,7 +46,7 @@ def test_no_room_compiles_at_import(module: str) -> None:
 def test_endpoints_load_nothing_that_only_a_login_or_tls_needs() -> None:
     code = (
         "from pkgutil import resolve_name; from lading.dialects.protocols import ENDPOINTS\n"
-        "import lading.serve, lading.broker.broker\n"
+        "import lading.serve.serve, lading.broker.broker\n"
         "for spec in ENDPOINTS.values(): resolve_name(spec.factory)"
     )
     assert loaded_after(code, ("jwt", "cryptography")) == []
@@ -75,7 +75,7 @@ def test_short_commands_need_no_pandas(command: list[str]) -> None:
 
 def test_the_broker_leaves_out_what_it_never_calls() -> None:
     code = (
-        "from lading.lean_imports import install_lean_imports; install_lean_imports()\n"
+        "from lading.serve.lean_imports import install_lean_imports; install_lean_imports()\n"
         "import lading.endpoints.http_shared.http, kafka.protocol, numpy\n"
         "from uvicorn.lifespan.off import LifespanOff"
     )
@@ -86,7 +86,7 @@ def test_numpy_makes_no_threads_in_a_broker() -> None:
     """OpenBLAS makes one for each core and has them spin, for functions that nothing here calls."""
     script = (
         "import os\n"
-        "from lading.lean_imports import install_lean_imports; install_lean_imports()\n"
+        "from lading.serve.lean_imports import install_lean_imports; install_lean_imports()\n"
         "import numpy\n"
         "print(len(os.listdir('/proc/self/task')))"
     )

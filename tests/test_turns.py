@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lading.endpoints.http_shared.documents import encode_in_turns
-from lading.turns import (
+from lading.runtime.turns import (
     ROWS_AT_ONCE,
     SORTED_AT_ONCE,
     TURN_S,

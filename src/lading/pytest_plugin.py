@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from .broker_fixture import LadingBroker
+    from .testing.broker_fixture import LadingBroker
 
 BROKER: Final = "lading_broker"
 """The fixture that all others here need."""
@@ -77,8 +77,8 @@ def lading_broker_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def lading_broker(lading_broker_options: dict[str, Any]) -> Iterator[LadingBroker]:
     """One broker for the whole run (with pytest-xdist, for each worker), started for the first test that asks."""
-    from .broker_fixture import LadingBroker
     from .model.errors import LadingError
+    from .testing.broker_fixture import LadingBroker
 
     with ExitStack() as closing:
         try:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Protocol
 
 from lading.dialects.protocols import ENDPOINTS
-from lading.endpoint_settings import endpoint_key
+from lading.settings.endpoints import endpoint_key
 from tests.behaviours.iggy_current_client import IggyCurrentSession
 from tests.behaviours.iggy_http_client import IggyHttpSession
 from tests.behaviours.iggy_http_release_client import HTTP_SHAPES, IggyHttpReleaseSession

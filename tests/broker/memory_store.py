@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from lading.chunk.envelope import ENVELOPE_BYTES
-from lading.clock import Dates
 from lading.log.access_file import AccessFile
 from lading.log.catalog import FILE_NAME, Catalog
 from lading.log.directory import DataDirectory
@@ -30,6 +29,7 @@ from lading.log.open_chunk import OpenChunk
 from lading.model.errors import Refusal
 from lading.model.run import Run
 from lading.model.state import State
+from lading.runtime.clock import Dates
 from tests.simulation.stepped_commit import SteppedCommit
 
 

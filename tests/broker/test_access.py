@@ -34,9 +34,9 @@ from lading.broker.core.rights import (
     topic_resource,
 )
 from lading.broker.core.rule_index import RuleIndex
-from lading.clock import Dates
 from lading.log.access_file import AccessFile
 from lading.model.errors import CorruptLog, NewerFormat, Reason, Refusal
+from lading.runtime.clock import Dates
 from tests.broker.room import NOW, SECOND, opened
 
 ORDERS = topic_resource("default", "orders")

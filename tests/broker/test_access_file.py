@@ -20,8 +20,8 @@ from lading.broker.core.quotas import Quota
 from lading.endpoints.base.broker_settings import report_access_file
 from lading.log.access_file import AccessFile
 from lading.model.errors import CorruptLog, LocalError, SettingError
-from lading.serve import change_access, open_access, reset_access
-from lading.settings_loading import load
+from lading.serve.serve import change_access, open_access, reset_access
+from lading.settings.loading import load
 from tests.broker.room import NOW, opened, topic_of
 
 PASSWORD = "a password that nobody guesses"

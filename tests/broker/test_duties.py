@@ -14,7 +14,7 @@ from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark
 from lading.log.partition import DiskPartitionLog
 from lading.model.errors import Reason, Refusal
-from lading.turns import ROWS_AT_ONCE
+from lading.runtime.turns import ROWS_AT_ONCE
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of
 from tests.broker.test_append import FailingDisk
 

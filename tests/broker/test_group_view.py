@@ -9,7 +9,7 @@ from lading.broker.core.position import StoredPosition
 from lading.broker.group_view import PartitionLag
 from lading.broker.iggy.poll import Next
 from lading.broker.kafka.group_coordinator import MemberCall
-from lading.turns import finish_in_turns
+from lading.runtime.turns import finish_in_turns
 from tests.broker.room import GROUP, NOW, fill, opened, topic_of
 from tests.broker.test_coordinated_groups import stable
 

@@ -15,7 +15,7 @@ from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Next
 from lading.dialects.native import protocol as native_row
 from lading.model.state import State
-from lading.turns import ROWS_AT_ONCE
+from lading.runtime.turns import ROWS_AT_ONCE
 from tests.broker.room import (
     CONSUMER,
     NOW,

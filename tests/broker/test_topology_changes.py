@@ -21,7 +21,7 @@ from lading.broker.core.topology_changes import TopicSpec
 from lading.log import disk
 from lading.log.directory import read_descriptions
 from lading.model.errors import Reason, Refusal
-from lading.turns import ROWS_AT_ONCE
+from lading.runtime.turns import ROWS_AT_ONCE
 from tests.broker.room import NOW, fill, opened, payloads, read, topic_of
 
 SETTINGS = TopicSettings()

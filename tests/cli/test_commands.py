@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from lading import Consumer, testing
 from lading.cli.app import build_app
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 
 from .conftest import Run, documents
 

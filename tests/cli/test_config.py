@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lading.cli.main import main
-from lading.settings_loading import load
+from lading.settings.loading import load
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from lading import testing
 from lading.model.errors import SettingError
-from lading.settings_loading import load
+from lading.settings.loading import load
 
 from .conftest import Run
 

@@ -10,8 +10,8 @@ import pytest
 
 import lading
 from lading import aio
-from lading.broker_fixture import LadingBroker
 from lading.model.errors import LocalError, RemoteError
+from lading.testing.broker_fixture import LadingBroker
 
 QUICK_S = 10
 """Far more than what is waited for takes, and far less than for ever."""

@@ -26,7 +26,7 @@ from lading.mirror.run import run_mirror
 from lading.mirror.settings import MirrorSettings
 from lading.model.address import Address
 from lading.model.errors import LocalError
-from lading.settings_loading import load
+from lading.settings.loading import load
 from lading.transports.lading.transport import LadingTransport
 
 from .conftest import SCRIPT, TestClient, client, run_pipeline

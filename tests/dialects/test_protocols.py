@@ -10,7 +10,7 @@ import pytest
 from lading.dialects import registry
 from lading.dialects.protocols import DIALECTS, ENDPOINTS, PROTOCOLS, SCHEMES, VISIBILITY, explain_invisible
 from lading.model.protocol import KIND_MAX, Capabilities, HeaderForm, Protocol
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 
 FLAGS = [field.name for field in fields(Capabilities) if field.type == "bool"]
 

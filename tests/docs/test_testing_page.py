@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from lading.settings_loading import load
+from lading.settings.loading import load
 from tests.docs.test_snippets import ROOT, snippets
 
 PAGE: Final = ROOT / "docs" / "how-to" / "testing.md"

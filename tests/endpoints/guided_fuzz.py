@@ -75,8 +75,8 @@ class GuidedBroker:
     """A broker in this process, whose loop runs while an input is met and at no other time."""
 
     def __init__(self, data: Path) -> None:
-        from lading.serve import serve
-        from lading.settings import Settings
+        from lading.serve.serve import serve
+        from lading.settings.settings import Settings
         from tests.endpoints.test_listeners_fuzz import LISTENERS
 
         addresses = {name.split()[0]: {"address": "127.0.0.1:0"} for name in LISTENERS}
@@ -141,7 +141,7 @@ class GuidedBroker:
 
 
 def _endpoint_names() -> list[str]:
-    from lading.settings import EndpointSettings
+    from lading.settings.settings import EndpointSettings
 
     return list(EndpointSettings.model_fields)
 

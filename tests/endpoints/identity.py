@@ -13,8 +13,8 @@ from lading import testing
 from lading.broker.core import credentials
 from lading.broker.core.change import complete
 from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
-from lading.clock import now_us
-from lading.serve import open_access
+from lading.runtime.clock import now_us
+from lading.serve.serve import open_access
 
 PASSWORDS = {"root": "the root's päss:word", "ann": "ann's password", "bob": "bob's password"}
 """``root`` is an administrator, the others have what rules give them."""

@@ -16,8 +16,8 @@ from lading.endpoints.nsq.handlers import NsqdHandlers
 from lading.endpoints.nsq.publish import Publisher
 from lading.endpoints.nsq.publish_coalescing import PublishCoalescer
 from lading.endpoints.nsq.session import NAME, NsqdSession
-from lading.metrics import Metrics
-from lading.settings import Address, Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Address, Settings
 from tests.house.scripted import ScriptedLoop
 
 SECOND_US = 1_000_000

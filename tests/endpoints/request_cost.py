@@ -24,8 +24,8 @@ from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.http import HttpEndpoint
 from lading.log.group_commit import WriteOnly
-from lading.metrics import Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from tests.endpoints.every_request import SECRET
 from tests.endpoints.identity import add_users
 from tests.house.scripted import ScriptedConnection, ScriptedHttpConnection, ScriptedLoop, unbound_listener

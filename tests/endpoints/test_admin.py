@@ -20,7 +20,7 @@ from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
-from lading.settings import parse_address
+from lading.settings.settings import parse_address
 from lading.testing import BrokerProcess
 from lading.transports.lading.http import AdminHttp
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition

@@ -25,7 +25,7 @@ from lading.endpoints.base.login_throttle import WAIT_US_MAX, LoginThrottle, net
 from lading.endpoints.base.route_cache import UserRouteCaches
 from lading.endpoints.base.services import FILTERS
 from lading.model.errors import Reason, Refusal
-from lading.turns import Turns
+from lading.runtime.turns import Turns
 from tests.broker.room import NOW, opened, topic_of
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ import pytest
 
 from lading import testing
 from lading.endpoints.http_shared.cross_site import HostNames
-from lading.settings import HttpSettings
+from lading.settings.settings import HttpSettings
 from lading.testing import BrokerProcess
 
 HTTP = ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http")

@@ -16,9 +16,9 @@ import httpx
 from lading import testing
 from lading.dialects.native.messages import encode_block
 from lading.log.group_commit import SyncNow
-from lading.serve import serve
-from lading.settings import EndpointSettings
-from lading.settings_loading import load
+from lading.serve.serve import serve
+from lading.settings.loading import load
+from lading.settings.settings import EndpointSettings
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 from tests.endpoints.nsq_client import NsqClient, mpub, pub, sized
 from tests.endpoints.test_admin import batch

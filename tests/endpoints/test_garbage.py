@@ -16,7 +16,6 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from lading import serve
 from lading.broker.broker import Broker
 from lading.broker.channels.partition_dispatcher import PartitionDispatcher
 from lading.broker.channels.subscriber import Subscriber
@@ -29,8 +28,9 @@ from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.http_connection import HttpConnection, make_context
 from lading.endpoints.io.tcp import Connection
 from lading.endpoints.kafka.session import BODY_BYTES_INLINE
-from lading.metrics import Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.serve import serve
+from lading.settings.settings import Settings
 from tests.endpoints.frames import HEAD
 from tests.house.test_hot_path import CASES, connected
 

@@ -21,13 +21,13 @@ from lading import testing
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.iggy_classic.later_commands import LoginUser
-from lading.endpoint_settings import IggyTcpSettings
 from lading.endpoints.base.services import Services
 from lading.endpoints.iggy.clients import Client
 from lading.endpoints.iggy.handlers import IggyHandlers
-from lading.metrics import Metrics
 from lading.model.errors import Reason, Refusal
-from lading.settings import Address, Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.endpoints import IggyTcpSettings
+from lading.settings.settings import Address, Settings
 from lading.testing import BrokerProcess
 from tests.dialects.test_iggy_releases import captured
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition

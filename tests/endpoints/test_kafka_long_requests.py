@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from lading import turns
 from lading.broker.core import positions
 from lading.dialects.kafka.requests import prepare_codec
 from lading.dialects.kafka.row_count import decode_bounded_request
 from lading.dialects.kafka.versions import METADATA
 from lading.endpoints.kafka.fetcher import Fetcher
 from lading.log.catalog import Catalog
-from lading.turns import ROWS_AT_ONCE
+from lading.runtime import turns
+from lading.runtime.turns import ROWS_AT_ONCE
 from tests.endpoints.kafka_frames import message, one_batch, produce, request_frame
 from tests.house.scripted import ScriptedConnection
 from tests.house.test_hot_path import connected

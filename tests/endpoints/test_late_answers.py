@@ -14,16 +14,16 @@ import pytest
 
 from lading.broker.core.pending_result import PendingResult
 from lading.endpoints.kafka.pending_responses import complete_with
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
 
 TIMEOUT_S = 30
 FAULTY = """
 import sys
-from lading import serve
+from lading.serve import serve
 from lading.endpoints.kafka.fetch_reader import FetchReader
-from lading.parent_pipe import end_with_parent
-from lading.settings_loading import load
+from lading.serve.parent_pipe import end_with_parent
+from lading.settings.loading import load
 
 def keep(*_):
     raise MemoryError

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from lading.log_lines import (
+from lading.runtime.log_lines import (
     LIKE_MAX,
     LINES_MAX,
     REPEAT_WINDOW_S,
@@ -31,7 +31,7 @@ from lading.log_lines import (
     format_text,
     origin,
 )
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 from tests.endpoints.connection import Connection
 from tests.endpoints.current_frames import request as current_request
 from tests.endpoints.kafka_frames import KafkaFrames, batch, produce

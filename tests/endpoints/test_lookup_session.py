@@ -15,8 +15,8 @@ from lading.broker.core.settings import BrokerSettings
 from lading.endpoints.base.services import Services
 from lading.endpoints.nsq import lookup as lookups
 from lading.endpoints.nsq.lookup_tcp import COMMANDS_PER_TURN, endpoint
-from lading.metrics import Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 from tests.house.test_hot_path import count_calls
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lading.metrics import Gauge, Labels, Metrics
-from lading.turns import TURN_S
+from lading.runtime.metrics import Gauge, Labels, Metrics
+from lading.runtime.turns import TURN_S
 
 ROWS_A_TURN = 500
 ROWS = 20 * ROWS_A_TURN

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
-from lading.broker_fixture import LadingBroker
 from lading.model.errors import LocalError
-from lading.network_faults import FaultyProxy
+from lading.testing.broker_fixture import LadingBroker
+from lading.testing.network_faults import FaultyProxy
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.routing import HttpRoute
 from lading.endpoints.iggy import http as iggy_http
 from lading.endpoints.nsq import nsqd_http, nsqlookupd_http
-from lading.metrics import Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from lading.testing import BrokerProcess
 from tests.endpoints.current_frames import request
 from tests.endpoints.every_request import (

@@ -25,9 +25,9 @@ from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
 from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 from lading.endpoints.nsq.session import NAME
 from lading.log.group_commit import SyncNow
-from lading.metrics import Metrics
 from lading.model.scan_request import ScanRequest
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from tests.endpoints.nsq_client import pub
 from tests.endpoints.test_orders_of_waiting import HeldSyncs
 from tests.faults.faulty import FaultyDisk

@@ -21,8 +21,8 @@ from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
 from lading.log.group_commit import SyncNow
 from lading.log.interface import Syncable
-from lading.metrics import Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from tests.broker import room
 from tests.endpoints.kafka_frames import fetch, one_batch, produce, request_frame
 from tests.endpoints.test_waiting_without_loop import HandTurnedContext, NsqReader, ask

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lading import testing
-from lading.broker_fixture import LadingBroker
 from lading.model.errors import LocalError
-from lading.prepared_process import PreparedProcess
+from lading.testing.broker_fixture import LadingBroker
+from lading.testing.prepared_process import PreparedProcess
 
 TIMEOUT_S = 60
 
@@ -124,7 +124,7 @@ import_broker()
 imported = set(sys.modules)
 
 import os
-import lading.serve
+import lading.serve.serve
 
 
 def announce(line):
@@ -132,7 +132,7 @@ def announce(line):
     os._exit(0)
 
 
-lading.serve._print = announce
+lading.serve.serve._print = announce
 main(["serve", "--data", sys.argv[1], "--free-ports", "--output", "json", "--with-parent", "--test-faults"])
 """
 

@@ -23,8 +23,8 @@ from confluent_kafka import Producer as ConfluentProducer
 
 import lading
 from lading import testing
-from lading.broker_fixture import OPTIONS, LadingBroker
 from lading.model.errors import LocalError, Refusal, RemoteError
+from lading.testing.broker_fixture import OPTIONS, LadingBroker
 from tests.endpoints.nsq_client import NsqClient, pub
 
 ROOT: Final = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_each_worker_of_a_run_has_one_broker_which_ends_with_it(tmp_path: Path) 
 
 
 def test_the_plugin_loads_nothing_where_it_is_not_used(tmp_path: Path) -> None:
-    heavy = ("numpy", "pyarrow", "pydantic", "lading.testing", "lading.broker_fixture", "lading.model.values")
+    heavy = ("numpy", "pyarrow", "pydantic", "lading.testing", "lading.testing.broker_fixture", "lading.model.values")
     (tmp_path / "test_unused.py").write_text(
         "import sys\n\n"
         "def test_it(request):\n"

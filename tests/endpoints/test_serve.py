@@ -17,7 +17,7 @@ import pytest
 
 from lading import Consumer, Producer, testing
 from lading.model.errors import LocalError
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 from tests.listeners import ADMIN_ONLY
 

@@ -14,7 +14,7 @@ import pytest
 
 from lading import testing
 from lading.model.errors import LocalError
-from lading.service_manager import ServiceManager
+from lading.serve.service_manager import ServiceManager
 
 UNIT = Path(__file__).parents[2] / "packaging" / "systemd" / "lading.service"
 

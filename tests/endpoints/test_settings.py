@@ -10,8 +10,8 @@ import pytest
 from lading.broker.core.settings import BrokerSettings
 from lading.endpoints.base.broker_settings import to_broker_settings
 from lading.model.errors import SettingError
-from lading.settings import Address, EndpointSettings, parse_address
-from lading.settings_loading import keys, load
+from lading.settings.loading import keys, load
+from lading.settings.settings import Address, EndpointSettings, parse_address
 
 
 def file(tmp_path: Path, text: str) -> Path:

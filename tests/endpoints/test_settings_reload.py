@@ -22,9 +22,9 @@ from lading.endpoints.base.deadlines import Stage
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.http_connection import make_context
 from lading.endpoints.io.gate import Gate
-from lading.metrics import Metrics
-from lading.settings import Settings
-from lading.settings_loading import keys, load
+from lading.runtime.metrics import Metrics
+from lading.settings.loading import keys, load
+from lading.settings.settings import Settings
 from lading.testing import FREE_PORT
 from tests.broker.room import NOW, fill, opened, topic_of
 from tests.endpoints.connection import Connection

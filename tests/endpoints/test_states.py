@@ -21,9 +21,9 @@ from lading.endpoints.base.fair_runner import FairRunner
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared import states
 from lading.endpoints.http_shared.states import StateRequests, StatesDocument
-from lading.metrics import Metrics
 from lading.model.errors import Refusal
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from lading.testing import BrokerProcess
 from lading.transports.lading.transport import LadingTransport
 from tests.broker.room import NOW, fill, opened, topic_of

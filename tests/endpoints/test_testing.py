@@ -18,7 +18,7 @@ from lading.endpoints.base.watchdog import STALLED_EXIT_CODE
 from lading.endpoints.http_shared import http
 from lading.endpoints.io import connection
 from lading.model.errors import LocalError
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 
 TIMEOUT_S = 30
 
@@ -77,9 +77,9 @@ def test_a_broker_that_hangs_is_told_and_killed() -> None:
 HANGING = """
 import asyncio, signal, sys, time
 from pathlib import Path
-from lading import serve
+from lading.serve import serve
 from lading.broker.broker import Broker
-from lading.settings_loading import load
+from lading.settings.loading import load
 
 def hang(*_):
     while True:
@@ -169,9 +169,9 @@ def test_what_a_stop_may_take_is_what_endpoints_give_connections() -> None:
 SPINNING = """
 import asyncio, os, sys
 from pathlib import Path
-from lading import serve
-from lading.settings_loading import load
-from lading.parent_pipe import end_with_parent
+from lading.serve import serve
+from lading.settings.loading import load
+from lading.serve.parent_pipe import end_with_parent
 
 end_with_parent()
 

@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from lading.broker.core.rights import Right
-from lading.document_fetch import fetch_document
 from lading.endpoints.base import token_issuer
 from lading.endpoints.base.token_issuer import KEYS_AGE_S, RETRY_S, TokenIssuer, UnknownKeysError, parse_keys
 from lading.model.errors import LocalError, Reason, Refusal
-from lading.settings import OAuthSettings
+from lading.runtime.document_fetch import fetch_document
+from lading.settings.settings import OAuthSettings
 from lading.testing import BrokerProcess
 from tests.endpoints.identity import broker_with_users, rule
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce

@@ -29,8 +29,8 @@ from lading.endpoints.kafka.produce import ProduceHandler
 from lading.endpoints.kafka.request_context import ProduceRoute
 from lading.endpoints.nsq.consume import MEMORY_RETRY_US, NsqConsumer
 from lading.log.group_commit import WriteOnly
-from lading.metrics import Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Settings
 from tests.endpoints import frames as iggy
 from tests.endpoints.kafka_frames import fetch, one_batch, produce, request_frame
 

@@ -15,15 +15,15 @@ import httpx
 
 from lading import testing
 from lading.endpoints.base.watchdog import STALLED_EXIT_CODE, STEPS, Watchdog
-from lading.settings import EndpointSettings
+from lading.settings.settings import EndpointSettings
 
 TIMEOUT_S = 60
 OTHERS = [name for name in EndpointSettings.model_fields if name != "admin"]
 ADMIN_ALONE = ["endpoints.admin.address=127.0.0.1:0", *(f"endpoints.{name}.enabled=false" for name in OTHERS)]
 BROKER = """
 import asyncio, signal, sys, time
-from lading import serve
-from lading.settings_loading import load
+from lading.serve import serve
+from lading.settings.loading import load
 
 def hang():
     while True:

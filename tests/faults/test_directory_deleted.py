@@ -12,7 +12,7 @@ import pytest
 
 from lading import Producer, testing
 from lading.model.errors import LadingError, LocalError
-from lading.owned_directory import DataDirectoryWatch, lock_data_directory
+from lading.runtime.owned_directory import DataDirectoryWatch, lock_data_directory
 
 PROBLEM = "was deleted or replaced while the broker ran"
 DEADLINE_S = 30

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lading import testing
-from lading.held_ports import PortHolder
 from lading.testing import FREE_PORT, BrokerProcess
+from lading.testing.held_ports import PortHolder
 from tests.listeners import listen_only
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")

@@ -20,7 +20,7 @@ from lading.broker.core.pending_append import Append
 from lading.dialects.protocols import ENDPOINTS
 from lading.log.disk import File, RealDisk, sync_each
 from lading.model.errors import Reason, Refusal
-from lading.open_files import share_open_files
+from lading.runtime.open_files import share_open_files
 from tests.broker.room import NOW, append, fill, opened, payloads, read, topic_of
 
 

@@ -15,7 +15,7 @@ import pytest
 from lading import testing
 from lading.broker.core.position import StoredPosition
 from lading.log.disk import RealDisk
-from lading.turns import ROWS_AT_ONCE
+from lading.runtime.turns import ROWS_AT_ONCE
 from tests.broker.room import NOW, SECOND, opened, topic_of
 from tests.endpoints.kafka_frames import KafkaFrames
 from tests.faults.faulty import FaultyDisk, failing

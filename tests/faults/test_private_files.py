@@ -21,11 +21,11 @@ from lading.broker.core.quotas import Quota
 from lading.cli.app import build_app
 from lading.mirror.state import MirrorState
 from lading.model.errors import LocalError
-from lading.owned_directory import lock_data_directory
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
-from lading.serve import reset_access
+from lading.runtime.owned_directory import lock_data_directory
+from lading.serve.serve import reset_access
 from lading.spool import spool_log
 from lading.tables.local import LocalExecutor
 from tests.broker.room import fill, opened, topic_of

@@ -18,7 +18,7 @@ from lading.log.catalog import Catalog
 from lading.log.catalog_rows import StreamRow
 from lading.log.catalog_state import wal_path
 from lading.model.errors import LadingError, Reason, Refusal
-from lading.sqlite_log import count_committed_frames
+from lading.runtime.sqlite_log import count_committed_frames
 
 SENT = [f"message {number}".encode() for number in range(50)]
 

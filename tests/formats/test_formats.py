@@ -30,7 +30,7 @@ from lading.log.formats import FORMATS
 from lading.model.checked_document import pack_document
 from lading.model.errors import NewerFormat
 from lading.model.state import State
-from lading.serve import open_access
+from lading.serve.serve import open_access
 from lading.spool.spool_log import Spool
 from lading.tables import files, manifest
 from lading.tables.ingest import ingest

@@ -24,7 +24,6 @@ from pkgutil import resolve_name
 from typing import Any, Final, NamedTuple, cast
 from unittest import mock
 
-from lading import clock
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.kafka.requests import prepare_codecs
@@ -35,8 +34,9 @@ from lading.endpoints.base.turn_queue import TurnQueue
 from lading.kernels import engine
 from lading.log import disk
 from lading.log.group_commit import SyncNow, WriteOnly
-from lading.metrics import Metrics
-from lading.settings import Durability, Settings
+from lading.runtime import clock
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Durability, Settings
 from tests.endpoints import frames as iggy
 from tests.endpoints.kafka_frames import fetch, one_batch, produce, request_frame
 from tests.endpoints.nsq_client import mpub, pub, sized

@@ -20,8 +20,8 @@ from lading.endpoints.base.session import ConnectionHandle, Peer, ProtocolSessio
 from lading.endpoints.io.gate import Gate
 from lading.endpoints.io.tcp import TcpServer
 from lading.log.group_commit import WriteOnly
-from lading.metrics import Labels, Metrics
-from lading.settings import Settings
+from lading.runtime.metrics import Labels, Metrics
+from lading.settings.settings import Settings
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, ScriptedTransport, unbound_listener
 
 NAME = "nsqd_tcp"

@@ -18,7 +18,7 @@ import pytest
 
 from lading.endpoints.base.turn_queue import PASS_S, TurnQueue
 from lading.endpoints.io.websocket import FRAGMENTS_MAX
-from lading.settings import Settings
+from lading.settings.settings import Settings
 from tests.endpoints import current_frames as current
 from tests.endpoints.authority import Authority
 from tests.endpoints.kafka_frames import request_frame

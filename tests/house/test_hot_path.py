@@ -24,8 +24,8 @@ from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
 from lading.kernels import engine, machine_code
 from lading.log.group_commit import SyncNow, WriteOnly
-from lading.metrics import Metrics
-from lading.settings import Durability, Settings
+from lading.runtime.metrics import Metrics
+from lading.settings.settings import Durability, Settings
 from tests import kernel_arguments
 from tests.dialects.iggy_current import batch, frame, parse_batches
 from tests.endpoints import current_frames as current

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lading.held_ports import PortHolder
+from lading.testing.held_ports import PortHolder
 from tests.interop import kafka_broker
 
 HEAP = "256m"

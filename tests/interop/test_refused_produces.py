@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.broker_fixture import LadingBroker
+from lading.testing.broker_fixture import LadingBroker
 from tests.interop import wheels
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

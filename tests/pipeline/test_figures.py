@@ -15,7 +15,7 @@ from lading.model.errors import LocalError, SettingError
 from lading.pipeline.metrics import PipelineMetrics, serve_metrics
 from lading.pipeline.run import PipelineProgress, run
 from lading.pipeline.settings import PipelineSettings
-from lading.settings import Address
+from lading.settings.settings import Address
 
 from .conftest import PARTITIONS, ROWS, Place
 from .flights import messages

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lading.held_ports import PortHolder
 from lading.pipeline.run import RunReport, run
 from lading.pipeline.settings import PipelineSettings
+from lading.testing.held_ports import PortHolder
 from lading.transports.lading.transport import LadingTransport
 from tests.tables.restarting import InterruptedExecutor, RestartingBroker, patience_lines
 

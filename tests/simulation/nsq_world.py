@@ -15,8 +15,8 @@ from types import ModuleType
 from unittest.mock import patch
 from uuid import UUID
 
-from lading.clock import now_us
 from lading.model.names import DEFAULT_STREAM
+from lading.runtime.clock import now_us
 from tests.endpoints.nsq_client import message_of, mpub, pub, sized
 from tests.endpoints.nsq_wire import WiredClient, handlers_of
 from tests.house.scripted import ScriptedLoop

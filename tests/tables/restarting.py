@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lading import Producer, testing
-from lading.held_ports import PortHolder
 from lading.tables.executor import Stage
 from lading.tables.local import LocalExecutor
 from lading.tables.ranges import OffsetRange
 from lading.tables.table_commit import StagedRange
+from lading.testing.held_ports import PortHolder
 
 ENDPOINTS = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka"}
 

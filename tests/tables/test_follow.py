@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lading.held_ports import PortHolder
 from lading.model.errors import LadingError, LocalError, Unreachable
 from lading.tables.ingest import IngestProgress, IngestReport, ingest
 from lading.tables.local import LocalExecutor
+from lading.testing.held_ports import PortHolder
 
 from .restarting import InterruptedExecutor, RestartingBroker, patience_lines
 

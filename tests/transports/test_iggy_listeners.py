@@ -10,10 +10,10 @@ import pytest
 
 import lading
 from lading import testing
-from lading.broker_fixture import LadingBroker
-from lading.endpoint_settings import IggyRelease
 from lading.model.errors import RemoteError
 from lading.model.kinds import Kind
+from lading.settings.endpoints import IggyRelease
+from lading.testing.broker_fixture import LadingBroker
 from lading.transports.iggy.transport import IggyTransport
 from lading.transports.open import open_transport
 

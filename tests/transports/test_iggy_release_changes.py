@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.held_ports import PortHolder
+from lading.testing.held_ports import PortHolder
 from lading.transports.iggy.transport import IggyTransport
 from tests.tables.restarting import RestartingBroker
 

@@ -14,9 +14,9 @@ import pytest
 
 import lading
 from lading import testing
-from lading.endpoint_settings import IggyRelease
 from lading.model.errors import Unreachable
 from lading.model.kinds import Kind
+from lading.settings.endpoints import IggyRelease
 from lading.testing import BrokerProcess
 from lading.transports.iggy.transport import IggyTransport
 from lading.transports.open import open_transport

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from lading import Consumer, Producer, testing
-from lading.held_ports import PortHolder
 from lading.model.errors import CorruptError, Reason, Refusal, SettingError, Unreachable
+from lading.testing.held_ports import PortHolder
 from lading.transports.kafka.cluster import GROUP
 from lading.transports.kafka.transport import KafkaTransport, bootstrap
 from lading.transports.open import open_transport

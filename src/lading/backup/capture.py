@@ -30,7 +30,7 @@ from ..log.recovery import is_new, recover
 from ..log.segment import segment_name
 from ..log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ..model.errors import CorruptLog, LocalError
-from ..owned_directory import DATA_LOCK_FILE as LOCK_FILE
+from ..runtime.owned_directory import DATA_LOCK_FILE as LOCK_FILE
 
 POSTPONED: Final = "postponed"
 DECIDED_WAIT_S: Final = 5.0

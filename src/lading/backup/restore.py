@@ -20,7 +20,7 @@ from ..log.catalog_state import SUFFIX as OPENING_SUFFIX
 from ..log.catalog_state import pack_restored
 from ..log.disk import RealDisk, replace, sync_directory, touch
 from ..model.errors import CorruptLog, LocalError, directory_error
-from ..owned_directory import make_private_directory
+from ..runtime.owned_directory import make_private_directory
 from .back_up import COPY_BYTES, OnProgress
 from .point import ARCHIVE_SUFFIX, POINTS, BackupPoint, StoredFile, read_point
 from .store import BackupStore

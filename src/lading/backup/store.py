@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..log.disk import RealDisk, sync_directory
 from ..model.errors import LocalError, directory_error
-from ..owned_directory import make_private_directory
+from ..runtime.owned_directory import make_private_directory
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ..dialects.nsq import protocol as nsq_row
 from ..model.lazy_dataclass import lazy_dataclass
-from ..turns import TurnCounter, Turns
+from ..runtime.turns import TurnCounter, Turns
 from .channels import Channels
 from .channels.channel import Channel
 from .core.position import PositionKey

@@ -111,8 +111,8 @@ def prune(
     from ..backup.prune import plan_prune
     from ..backup.prune import prune as prune_backups
     from ..backup.store import open_store
-    from ..clock import now_us
     from ..model.errors import LocalError
+    from ..runtime.clock import now_us
     from .connection import confirm
     from .units import duration_us
 

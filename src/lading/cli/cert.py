@@ -50,7 +50,7 @@ def cert(
         lading cert ./certs --server broker --host broker.example --host 10.0.0.7 --client alice
     """
     from ..endpoints.encryption.authority import make_authority, make_certificate, own_names, write_file
-    from ..owned_directory import make_private_directory
+    from ..runtime.owned_directory import make_private_directory
 
     if not servers and not clients:
         servers, clients = ["server"], ["client"]

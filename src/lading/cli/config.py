@@ -33,7 +33,7 @@ def show(
 
         lading config show --set durability=os > lading.toml
     """
-    from ..settings_listing import setting_rows, toml_lines
+    from ..settings.listing import setting_rows, toml_lines
     from .connection import load_settings
 
     loaded = load_settings(config, settings or [])
@@ -57,7 +57,7 @@ def init(
 
         lading config init /etc/lading/lading.toml
     """
-    from ..settings_listing import setting_rows, toml_lines
+    from ..settings.listing import setting_rows, toml_lines
     from .connection import load_defaults
 
     rows = setting_rows(load_defaults().settings, {})

@@ -14,7 +14,7 @@ from ..model.errors import LadingError, LocalError
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
     from ..pipeline.settings import PipelineSettings
-    from ..settings_loading import Loaded
+    from ..settings.loading import Loaded
     from ..transports.fetched import States
     from ..transports.group_administration import GroupAdministration
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
     """Return the settings of the file, the environment and ``--set``; later ones override earlier ones."""
-    from ..settings_loading import load
+    from ..settings.loading import load
 
     return load(config, sets, os.environ)
 
 
 def load_defaults() -> Loaded:
     """Return the default settings."""
-    from ..settings_loading import load
+    from ..settings.loading import load
 
     return load(None, [], {})
 

@@ -61,7 +61,7 @@ def console(
     from ..console.server import run
     from ..console.settings import ConsoleSettings
     from ..model.address import parse_address
-    from ..parent_pipe import end_with_parent
+    from ..serve.parent_pipe import end_with_parent
 
     try:
         where = parse_address(address)

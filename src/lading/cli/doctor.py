@@ -168,7 +168,7 @@ def doctor(
         lading doctor --data ./data
     """
     from ..dialects.protocols import ENDPOINTS
-    from ..settings import EndpointSettings
+    from ..settings.settings import EndpointSettings
 
     endpoints = EndpointSettings()
     broker = _find_broker(endpoints.admin.address.port)

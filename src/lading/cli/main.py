@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Final
 
-from ..lean_imports import install_lean_imports
 from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
+from ..serve.lean_imports import install_lean_imports
 from .app import COMMANDS, build_app
 from .output import discard_output, prepare_streams
 

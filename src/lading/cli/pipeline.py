@@ -17,7 +17,7 @@ from .output import Output, format_count, format_size, json_line, line, meter, p
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
     from ..pipeline.settings import PipelineSettings
-    from ..settings import Address
+    from ..settings.settings import Address
 
 app = typer.Typer(
     name="pipeline",
@@ -189,7 +189,7 @@ def package(
 
 
 def _address(text: str) -> Address:
-    from ..settings import parse_address
+    from ..settings.settings import parse_address
 
     try:
         return parse_address(text)

@@ -1,4 +1,4 @@
-"""``lading serve`` that imports first and gets its arguments later (``lading.prepared_process``)."""
+"""``lading serve`` that imports first and gets its arguments later (``lading.testing.prepared_process``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMPORTED_LATER: Final = (
     "lading.broker.core.injected_faults",
     "lading.broker.core.maintenance",
     "lading.broker.core.settings",
-    "lading.broker_duties",
+    "lading.serve.duties",
     "lading.cli.serve",
     "lading.dialects.kafka.validation_fallback",
     "lading.endpoints.base.append_wait",
@@ -31,8 +31,8 @@ IMPORTED_LATER: Final = (
     "lading.endpoints.base.garbage",
     "lading.endpoints.kafka.server",
     "lading.log.group_commit",
-    "lading.parent_pipe",
-    "lading.serve",
+    "lading.serve.parent_pipe",
+    "lading.serve.serve",
     "typer._adapters",
     "typer._click.decorators",
     "uvicorn.lifespan.off",
@@ -44,7 +44,7 @@ IMPORTED_LATER: Final = (
 def import_broker() -> None:
     """Import what a broker imports, as it does; nothing is opened or started."""
     from ..dialects.protocols import ENDPOINTS
-    from ..lean_imports import install_lean_imports
+    from ..serve.lean_imports import install_lean_imports
     from .connection import load_defaults
 
     install_lean_imports()

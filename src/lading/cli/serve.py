@@ -73,13 +73,13 @@ def serve(
 
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
-    from ..lean_imports import install_lean_imports
+    from ..serve.lean_imports import install_lean_imports
 
     install_lean_imports()
-    from .. import serve as server
-    from ..parent_pipe import end_with_parent
-    from ..settings import EndpointSettings, is_secret
-    from ..settings_sources import ARGUMENT
+    from ..serve import serve as server
+    from ..serve.parent_pipe import end_with_parent
+    from ..settings.settings import EndpointSettings, is_secret
+    from ..settings.sources import ARGUMENT
     from .connection import load_settings
 
     if with_parent:

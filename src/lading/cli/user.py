@@ -42,7 +42,7 @@ def list_users(data: Data = None, server: Server = DEFAULT_SERVER, output: AsOut
     from .output import format_date
 
     if data is not None:
-        from ..serve import open_access
+        from ..serve.serve import open_access
 
         with open_access(data) as access:
             rows: list[dict[str, Any]] = [
@@ -83,12 +83,12 @@ def add(
 
         lading user add ann --password-file ann.txt
     """
-    from ..clock import now_us
+    from ..runtime.clock import now_us
     from .connection import admin
 
     password = read_password(f"Password of {name}", password_file, is_new=True)
     if data is not None:
-        from ..serve import change_access
+        from ..serve.serve import change_access
 
         change_access(
             data, lambda access: access.add_user(name, password, now_us=now_us(), is_administrator=administrator)
@@ -113,7 +113,7 @@ def password(
 
     word = read_password(f"New password of {name}", password_file, is_new=True)
     if data is not None:
-        from ..serve import change_access
+        from ..serve.serve import change_access
 
         change_access(data, lambda access: access.set_password(name, word))
     else:
@@ -214,7 +214,7 @@ def delete(
 
     confirm(f"Delete user {name!r} with its tokens and rules?", yes)
     if data is not None:
-        from ..serve import change_access
+        from ..serve.serve import change_access
 
         change_access(data, lambda access: access.delete_user(name))
     else:
@@ -253,7 +253,7 @@ def reset(
     """
     from datetime import UTC, datetime
 
-    from ..serve import reset_access
+    from ..serve.serve import reset_access
     from .connection import confirm
 
     whose = "no users, so that the broker lets everybody in" if file is None else f"those of {file}"

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ..endpoints.base.services import format_bound_address
 from ..model.address import Address
 from ..model.errors import LocalError
-from ..settings import Settings
+from ..settings.settings import Settings
 from ..transports.secrets import PREFIX
 from .server import NAME, listen
 

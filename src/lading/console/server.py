@@ -27,11 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..endpoints.http_shared.cross_site import CrossSiteGuard, HostNames
 from ..kernels import engine
-from ..metrics import Metrics
 from ..model.address import Address
 from ..model.errors import LadingError, LocalError
 from ..model.version import __version__
-from ..settings import HttpSettings
+from ..runtime.metrics import Metrics
+from ..settings.settings import HttpSettings
 from .changes import MessageChanges
 from .failures import FailurePages
 from .headers import HeaderPages

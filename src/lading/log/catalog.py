@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..clock import Dates
+from ..runtime.clock import Dates
 from .catalog_database import CatalogDatabase
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
 from .catalog_schema import PUT_POSITION, CatalogRecordKind

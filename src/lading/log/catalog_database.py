@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..clock import Dates
 from ..model.errors import CorruptLog, Reason, Refusal
+from ..runtime.clock import Dates
 from .catalog_check import find_damage
 from .catalog_copy import require_known_catalog
 from .catalog_schema import SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level

@@ -13,7 +13,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from ..sqlite_log import find_log_damage
+from ..runtime.sqlite_log import find_log_damage
 from .disk import Disk, RealDisk, read_all, replace, sync_directory
 
 SUFFIX: Final = ".opening"

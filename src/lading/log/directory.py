@@ -15,7 +15,7 @@ from ..model.checked_document import pack_document
 from ..model.errors import CorruptLog
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.names import flat_name
-from ..owned_directory import make_private_directory
+from ..runtime.owned_directory import make_private_directory
 from .creation import create_logs
 from .disk import Disk, RealDisk, UnsyncedDisk, file_size, replace, sync_directory
 from .formats import DESCRIPTION as DESCRIPTION_FORMAT

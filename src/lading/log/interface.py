@@ -12,10 +12,10 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..clock import Dates
 from ..model.errors import Refusal
 from ..model.lazy_dataclass import lazy_dataclass
 from ..model.run import Run
+from ..runtime.clock import Dates
 from .disk import File
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..clock import Dates
+from ..runtime.clock import Dates
 from .access_file import AccessFile
 from .catalog import FILE_NAME, Catalog
 from .directory import DataDirectory

@@ -12,8 +12,8 @@ from dataclasses import replace as replaced
 from pathlib import Path
 
 from ..chunk.overlay import OverlayRecord, RangeKind
-from ..clock import Dates
 from ..model.errors import Reason, Refusal
+from ..runtime.clock import Dates
 from . import snapshots, watermark
 from .disk import Disk, refusal
 from .interface import Damage, RecoveryReport, Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from ..clock import Dates
+from ..runtime.clock import Dates
 from .access_file import AccessFile
 from .catalog import Catalog
 from .directory import DataDirectory

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model.errors import LocalError, directory_error
-from ..owned_directory import FILE_MODE, lock_directory, make_private_directory, own_directory
-from ..sqlite_log import find_log_damage
+from ..runtime.owned_directory import FILE_MODE, lock_directory, make_private_directory, own_directory
+from ..runtime.sqlite_log import find_log_damage
 from ..transports.interface import Position
 
 LOCK_FILE: Final = "mirror.lock"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..metrics import Counter, Gauge, Histogram
 from ..model.errors import LocalError
-from ..settings import Address
+from ..runtime.metrics import Counter, Gauge, Histogram
+from ..settings.settings import Address
 from ..tables.manifest import Manifest
 from .reasons import expectation_of, reason_of
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import DataLoss, LocalError, SettingError
 from ..model.protocol import MessageBound
-from ..settings import Address
+from ..settings.settings import Address
 from ..tables import engine
 from ..tables.engine import RunStart, TableRun
 from ..tables.executor import Executor

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
 from ..columns.contract import did_you_mean
-from ..endpoint_sections import Listen
 from ..model.state import STATE_BY_WORD, State
+from ..settings.sections import Listen
 from .reasons import SENTENCES
 from .targets import QUARANTINE, parse_route_target, parse_target, table_of
 

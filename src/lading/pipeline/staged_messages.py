@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog
 from ..model.run import Decoded
-from ..owned_directory import open_private
+from ..runtime.owned_directory import open_private
 from ..tables.files import OWN, STAGED, make_local_directory
 from ..tables.manifest import DataFile
 from ..tables.staging import HashingFile

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..model.errors import LocalError
-from ..owned_directory import make_private_directory
+from ..runtime.owned_directory import make_private_directory
 
 OLDEST = 17
 VERSION_TIMEOUT_S = 20

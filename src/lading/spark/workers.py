@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from ..owned_directory import make_private_directory
+from ..runtime.owned_directory import make_private_directory
 
 DAEMONS = ("pyspark.daemon", "lading.spark.daemon")
 """The modules that a process of Spark's workers was started as, before it forked."""

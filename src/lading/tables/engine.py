@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
 from ..model.errors import CorruptLog, LadingError, LocalError, directory_error
-from ..owned_directory import make_private_directory
+from ..runtime.owned_directory import make_private_directory
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.directory import DEFAULT_FORM
 from .formats.registry import new_table, open_table

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from ..model.checked_document import FIELD as CHECKSUM
 from ..model.checked_document import is_checksum, is_intact, pack_document
 from ..model.errors import CorruptLog, NewerFormat, SettingError, directory_error
-from ..owned_directory import DIRECTORY_MODE, open_private
+from ..runtime.owned_directory import DIRECTORY_MODE, open_private
 from .object_path import SCHEMES, ObjectPath, ObjectWriter, TablePath
 
 OWN: Final = "_lading"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ..model.errors import LocalError
-from ..owned_directory import open_private
+from ..runtime.owned_directory import open_private
 from .checkpoint import Checkpoint
 from .files import (
     OWN,

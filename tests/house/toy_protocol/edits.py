@@ -26,7 +26,7 @@ EDITS: Final[dict[str, Edit]] = {
     "lading.dialects.protocols": Edit(
         '    "tests.house.toy_protocol.dialect.protocol",', '    "lading.dialects.native.protocol",\n'
     ),
-    "lading.endpoint_settings": Edit(
+    "lading.settings.endpoints": Edit(
         '    toy: UnauthenticatedEndpoint = UnauthenticatedEndpoint(address=Address("127.0.0.1", 7777))',
         "    admin: AdminSettings = DEFAULTS\n",
     ),

@@ -29,9 +29,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from ...clock import Dates
 from ...log.access_file import AccessFile
 from ...model.errors import Reason, Refusal
+from ...runtime.clock import Dates
 from .callbacks import ignore
 from .change import Change
 from .component import NEVER_US, Component

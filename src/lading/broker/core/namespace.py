@@ -17,7 +17,7 @@ from ...log.directory import DataDirectory, TopicDescription
 from ...log.interface import PartitionLog
 from ...model.errors import CorruptLog, Reason, Refusal
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
-from ...turns import CallbackQueue
+from ...runtime.turns import CallbackQueue
 from .flat_names import FlatNames
 from .found_topics import FoundTopics
 from .settings import TopicSettings

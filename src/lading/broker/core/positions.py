@@ -14,7 +14,7 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
 from ...model.errors import Refusal
-from ...turns import ROWS_AT_ONCE, Turn
+from ...runtime.turns import ROWS_AT_ONCE, Turn
 from .component import NEVER_US, Component, partitions_of
 from .counters import Counters
 from .position import PositionKey, StoredPosition

@@ -25,7 +25,7 @@ from ...model.ranges import write_marks
 from ...model.run import Decoded, Located
 from ...model.scan_request import MAX_OFFSET, ScanRequest
 from ...model.state import State
-from ...turns import Turns, finish
+from ...runtime.turns import Turns, finish
 from .read import ReadResult
 from .topology import Partition
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from ...clock import Dates
 from ...log.interface import ReadableLog, SegmentInfo
 from ...log.retention import AgeClock, find_expired_end
 from ...model.ranges import subtract_ranges
 from ...model.state import State
+from ...runtime.clock import Dates
 from .component import SOON_US, Component
 from .counters import Counters
 from .maintenance import Attempts

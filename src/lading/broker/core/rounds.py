@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ...turns import Turn, TurnCounter
+from ...runtime.turns import Turn, TurnCounter
 from .callbacks import ignore
 from .topology import Partition
 

@@ -20,7 +20,7 @@ from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
 from ...model.ranges import merge_ranges, ranges_of_rising, split_by_mark
 from ...model.state import State
-from ...turns import Turns
+from ...runtime.turns import Turns
 from .counters import Counters
 from .dead_letters import DeadLetters
 from .query import Query, select_in_turns

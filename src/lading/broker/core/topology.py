@@ -13,7 +13,7 @@ from typing import Final
 from ...log.interface import PartitionLog
 from ...model.errors import Reason, Refusal
 from ...model.names import flat_name
-from ...turns import CallbackQueue
+from ...runtime.turns import CallbackQueue
 from .callbacks import ignore
 from .chunk_range import ChunkRange
 from .pending_append import Append

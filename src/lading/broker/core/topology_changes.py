@@ -18,7 +18,7 @@ from ...log.catalog_rows import TopicRow
 from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...model.errors import LadingError, Reason, Refusal
-from ...turns import ROWS_AT_ONCE, TurnCounter, WorkerTurn
+from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, WorkerTurn
 from .change import Change
 from .disk_refusals import refuse_disk_errors
 from .namespace import Namespace, OpenLog, close_logs, describe_topic

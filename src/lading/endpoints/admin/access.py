@@ -11,9 +11,9 @@ from starlette.responses import Response
 from ...broker.core.quotas import Quota
 from ...broker.core.rights import CLUSTER, EVERYBODY, AccessRule, PatternKind, Resource, ResourceKind, Right
 from ...broker.core.users import Token, User
-from ...clock import date_us
 from ...model.errors import Reason, Refusal
-from ...turns import map_in_turns
+from ...runtime.clock import date_us
+from ...runtime.turns import map_in_turns
 from ..base.services import Services, now_us
 from ..http_shared.documents import ROWS_MAX, RequestModel, answer_rows, json_response, parse_body, parse_rows
 from ..http_shared.http_guard import principal_of

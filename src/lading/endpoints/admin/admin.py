@@ -13,9 +13,9 @@ from starlette.responses import Response
 from ...broker.core.counters import Counters
 from ...broker.core.rights import CLUSTER, Right
 from ...kernels import engine
-from ...metrics import Gauge, Labels, MetricsSnapshot
 from ...model.version import __version__
-from ...turns import TurnCounter, Turns, finish_in_turns
+from ...runtime.metrics import Gauge, Labels, MetricsSnapshot
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns
 from ..base.services import Endpoint, Services
 from ..http_shared.documents import error_response, json_response
 from ..http_shared.http import HttpEndpoint, InPieces

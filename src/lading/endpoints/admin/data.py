@@ -19,7 +19,7 @@ from ...broker.core.read import read
 from ...broker.core.rights import Right
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
-from ...turns import Turns, finish
+from ...runtime.turns import Turns, finish
 from ..base.append_wait import wait_acknowledged
 from ..base.fair_runner import call_once
 from ..base.services import Services, now_us

@@ -12,9 +12,9 @@ from ...broker.core.rights import Resource, ResourceKind, Right, flat_topic_reso
 from ...broker.group_changes import GroupPosition
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
-from ...metrics import Gauge, GaugeRow
 from ...model.errors import Reason, Refusal
-from ...turns import Turn, finish_in_turns, map_in_turns
+from ...runtime.metrics import Gauge, GaugeRow
+from ...runtime.turns import Turn, finish_in_turns, map_in_turns
 from ..base.append_wait import wait_for_result
 from ..base.services import Services, now_us
 from ..http_shared.documents import (

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from ...broker.core.retention import forecast, rule_of
 from ...broker.core.rights import Right
 from ...broker.core.states import list_states
-from ...clock import date_us
-from ...turns import map_in_turns
+from ...runtime.clock import date_us
+from ...runtime.turns import map_in_turns
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, json_response, parse_body, parse_query
 from ..http_shared.http import read_body

@@ -12,7 +12,7 @@ from ...broker.core.dead_letter_rights import list_needed_rights
 from ...broker.core.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
-from ...turns import finish_in_turns, map_in_turns
+from ...runtime.turns import finish_in_turns, map_in_turns
 from ..base.services import Services, now_us
 from ..base.sizes import measure_streams
 from ..base.topic_creation import create_topic

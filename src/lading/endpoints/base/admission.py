@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from ...settings import ConnectionSettings
+    from ...settings.settings import ConnectionSettings
 
 KEEPALIVE_INTERVAL_S: Final = 15
 KEEPALIVE_PROBES: Final = 4

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...clock import date_us, now_us
 from ...model.errors import Reason, Refusal
+from ...runtime.clock import date_us, now_us
 from .fair_runner import FairLimits, FairRunner, call_once
 from .known_passwords import KnownPasswords
 from .login_throttle import LoginThrottle, network_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.core.change import Change
     from ...broker.core.principal import Principal
-    from ...settings import OAuthSettings
+    from ...settings.settings import OAuthSettings
     from .change_runner import ChangeRunner
 
 R = TypeVar("R")

@@ -10,8 +10,8 @@ from typing import Any, Final
 from ...broker.core.access import AccessControl
 from ...broker.core.settings import BrokerSettings
 from ...model.errors import LocalError
-from ...open_files import open_files_limit, share_open_files
-from ...settings import Settings
+from ...runtime.open_files import open_files_limit, share_open_files
+from ...settings.settings import Settings
 from .services import Services
 
 log = logging.getLogger("lading")

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from ...turns import Turn
+from ...runtime.turns import Turn
 
 if TYPE_CHECKING:
     from ...broker.core.change import Change

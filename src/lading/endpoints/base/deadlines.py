@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from ...settings import ConnectionSettings
+    from ...settings.settings import ConnectionSettings
 
 LOOKS_PER_DEADLINE: Final = 4
 PERIOD_S_MIN: Final = 0.02

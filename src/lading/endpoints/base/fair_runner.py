@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ...model.errors import Reason, Refusal
-from ...turns import Turn, Turns
+from ...runtime.turns import Turn, Turns
 
 R = TypeVar("R")
 

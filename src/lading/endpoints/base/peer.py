@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from ...log_lines import origin
-from ...settings import Address
+from ...runtime.log_lines import origin
+from ...settings.settings import Address
 
 TLS_HELLO: Final = (
     "a TLS hello came to a plain port; switch TLS off in the client, or on in the endpoint's settings (tls.enabled)"

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Protocol
 
-from ...metrics import Labels
+from ...runtime.metrics import Labels
 
 Bytes = bytes | bytearray | memoryview
 Parts = Sequence[Bytes]

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from ...clock import now_us as now_us
-from ...endpoint_settings import endpoint_key
-from ...health import Health
-from ...metrics import Metrics
 from ...model.errors import LocalError, Reason
-from ...open_files import open_files_limit, share_open_files
-from ...settings import Address, Settings
-from ...turns import CallbackQueue
+from ...runtime.clock import now_us as now_us
+from ...runtime.health import Health
+from ...runtime.metrics import Metrics
+from ...runtime.open_files import open_files_limit, share_open_files
+from ...runtime.turns import CallbackQueue
+from ...settings.endpoints import endpoint_key
+from ...settings.settings import Address, Settings
 from .admission import ConnectionBudget
 from .authenticator import Authenticator
 from .busy_poll import BusyPoll

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from ...model.lazy_dataclass import lazy_dataclass
-from ...settings import Address
+from ...settings.settings import Address
 from .deadlines import Stage
 from .inbox import Inbox
 from .responses import Bytes, ResponseQueue, Sink

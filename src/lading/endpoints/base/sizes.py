@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...turns import TurnCounter, Turns
+from ...runtime.turns import TurnCounter, Turns
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Stream, Topic

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...clock import date_us
 from ...model.errors import LocalError, Reason, Refusal
+from ...runtime.clock import date_us
 
 if TYPE_CHECKING:
     import jwt
 
-    from ...settings import OAuthSettings
+    from ...settings.settings import OAuthSettings
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class TokenIssuer:
                 if settings.jwks_file is not None:
                     data = await asyncio.to_thread(_read_file, settings.jwks_file)
                 else:
-                    from ...document_fetch import fetch_document
+                    from ...runtime.document_fetch import fetch_document
 
                     assert settings.jwks_url is not None
                     data = await fetch_document(settings.jwks_url, KEYS_BYTES_MAX)

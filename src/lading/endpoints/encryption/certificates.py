@@ -11,8 +11,8 @@ import logging
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ...endpoint_sections import CertificateSettings
 from ...model.errors import LocalError
+from ...settings.sections import CertificateSettings
 
 log = logging.getLogger(__name__)
 

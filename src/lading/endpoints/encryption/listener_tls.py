@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ...endpoint_sections import TlsEndpointSection, TlsSettings
-from ...endpoint_settings import endpoint_key
 from ...model.errors import LocalError
+from ...settings.endpoints import endpoint_key
+from ...settings.sections import TlsEndpointSection, TlsSettings
 from ..base.services import Services
 from .certificates import find_certificate
 from .renewal import CertificateRenewal

@@ -13,9 +13,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from ...log_lines import origin
-from ...metrics import Gauge, Labels
 from ...model.errors import LocalError
+from ...runtime.log_lines import origin
+from ...runtime.metrics import Gauge, Labels
 from ..base.services import Services
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from ...metrics import Metrics
-    from ...settings import HttpSettings
+    from ...runtime.metrics import Metrics
+    from ...settings.settings import HttpSettings
 
 LOCALHOST: Final = "localhost"
 PORT_MAX: Final = 65_535

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
-from ...turns import Turn, TurnCounter, Turns, finish_in_turns
+from ...runtime.turns import Turn, TurnCounter, Turns, finish_in_turns
 from ..base.receive_budget import ReceiveBudget
 from .http import InPieces, read_body
 

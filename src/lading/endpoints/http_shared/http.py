@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...endpoint_sections import TlsEndpointSection
 from ...model.errors import LadingError, Reason, Refusal
+from ...settings.sections import TlsEndpointSection
 from ..base.receive_budget import ReceiveBudget
 from ..base.services import Services
 from ..encryption.listener_tls import find_tls

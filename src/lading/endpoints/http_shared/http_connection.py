@@ -27,7 +27,7 @@ from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
 from ..base.peer import close_sending, name_other_protocol, origin_of
 
 if TYPE_CHECKING:
-    from ...settings import ConnectionSettings, Settings
+    from ...settings.settings import ConnectionSettings, Settings
     from ..base.services import Services
 
 log = logging.getLogger(__name__)

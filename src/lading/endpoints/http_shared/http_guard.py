@@ -19,9 +19,9 @@ from starlette.responses import Response
 
 from ...broker.core.principal import Principal
 from ...broker.core.rights import CLUSTER, Resource, ResourceKind, topic_resource
-from ...endpoint_sections import TokenSettings
-from ...endpoint_settings import endpoint_key
 from ...model.errors import Reason, Refusal
+from ...settings.endpoints import endpoint_key
+from ...settings.sections import TokenSettings
 from ..base.login_throttle import network_of
 from .quota_rest import PRINCIPAL
 from .routing import Access, Guard, HttpRoute, Parameters

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...clock import now_us
+from ...runtime.clock import now_us
 
 if TYPE_CHECKING:
     from ...broker.core.principal import Principal

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...broker.core.rights import Resource, Right
-from ...log_lines import origin
-from ...metrics import Metrics
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.lazy_dataclass import lazy_dataclass
-from ...settings import Address
+from ...runtime.log_lines import origin
+from ...runtime.metrics import Metrics
+from ...settings.settings import Address
 from .quota_rest import rest_for_quota
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal
-from ...settings import Address
+from ...settings.settings import Address
 from ..base.services import Services
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from ...dialects.iggy_classic.responses import TRANSPORT_QUIC, TRANSPORT_TCP, TRANSPORT_WEBSOCKET
-from ...endpoint_settings import IggyListener, IggyQuicListener, IggyTcpListener, IggyWebSocketListener, endpoint_key
+from ...settings.endpoints import IggyListener, IggyQuicListener, IggyTcpListener, IggyWebSocketListener, endpoint_key
 from ..base.deadlines import Stage
 from ..base.services import Endpoint, Services
 from ..base.session import ConnectionHandle, ProtocolSession, SessionFactory

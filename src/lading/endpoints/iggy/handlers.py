@@ -31,7 +31,7 @@ from .zero_copy import ZeroCopyPoller, ZeroCopyPoller07, ZeroCopyPoller08, ZeroC
 
 if TYPE_CHECKING:
     from ...broker.core.principal import Principal
-    from ...endpoint_settings import IggyListener
+    from ...settings.endpoints import IggyListener
 
 
 class FormHandlers(NamedTuple):

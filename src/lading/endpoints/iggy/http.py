@@ -28,8 +28,8 @@ from ...dialects.json.limits import BODY_BYTES_MAX
 from ...dialects.json.release_answers import SERVER_ANSWERS
 from ...dialects.json.releases import BY_TOKEN, take_deferral
 from ...dialects.json.text import dump
-from ...endpoint_settings import IggyHttpListener
 from ...model.errors import LadingError, Reason, Refusal
+from ...settings.endpoints import IggyHttpListener
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint, InPieces, read_body
 from ..http_shared.http_guard import client_of

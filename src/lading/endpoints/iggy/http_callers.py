@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...clock import date_us
 from ...dialects.json.releases import BY_TOKEN, JSON_RELEASES, JsonRelease
 from ...model.errors import Reason, Refusal
-from ...settings import Address
+from ...runtime.clock import date_us
+from ...settings.settings import Address
 from ..base.services import Services, now_us
 from ..http_shared.http_guard import HttpGuard
 from ..http_shared.routing import Access, HttpRoute, Parameters
@@ -23,7 +23,7 @@ from .logins import Logins, user_id_of
 
 if TYPE_CHECKING:
     from ...broker.core.principal import Principal
-    from ...endpoint_settings import IggyHttpListener
+    from ...settings.endpoints import IggyHttpListener
 
 TRANSPORT_HTTP: Final = 3
 _NEWEST: Final = "0.11"

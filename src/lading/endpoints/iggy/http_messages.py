@@ -44,7 +44,7 @@ from .zero_copy import ZeroCopyPoller, ZeroCopySender
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
-    from ...endpoint_settings import IggyHttpListener
+    from ...settings.endpoints import IggyHttpListener
 
 INLINE_BYTES_MAX: Final = 16 << 10
 """JSON longer than this is read and written in a worker, not in the event loop."""

@@ -13,7 +13,7 @@ from ...broker.core.rights import CLUSTER, AccessRule, PatternKind, ResourceKind
 from ...dialects.iggy_classic.permissions import Flags, Permissions, StreamPermissions
 from ...model.errors import Refusal
 from ...model.names import flat_name
-from ...turns import TurnCounter, Turns
+from ...runtime.turns import TurnCounter, Turns
 
 if TYPE_CHECKING:
     from ...broker.core.namespace import Namespace

@@ -38,8 +38,8 @@ from .send import Require, allow_all
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
     from ...broker.iggy.groups import IggyGroups
-    from ...endpoint_settings import IggyHttpListener, IggyListener
     from ...model.protocol import Capabilities
+    from ...settings.endpoints import IggyHttpListener, IggyListener
 
 POLL: Final = 100
 

@@ -31,7 +31,7 @@ from ...dialects.iggy_current.options import DESCRIBED_OPTIONS, option_flags
 from ...model.errors import Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__
-from ...turns import TurnCounter, Turns, finish_in_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns
 from ..base.process import machine
 from ..base.services import Services, now_us
 from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics

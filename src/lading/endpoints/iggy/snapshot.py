@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart, choose_parts
-from ...log_lines import recent_lines
 from ...model.version import __version__
-from ...settings_listing import setting_rows, toml_lines
+from ...runtime.log_lines import recent_lines
+from ...settings.listing import setting_rows, toml_lines
 from ..base.process import PROC, machine
 from ..base.services import Services
 
 if TYPE_CHECKING:
-    from ...settings import Settings
+    from ...settings.settings import Settings
     from ..base.process import ProcessFigures
 
 log = logging.getLogger(__name__)

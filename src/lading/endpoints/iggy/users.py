@@ -15,7 +15,7 @@ from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.permissions import ALL, Permissions
 from ...dialects.iggy_classic.primitives import Identifier
 from ...model.errors import Reason, Refusal
-from ...turns import finish_in_turns
+from ...runtime.turns import finish_in_turns
 from ..base.services import Services, now_us
 from .permissions import to_permissions, to_rules
 from .rights import login_refusal

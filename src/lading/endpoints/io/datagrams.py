@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ...turns import Turn
+from ...runtime.turns import Turn
 
 log = logging.getLogger(__name__)
 

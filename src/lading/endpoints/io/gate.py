@@ -16,7 +16,7 @@ from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.services import Services
 
 if TYPE_CHECKING:
-    from ...settings import ConnectionSettings, Settings
+    from ...settings.settings import ConnectionSettings, Settings
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...endpoint_sections import ClientCertificateSettings, TlsSettings
-from ...log_lines import origin
 from ...model.errors import LadingError
+from ...runtime.log_lines import origin
+from ...settings.sections import ClientCertificateSettings, TlsSettings
 from ..base.services import Services
 from ..base.session import SessionFactory
 from ..encryption.certificates import find_certificate

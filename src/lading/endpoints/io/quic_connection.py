@@ -18,8 +18,8 @@ from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType
 from aioquic.tls import AlertDescription
 
-from ...log_lines import origin
-from ...settings import Address
+from ...runtime.log_lines import origin
+from ...settings.settings import Address
 from ..base.deadlines import Stage
 from ..base.responses import Bytes
 from ..base.services import Services

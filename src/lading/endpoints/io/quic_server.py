@@ -25,8 +25,8 @@ from aioquic.quic.packet import (
 )
 from aioquic.quic.retry import QuicRetryTokenHandler
 
-from ...endpoint_sections import ClientCertificateSettings
-from ...settings import Address
+from ...settings.sections import ClientCertificateSettings
+from ...settings.settings import Address
 from ..base.services import Services
 from ..base.session import SessionFactory
 from ..encryption.certificates import CertificateFiles

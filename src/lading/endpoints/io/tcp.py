@@ -10,7 +10,7 @@ import socket
 from contextlib import suppress
 from typing import Final, cast
 
-from ...settings import Address
+from ...settings.settings import Address
 from ..base.peer import close_sending, origin_of
 from ..base.services import LISTEN_BACKLOG
 from ..base.session import Peer, ReceiveResult

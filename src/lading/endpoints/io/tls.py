@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, cast
 
-from ...endpoint_sections import TlsEndpointSection
 from ...model.errors import Refusal
+from ...settings.sections import TlsEndpointSection
 from ..base.deadlines import Stage
 from ..base.responses import Bytes, Sink
 from ..base.services import Services

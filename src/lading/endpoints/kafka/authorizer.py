@@ -9,7 +9,7 @@ from typing import Any
 
 from ...broker.core.principal import Principal
 from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
-from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
 from .authorization import ASKED_ELSEWHERE, KINDS, NEEDS, NEEDS_BY_VERSION, ListNeed, Need, RequestNeed, Row, RowNeed
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
 

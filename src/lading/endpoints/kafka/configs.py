@@ -23,7 +23,7 @@ from ...dialects.kafka.versions import (
     LIST_CONFIG_RESOURCES,
 )
 from ...model.errors import LadingError, SettingError
-from ...turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 from .metadata import expressible
 

@@ -36,7 +36,7 @@ from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal
-from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.services import now_us
 from .authorized_operations import find_authorized_operations
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session

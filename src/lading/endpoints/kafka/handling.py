@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core.rights import Right, flat_topic_resource
 from ...dialects.kafka.scram import ScramExchange
-from ...endpoint_settings import KafkaListener
-from ...settings import Address
-from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
+from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
+from ...settings.endpoints import KafkaListener
+from ...settings.settings import Address
 from ..base.services import Services
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ...dialects.kafka.fetch import FetchedPartition, FetchRequest, fetch_answer
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import MalformedMessage
-from ...turns import ROWS_AT_ONCE, TurnCounter, Turns, take_turn
+from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns, take_turn
 from ..base.request_budget import ROW_BYTES, ROWS_MAX, MemoryReservation
 from ..base.responses import Slot
 from .fetch import DelayedFetch, refuse_session, version_error

@@ -32,7 +32,7 @@ from ...dialects.kafka.metadata import (
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
-from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.topic_creation import find_or_create_topic
 from .authorized_operations import find_authorized_operations, find_cluster_operations, to_bit_field
 from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session

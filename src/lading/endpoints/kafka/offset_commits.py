@@ -30,7 +30,7 @@ from ...dialects.kafka.errors import (
     code_of,
 )
 from ...model.errors import MalformedMessage, Refusal
-from ...turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 from .pending_responses import complete_with, coordinator_code

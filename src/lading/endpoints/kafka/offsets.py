@@ -17,7 +17,7 @@ from ...broker.core import offsets_for_times
 from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, INVALID_REQUEST, UNKNOWN_LEADER_EPOCH, code_of
 from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from ...model.errors import LadingError
-from ...turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
 if TYPE_CHECKING:

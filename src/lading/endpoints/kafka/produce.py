@@ -51,7 +51,7 @@ from ...dialects.kafka.requests import RequestHeader, parse_request_header, read
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
-from ...turns import Turn
+from ...runtime.turns import Turn
 from ..base.request_budget import ROWS_MAX, MemoryReservation
 from ..base.route_cache import UserRouteCaches
 from ..base.services import now_us

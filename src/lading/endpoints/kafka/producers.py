@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.kafka.transactional_producer import ProducerState, TransactionalProducer
-from ...clock import Dates
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from ...model.errors import LadingError
-from ...turns import TurnCounter, Turns, take_turns
+from ...runtime.clock import Dates
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 

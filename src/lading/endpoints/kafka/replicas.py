@@ -34,7 +34,7 @@ from ...dialects.kafka.versions import (
     LIST_PARTITION_REASSIGNMENTS,
 )
 from ...model.errors import LadingError, Refusal
-from ...turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 from .metadata import expressible

@@ -16,7 +16,6 @@ from typing import Final
 
 from ...broker.core.credentials import TOKEN_PREFIX
 from ...broker.core.principal import Principal
-from ...clock import date_us
 from ...dialects.kafka.errors import (
     ILLEGAL_SASL_STATE,
     SASL_AUTHENTICATION_FAILED,
@@ -26,6 +25,7 @@ from ...dialects.kafka.errors import (
 from ...dialects.kafka.scram import HASHES, ScramExchange
 from ...dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ...runtime.clock import date_us
 from ..base.token_issuer import TOKEN_BYTES_MAX
 from .handling import Context, Fields, Handler, Request, SaslState, Session
 

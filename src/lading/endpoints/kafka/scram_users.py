@@ -23,7 +23,7 @@ from ...dialects.kafka.errors import (
 )
 from ...dialects.kafka.versions import ALTER_SCRAM_CREDENTIALS, DESCRIBE_SCRAM_CREDENTIALS
 from ...model.errors import LadingError, Reason, Refusal
-from ...turns import Turn, TurnCounter, Turns, take_turns
+from ...runtime.turns import Turn, TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from ...dialects.kafka.requests import prepare_codecs
 from ...dialects.kafka.versions import SERVED
-from ...endpoint_settings import KafkaListener
+from ...settings.endpoints import KafkaListener
 from ..base.deadlines import Stage
 from ..base.services import Services
 from ..base.session import ConnectionHandle

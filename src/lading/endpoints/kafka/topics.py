@@ -35,7 +35,7 @@ from ...dialects.kafka.names import is_legal, why_illegal
 from ...dialects.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from ...model.errors import LadingError, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM
-from ...turns import Turn, take_turns
+from ...runtime.turns import Turn, take_turns
 from ..base.services import now_us
 from .configs import changes_of, describe_topic
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, rows_by_topic

@@ -17,7 +17,7 @@ from ...broker.kafka.transactional_producer import ProducerIdAndEpoch
 from ...dialects.kafka.errors import NONE, UNKNOWN_SERVER_ERROR, code_of
 from ...dialects.kafka.versions import WRITE_TXN_MARKERS
 from ...model.errors import Refusal
-from ...turns import TurnCounter, Turns, take_turns
+from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 from .pending_responses import complete_with

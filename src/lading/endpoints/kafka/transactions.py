@@ -21,7 +21,7 @@ from ...broker.kafka.transactional_producer import Caller, ProducerIdAndEpoch
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal
-from ...turns import Turns, take_turns
+from ...runtime.turns import Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
 from .offset_commits import durable, store_offsets

@@ -26,10 +26,10 @@ from ...dialects.nsq.errors import (
     id_text,
 )
 from ...dialects.nsq.protocol import DELIVERED
-from ...log_lines import origin
 from ...model.batch import FIELDS_WITH_ORIGIN
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ...model.scan_request import ScanRequest
+from ...runtime.log_lines import origin
 from ..base.carrying import Carrying, Fit
 from ..base.services import Services, now_us
 from ..base.session import ConnectionHandle

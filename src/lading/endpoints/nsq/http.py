@@ -15,7 +15,7 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
-from ...turns import finish_in_turns
+from ...runtime.turns import finish_in_turns
 from ..base.append_wait import wait_acknowledged
 from ..base.services import now_us
 from ..http_shared.http import read_body

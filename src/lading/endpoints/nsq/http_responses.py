@@ -16,7 +16,7 @@ from starlette.responses import Response
 from ...broker.core.rights import CLUSTER, Resource, Right
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
-from ...turns import finish_in_turns
+from ...runtime.turns import finish_in_turns
 from ..http_shared.documents import encode_in_turns
 from ..http_shared.http import InPieces
 from ..http_shared.routing import Access, Handler, HttpRoute, Parameters

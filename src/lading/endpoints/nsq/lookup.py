@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ...model.errors import Refusal
-from ...turns import TurnCounter, Turns, sort_in_turns
+from ...runtime.turns import TurnCounter, Turns, sort_in_turns
 from .fork import VERSION
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
-from ...turns import TurnCounter, Turns, finish_in_turns
+from ...runtime.turns import TurnCounter, Turns, finish_in_turns
 from ..http_shared.http_guard import principal_of
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION, takes_ext

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...metrics import Labels
+from ...runtime.metrics import Labels
 from ..base.responses import ResponseQueue
 from ..base.services import now_us
 from ..base.session import ConnectionHandle

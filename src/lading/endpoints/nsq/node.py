@@ -17,7 +17,7 @@ from ...dialects.nsq import limits
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.names import DEFAULT_STREAM
-from ...settings import Address
+from ...settings.settings import Address
 from ..base.services import Services, now_us
 from ..base.topic_creation import MISSING, find_or_create_topic
 from .fork import EXTENDED, YOUZAN, takes_ext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from ...settings import Address
+from ...settings.settings import Address
 from ..base.services import Endpoint, Services
 from ..http_shared.http import HttpEndpoint
 from ..http_shared.http_guard import guard_administration

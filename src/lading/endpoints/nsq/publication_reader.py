@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Command, Line
 from ...dialects.nsq.errors import NsqProtocolError, fault_of
-from ...metrics import Labels
 from ...model.errors import LadingError
+from ...runtime.metrics import Labels
 from ..base.inbox import Inbox
 from ..base.responses import ResponseQueue
 from ..base.route_cache import RouteCache

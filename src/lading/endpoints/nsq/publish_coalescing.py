@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from ...dialects.nsq.errors import fault_of
-from ...metrics import Labels
 from ...model.errors import LadingError
+from ...runtime.metrics import Labels
 from ..base.inbox import Inbox
 from ..base.services import now_us
 from .publication import Publication

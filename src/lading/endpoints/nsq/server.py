@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from functools import partial
 
-from ...settings import Address
+from ...settings.settings import Address
 from ..base.services import Endpoint, Services
 from ..base.session import SessionFactory
 from ..encryption.listener_tls import find_tls

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dialects.nsq.commands import ClientState
-from ...turns import TurnCounter, Turns
+from ...runtime.turns import TurnCounter, Turns
 from .fork import VERSION, takes_ext
 
 if TYPE_CHECKING:

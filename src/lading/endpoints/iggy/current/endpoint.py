@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....endpoint_settings import IggyListener
+from ....settings.endpoints import IggyListener
 from ...base.services import Services
 from ..logins import Logins
 from ..send import Require, allow_all

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ....broker.core.topology import Partition
     from ....dialects.iggy_classic.command_table import CommandSpec
     from ....dialects.iggy_current.commands import Register
-    from ....metrics import Labels
+    from ....runtime.metrics import Labels
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
 
-from .endpoint_sections import EndpointSection, TokenSettings
-from .endpoint_settings import endpoint_key
-from .model.errors import SettingError
-from .model.lazy_dataclass import lazy_dataclass
+from ..model.errors import SettingError
+from ..model.lazy_dataclass import lazy_dataclass
+from .endpoints import endpoint_key
+from .sections import EndpointSection, TokenSettings
 from .settings import EndpointSettings, Section, Settings, is_secret
-from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
+from .sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
 USERS_FILE: Final = "access.json"
 """In the data directory, once users are set up (docs/reference/formats.md)."""

@@ -23,35 +23,35 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
-from .clock import now_us
-from .dialects.protocols import ENDPOINTS
-from .endpoints.base.admission import set_keepalive
-from .endpoints.base.services import Endpoint, Services, format_bound_address, listen
-from .endpoints.base.trimming import trimming
-from .endpoints.base.watchdog import watch_loop
-from .endpoints.encryption.renewal import CertificateRenewal
+from ..dialects.protocols import ENDPOINTS
+from ..endpoints.base.admission import set_keepalive
+from ..endpoints.base.services import Endpoint, Services, format_bound_address, listen
+from ..endpoints.base.trimming import trimming
+from ..endpoints.base.watchdog import watch_loop
+from ..endpoints.encryption.renewal import CertificateRenewal
+from ..kernels import engine
+from ..model.errors import LocalError
+from ..model.protocol import EndpointSpec
+from ..model.version import __version__
+from ..runtime.clock import now_us
+from ..runtime.log_lines import logging_to_stderr
+from ..runtime.metrics import Histogram, Metrics
+from ..runtime.open_files import raise_open_files_limit
+from ..runtime.owned_directory import lock_data_directory
+from ..settings.settings import Settings
+from ..settings.sources import ENVIRONMENT_PREFIX
 from .forked_call import calling_in_fork
-from .kernels import engine
 from .lean_imports import install_lean_imports
-from .log_lines import logging_to_stderr
-from .metrics import Histogram, Metrics
-from .model.errors import LocalError
-from .model.protocol import EndpointSpec
-from .model.version import __version__
-from .open_files import raise_open_files_limit
-from .owned_directory import lock_data_directory
 from .service_manager import ServiceManager
-from .settings import Settings
-from .settings_sources import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
-    from .broker.broker import Broker
-    from .broker.core.access import AccessControl
-    from .broker.core.change import Change
-    from .broker.core.injected_faults import InjectedFaults
-    from .log.disk import Disk
-    from .log.found_files import FoundFiles
-    from .log.interface import Commit, Syncable
+    from ..broker.broker import Broker
+    from ..broker.core.access import AccessControl
+    from ..broker.core.change import Change
+    from ..broker.core.injected_faults import InjectedFaults
+    from ..log.disk import Disk
+    from ..log.found_files import FoundFiles
+    from ..log.interface import Commit, Syncable
 
 log = logging.getLogger("lading")
 
@@ -153,7 +153,7 @@ async def serve(
         broker = closing.enter_context(
             _broker(settings, metrics, disk if faults is None else faults.disk, commit, find_files)
         )
-        from .broker_duties import copy_dead_letters, make_duty_timer
+        from .duties import copy_dead_letters, make_duty_timer
 
         _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
@@ -161,7 +161,7 @@ async def serve(
             services.faults = faults
             faults.install(broker.appender, broker.catalog)
         if load is not None:
-            from .endpoints.base.broker_settings import SettingsReload, report_access_file
+            from ..endpoints.base.broker_settings import SettingsReload, report_access_file
 
             reloads.insert(0, partial(report_access_file, broker.access))
             services.limits_callbacks += [partial(_set_keepalive, listener) for listener in listeners.values()]
@@ -210,14 +210,14 @@ def _checking_files(
 
 def _check_files(data: Path) -> FoundFiles:
     # here, so that the process is made before NumPy is imported, which takes half as long as the check
-    from .log.formats import GATE
+    from ..log.formats import GATE
 
     return GATE.check_directory(data)
 
 
 def _make_faults(settings: Settings) -> InjectedFaults:
-    from .broker.core.injected_faults import InjectedFaults
-    from .log.disk import DISKS
+    from ..broker.core.injected_faults import InjectedFaults
+    from ..log.disk import DISKS
 
     log.warning("tests may have this broker fail, by requests to /faults of the admin endpoint: it is for tests alone")
     return InjectedFaults(DISKS[settings.durability]())
@@ -268,9 +268,9 @@ def _broker(
     find_files: Callable[[], FoundFiles | None] | None,
 ) -> Iterator[Broker]:
     """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
-    from .broker.broker import Broker
-    from .endpoints.base.broker_settings import to_broker_settings
-    from .log.group_commit import GroupCommit, WriteOnly
+    from ..broker.broker import Broker
+    from ..endpoints.base.broker_settings import to_broker_settings
+    from ..log.group_commit import GroupCommit, WriteOnly
 
     loop = asyncio.get_running_loop()
     if commit is None:
@@ -370,9 +370,9 @@ def open_access(data: Path) -> Iterator[AccessControl]:
 
     Raises NewerFormat for a directory of a later Lading.
     """
-    from .broker.core.access import AccessControl
-    from .clock import Dates
-    from .log.access_file import AccessFile
+    from ..broker.core.access import AccessControl
+    from ..log.access_file import AccessFile
+    from ..runtime.clock import Dates
 
     with _lock_access(data) as recorded_serial:
         yield AccessControl(AccessFile(data), Dates(), recorded_serial)
@@ -381,10 +381,10 @@ def open_access(data: Path) -> Iterator[AccessControl]:
 @contextlib.contextmanager
 def _lock_access(data: Path) -> Iterator[int]:
     """Lock a data directory and give the number of the last change of users and rights that its catalog knows."""
-    from .log.access_record import read_recorded_serial
-    from .log.catalog import FILE_NAME
-    from .log.catalog_copy import require_known_catalog
-    from .log.formats import GATE
+    from ..log.access_record import read_recorded_serial
+    from ..log.catalog import FILE_NAME
+    from ..log.catalog_copy import require_known_catalog
+    from ..log.formats import GATE
 
     with lock_data_directory(data):
         # the rights of a later Lading may mean something else, whatever their file says
@@ -397,7 +397,7 @@ def _lock_access(data: Path) -> Iterator[int]:
 
 def change_access(data: Path, make: Callable[[AccessControl], Change[object]]) -> None:
     """Change users or rules of a data directory that no broker has."""
-    from .broker.core.change import complete
+    from ..broker.core.change import complete
 
     with open_access(data) as access:
         complete(make(access))
@@ -409,8 +409,8 @@ def reset_access(data: Path, source: Path | None, aside: str) -> int:
     The file that was there is kept under the name ``aside``. Returns the number of users. Raises LocalError if the
     directory or ``source`` does not exist, CorruptLog if ``source`` is damaged.
     """
-    from .broker.core.users import AccessTable
-    from .log.access_file import AccessFile
+    from ..broker.core.users import AccessTable
+    from ..log.access_file import AccessFile
 
     if not data.is_dir():
         raise LocalError(f"data directory {data}: does not exist; name the one that `lading serve --data` has")

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
-from .endpoint_sections import DEFAULTS
-from .endpoint_sections import Section as Section
-from .endpoint_settings import EndpointSettings as EndpointSettings
-from .log_lines import LogFormat
-from .model.address import Address as Address
-from .model.address import parse_address as parse_address
-from .model.durability import Durability as Durability
+from ..model.address import Address as Address
+from ..model.address import parse_address as parse_address
+from ..model.durability import Durability as Durability
+from ..runtime.log_lines import LogFormat
+from .endpoints import EndpointSettings as EndpointSettings
+from .sections import DEFAULTS
+from .sections import Section as Section
 
 
 def is_secret(key: str) -> bool:

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from .model.address import Address, parse_address
+from ..model.address import Address, parse_address
 
 Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from .model.errors import LocalError, directory_error
+from ..model.errors import LocalError, directory_error
 
 LOG: Final = logging.getLogger("lading")
 DIRECTORY_MODE: Final = 0o700

@@ -28,8 +28,8 @@ from pathlib import Path
 from socket import SOCK_DGRAM
 from typing import Any
 
+from ..model.errors import LocalError
 from .held_ports import PortHolder, choose_datagram_address
-from .model.errors import LocalError
 from .prepared_process import PreparedProcess
 
 FREE_PORT = "127.0.0.1:0"
@@ -189,7 +189,7 @@ def broker(
     it after HANG_S, in place of the minute that ``broker.stall_timeout_ms`` is otherwise.
     """
     prepare()
-    from .settings import EndpointSettings
+    from ..settings.settings import EndpointSettings
 
     wanted: dict[str, Any] = {f"endpoints.{name}.address": FREE_PORT for name in EndpointSettings.model_fields}
     wanted["broker.stall_timeout_ms"] = int(HANG_S * 1_000)
@@ -209,7 +209,7 @@ def broker(
 
 def hold_endpoints(ports: PortHolder) -> dict[str, str]:
     """Return settings that give each endpoint an address of its own, for a broker that is started more than once."""
-    from .dialects.protocols import ENDPOINTS
+    from ..dialects.protocols import ENDPOINTS
 
     return {
         f"endpoints.{name}.address": choose_datagram_address() if spec.socket_kind is SOCK_DGRAM else ports.hold()
@@ -225,8 +225,8 @@ def start(
     options: Sequence[str] = (),
 ) -> BrokerProcess:
     """Start a broker, with more ``options`` of ``lading serve``, and wait for its ready line; the caller stops it."""
-    from .settings import is_secret
-    from .settings_sources import ENVIRONMENT_PREFIX
+    from ..settings.settings import is_secret
+    from ..settings.sources import ENVIRONMENT_PREFIX
 
     arguments = ["serve", "--data", str(data_dir), "--output", "json", "--with-parent", *options]
     # settings of the surrounding shell are not this broker's

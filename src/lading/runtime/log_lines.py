@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal
 
-from .model.printable import escape_unseen, escape_unseen_in_lines
+from ..model.printable import escape_unseen, escape_unseen_in_lines
 
 LogFormat = Literal["text", "json"]
 

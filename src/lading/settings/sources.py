@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .model.errors import SettingError
-from .model.lazy_dataclass import lazy_dataclass
+from ..model.errors import SettingError
+from ..model.lazy_dataclass import lazy_dataclass
 
 ENVIRONMENT_PREFIX = "LADING__"
 ARGUMENT = "--set"

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import ByteSize, Field
 
-from .endpoint_sections import (
+from ..model.address import Address
+from .sections import (
     DEFAULTS,
     ClientCertificateSettings,
     EndpointSection,
@@ -21,7 +22,6 @@ from .endpoint_sections import (
     WithListeners,
     WithoutLogin,
 )
-from .model.address import Address
 
 IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10"]
 """Releases of Iggy with the classic framing (docs/reference/protocols/iggy.md#releases)."""

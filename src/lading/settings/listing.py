@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .model.toml import toml_key, toml_value
+from ..model.toml import toml_key, toml_value
 from .settings import Settings, is_secret
 
 

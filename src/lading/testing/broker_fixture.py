@@ -12,17 +12,17 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .broker_addresses import BrokerAddresses
+from ..model.errors import LocalError
+from ..model.values import HeaderValue
+from . import HANG_S, READY_TIMEOUT_S, BrokerProcess, hold_endpoints, prepare, start
+from .addresses import BrokerAddresses
 from .held_ports import PortHolder
-from .model.errors import LocalError
-from .model.values import HeaderValue
 from .network_faults import FaultyProxy
-from .testing import HANG_S, READY_TIMEOUT_S, BrokerProcess, hold_endpoints, prepare, start
 
 if TYPE_CHECKING:
-    from .model.headers import Headers
-    from .model.message import Message
-    from .transports.lading.transport import LadingTransport
+    from ..model.headers import Headers
+    from ..model.message import Message
+    from ..transports.lading.transport import LadingTransport
 
 ExpectedHeaders = Mapping[str, str | bytes | bool | int | float | HeaderValue | None]
 WAIT_S: Final = 5.0
@@ -74,7 +74,7 @@ class LadingBroker(BrokerAddresses):
     ) -> None:
         # it imports beside this process
         prepare()
-        from .settings import EndpointSettings
+        from ..settings.settings import EndpointSettings
 
         self._settings: dict[str, Any] = {"durability": "none", "broker.stall_timeout_ms": int(HANG_S * 1_000)}
         self._ports = PortHolder()
@@ -118,7 +118,7 @@ class LadingBroker(BrokerAddresses):
         try:
             self._add_users()
             self._start()
-            from .endpoint_settings import endpoint_key
+            from ..settings.endpoints import endpoint_key
 
             # a restarted broker is found where it was
             for name, address in self.process.endpoints.items():
@@ -204,8 +204,8 @@ class LadingBroker(BrokerAddresses):
     def _add_users(self) -> None:
         if not self._users:
             return
-        from .clock import now_us
-        from .serve import change_access
+        from ..runtime.clock import now_us
+        from ..serve.serve import change_access
 
         def add(name: str, password: str, is_first: bool) -> None:
             change_access(
@@ -257,7 +257,7 @@ class LadingBroker(BrokerAddresses):
 
     def connect(self) -> LadingTransport:
         """Open a connection to the admin endpoint, trusted and logged in; the caller closes it."""
-        from .transports.lading.transport import LadingTransport
+        from ..transports.lading.transport import LadingTransport
 
         transport = LadingTransport(self.process.url, tls=self._tls, ca_file=str(self.ca_file) if self._tls else None)
         for name, password in list(self._users.items())[:1]:
@@ -284,7 +284,7 @@ class LadingBroker(BrokerAddresses):
 
     def messages(self, topic: str, headers: ExpectedHeaders | None = None) -> list[Message]:
         """Return the messages that the topic has now, in the order of partitions and offsets, if they match."""
-        from .client.consumer import Consumer
+        from ..client.consumer import Consumer
 
         with Consumer(self.connect(), topic, end="latest", timeout_s=0) as consumer:
             found = [message for message in consumer if _matches(message.headers, headers or {})]
@@ -301,8 +301,8 @@ class LadingBroker(BrokerAddresses):
         """
         # pytest shows the line of the test
         __tracebackhide__ = True
-        from .client.consumer import Consumer
-        from .transports.topics import UnknownTopic
+        from ..client.consumer import Consumer
+        from ..transports.topics import UnknownTopic
 
         wanted = headers or {}
         deadline = time.monotonic() + timeout_s
@@ -332,7 +332,7 @@ class LadingBroker(BrokerAddresses):
         A topic that does not exist has none: where nothing was sent, nothing created it.
         """
         __tracebackhide__ = True
-        from .transports.topics import UnknownTopic
+        from ..transports.topics import UnknownTopic
 
         try:
             found = self.messages(topic, headers)

@@ -7,14 +7,14 @@ import contextlib
 import logging
 from typing import Final
 
-from .broker.core.maintenance import TICK_US
-from .clock import date_us, now_us
-from .duty_timer import DutyTimer
-from .endpoints.base.append_wait import wait_acknowledged
-from .endpoints.base.services import Services
-from .metrics import Gauge
-from .model.errors import Refusal
-from .owned_directory import DataDirectoryWatch
+from ..broker.core.maintenance import TICK_US
+from ..endpoints.base.append_wait import wait_acknowledged
+from ..endpoints.base.services import Services
+from ..model.errors import Refusal
+from ..runtime.clock import date_us, now_us
+from ..runtime.metrics import Gauge
+from ..runtime.owned_directory import DataDirectoryWatch
+from .timer import DutyTimer
 
 log = logging.getLogger("lading")
 

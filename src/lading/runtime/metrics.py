@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .model.lazy_dataclass import lazy_dataclass
+from ..model.lazy_dataclass import lazy_dataclass
 from .turns import Turn
 
 if TYPE_CHECKING:
