@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bench.measure import rounds
 from lading.broker.broker import Broker
 from lading.broker.channels import Channel, Delivery, Subscriber
-from lading.broker.core.append import WriteResult
+from lading.broker.core.append.append import WriteResult
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.kernels import engine

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.measure import median
-from lading.dialects.iggy_classic import messages
+from lading.dialects.iggy.classic import messages
 from lading.dialects.registry import dialect
 from lading.kernels import engine
 from lading.model.run import Run

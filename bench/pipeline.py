@@ -35,12 +35,12 @@ from lading.client.outgoing import complete
 from lading.pipeline.job import PipelineJob, SourcePlace
 from lading.pipeline.range_writer import write_range
 from lading.pipeline.settings import PipelineSettings
+from lading.tables.commit.staging import schema_words
+from lading.tables.commit.state import PipelineStateDirectory, table_in_state
+from lading.tables.commit.table_commit import StagedBatch, StagedRange, commit
 from lading.tables.formats.registry import new_table
-from lading.tables.options import SourceOptions
-from lading.tables.planning import Planner
-from lading.tables.staging import schema_words
-from lading.tables.state import PipelineStateDirectory, table_in_state
-from lading.tables.table_commit import StagedBatch, StagedRange, commit
+from lading.tables.plan.options import SourceOptions
+from lading.tables.plan.planning import Planner
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ def test_headers_need_nothing_heavy() -> None:
     "module",
     [
         "lading.broker.broker",
-        "lading.dialects.iggy_classic.messages",
+        "lading.dialects.iggy.classic.messages",
         "lading.endpoints.iggy.endpoint",
         "lading.log.partition",
         "lading.serve.serve",

@@ -15,7 +15,7 @@ from lading.backup.point import list_points
 from lading.backup.prune import UNLISTED_US, plan_prune, prune
 from lading.backup.restore import check_backup, restore
 from lading.backup.store import BackupStore, DirectoryStore
-from lading.broker.core.record_deletion import delete_before
+from lading.broker.core.upkeep.record_deletion import delete_before
 from lading.model.errors import CorruptLog, LocalError, NewerFormat
 from tests.broker.kafka_batches import committed
 from tests.broker.room import fill, opened

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import WriteResult
+from lading.broker.core.append.append import WriteResult
 from lading.broker.core.pending_append import Append
 from lading.broker.core.topology import Partition
 from lading.broker.kafka.append import BatchSequence

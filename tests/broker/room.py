@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import WriteResult
+from lading.broker.core.append.append import WriteResult
 from lading.broker.core.pending_append import Append
 from lading.broker.core.read import ReadResult
 from lading.broker.core.read import read as read_partition
@@ -21,8 +21,8 @@ from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from lading.dialects import codes, registry
-from lading.dialects.iggy_classic import messages
-from lading.dialects.iggy_classic import protocol as iggy_row
+from lading.dialects.iggy.classic import messages
+from lading.dialects.iggy.classic import protocol as iggy_row
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.log.disk import Disk
 from lading.log.group_commit import SyncNow

@@ -14,9 +14,9 @@ import pytest
 from lading.backup.back_up import back_up
 from lading.backup.restore import restore
 from lading.backup.store import DirectoryStore
-from lading.broker.core import credentials as credentials_module
+from lading.broker.core.access import credentials as credentials_module
+from lading.broker.core.access.quotas import Quota
 from lading.broker.core.change import complete
-from lading.broker.core.quotas import Quota
 from lading.endpoints.base.broker_settings import report_access_file
 from lading.log.access_file import AccessFile
 from lading.model.errors import CorruptLog, LocalError, SettingError

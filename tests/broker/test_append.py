@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Balanced, ByHash, ByNumber, WriteResult, choose_partition
+from lading.broker.core.append.append import Balanced, ByHash, ByNumber, WriteResult, choose_partition
 from lading.broker.core.pending_append import Append
 from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings

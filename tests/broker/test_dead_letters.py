@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import credentials, dead_letters
-from lading.broker.core.append import WriteResult
+from lading.broker.core import dead_letters
+from lading.broker.core.access import credentials
+from lading.broker.core.access.rights import AccessRule, PatternKind, ResourceKind, Right
+from lading.broker.core.append.append import WriteResult
 from lading.broker.core.change import complete
-from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition, Topic

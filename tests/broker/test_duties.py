@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import positions, rounds
+from lading.broker.core import positions
+from lading.broker.core.upkeep import rounds
 from lading.broker.kafka.group import JoinGroupRequest
 from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark

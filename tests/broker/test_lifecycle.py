@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from lading.broker.channels.channels import Channels
-from lading.broker.core.append import Appender
-from lading.broker.core.damages import Damages
+from lading.broker.core.append.append import Appender
+from lading.broker.core.append.writer_state import WriterStateManager
 from lading.broker.core.dead_letters import DeadLetters
 from lading.broker.core.delayed_messages import DelayedMessages
 from lading.broker.core.positions import Positions
-from lading.broker.core.retention import RetentionEnforcer
-from lading.broker.core.upkeep import IdleLogs, LogUpkeep
-from lading.broker.core.writer_state import WriterStateManager
+from lading.broker.core.upkeep.damages import Damages
+from lading.broker.core.upkeep.retention import RetentionEnforcer
+from lading.broker.core.upkeep.upkeep import IdleLogs, LogUpkeep
 from lading.broker.iggy.groups import IggyGroups
 from lading.broker.kafka.group_coordinator import KafkaGroupCoordinator
 from lading.broker.kafka.transaction_coordinator import TransactionCoordinator

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lading.broker.iggy.poll import Last, Next, Offset
-from lading.dialects.iggy_classic import protocol as iggy_row
+from lading.dialects.iggy.classic import protocol as iggy_row
 from lading.dialects.native import protocol as native_row
 from lading.model.errors import Refusal
 from tests.broker.room import CONSUMER, FULL, NOW, SECOND, append, block, opened, read, rows, topic_of

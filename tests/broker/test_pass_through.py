@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import record_deletion
-from lading.broker.core.pass_through import Ahead, Whole, whole_chunks
+from lading.broker.core.append.pass_through import Ahead, Whole, whole_chunks
 from lading.broker.core.topology import Partition
+from lading.broker.core.upkeep import record_deletion
 from lading.dialects import codes
 from lading.dialects.kafka import batch_slicing
 from lading.dialects.kafka import protocol as kafka_row

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import WriteResult
+from lading.broker.core.append.append import WriteResult
 from lading.broker.core.pending_append import Append
 from lading.broker.core.topology import Partition
 from lading.dialects import registry

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace
+from lading.broker.core.append.append import BEFORE_IN_PLACE_BYTES, InPlace
 from lading.broker.core.position import PositionKey, StoredPosition
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
 from lading.broker.kafka.append import writer_of
 from lading.broker.kafka.group import KAFKA
 from lading.broker.kafka.transactional_producer import ENDED, TRANSITIONS, Caller, ProducerIdAndEpoch, ProducerState
-from lading.dialects.iggy_classic import protocol as iggy_row
+from lading.dialects.iggy.classic import protocol as iggy_row
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka import sequenced_batches
 from lading.dialects.native import protocol as native_row

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lading.broker.core.access.quotas import Quota, QuotaMeter, TokenBucket
+from lading.broker.core.access.rights import ANONYMOUS, EVERYBODY
 from lading.broker.core.change import complete
-from lading.broker.core.quotas import Quota, QuotaMeter, TokenBucket
-from lading.broker.core.rights import ANONYMOUS, EVERYBODY
 from lading.model.errors import Refusal
 from tests.broker.room import NOW, SECOND
 from tests.broker.test_access import PASSWORD, access_in, quick  # noqa: F401 - a fixture that all tests here use

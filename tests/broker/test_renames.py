@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.core.access.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.broker.core.change import Change, complete, run_step
-from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.broker.core.settings import TopicSettings
 from lading.log.directory import read_descriptions
 from lading.model.errors import Reason, Refusal

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import retention, rounds
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition
+from lading.broker.core.upkeep import retention, rounds
 from lading.broker.iggy.poll import Next
 from lading.dialects.native import protocol as native_row
 from lading.model.state import State

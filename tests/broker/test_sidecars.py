@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import WriteResult
+from lading.broker.core.append.append import WriteResult
 from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects import codes
 from lading.log.reader import DirectoryReader

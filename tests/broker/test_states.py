@@ -12,7 +12,7 @@ from lading.broker.core.settings import TopicSettings
 from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Last, Next
-from lading.dialects.iggy_classic import protocol as iggy_row
+from lading.dialects.iggy.classic import protocol as iggy_row
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.native import protocol as native_row
 from lading.dialects.protocols import VISIBILITY

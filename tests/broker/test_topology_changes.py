@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import topology_changes
 from lading.broker.core.change import Change, complete, run_step
 from lading.broker.core.injected_faults import InjectedFaults
 from lading.broker.core.settings import TopicSettings
-from lading.broker.core.topology_changes import TopicSpec
+from lading.broker.core.topics import topology_changes
+from lading.broker.core.topics.topology_changes import TopicSpec
 from lading.log import disk
 from lading.log.directory import read_descriptions
 from lading.model.errors import Reason, Refusal

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace
+from lading.broker.core.append.append import BEFORE_IN_PLACE_BYTES, InPlace
 from lading.broker.core.pending_append import Append
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition

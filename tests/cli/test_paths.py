@@ -59,7 +59,7 @@ def test_a_directory_that_cannot_be_written_to_is_told(
 def test_a_directory_without_rights_is_told() -> None:
     script = (
         "import os, sys\n"
-        "from lading.tables.files import check_directory, make_directory\n"
+        "from lading.tables.storage.files import check_directory, make_directory\n"
         "from pathlib import Path\n"
         "os.geteuid() or os.setresuid(65534, 65534, 65534)\n"
         "for check in (check_directory, make_directory):\n"

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from lading import read_arrow
 from lading.dialects.kafka import requests, versions
 from lading.kernels import engine
-from lading.tables.options import DEDUPE_HEADER
+from lading.tables.plan.options import DEDUPE_HEADER
 from lading.transports.lading.transport import LadingTransport
 from tests.crashes.command_lines import BY_NAME
 from tests.crashes.steps import EXIT_CODE, KINDS, Moment, StepTracer

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from lading.spark.sink import BatchWriter
 from lading.spark.stream_sink import make_stream_writer
-from lading.tables.options import SinkOptions
+from lading.tables.plan.options import SinkOptions
 
 TASK_ATTEMPTS: Final = 2
 SCHEMA: Final = (

@@ -24,7 +24,7 @@ from lading.pipeline.dead_letter_redrive import ForeignDeadLetters
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
 from lading.spool import filler
-from lading.tables.options import DEDUPE_HEADER
+from lading.tables.plan.options import DEDUPE_HEADER
 from lading.transports.open import open_transport
 from tests.crashes import spark_driver
 from tests.pipeline.direct import Driver

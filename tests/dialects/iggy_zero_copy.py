@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from lading.dialects.iggy_zero_copy.layout import CRC_32, FORM_0_9, XXH3_64, WireForm
+from lading.dialects.iggy.zero_copy.layout import CRC_32, FORM_0_9, XXH3_64, WireForm
 from lading.model.run import Run
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import NAME, carry, is_reserved, restore
-from lading.dialects.iggy_current import encode as current
-from lading.dialects.iggy_current.messages import decode_columns, find_batches
+from lading.dialects.iggy.current import encode as current
+from lading.dialects.iggy.current.messages import decode_columns, find_batches
 from lading.dialects.registry import to_batch
 from lading.model.batch import FIELDS_WITH_ORIGIN, ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from lading.model.scan_request import ScanRequest

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import carry, restore
-from lading.dialects.iggy_classic import messages
-from lading.dialects.iggy_classic.encode import encode_sent, encode_stored
-from lading.dialects.json.messages import encode_polled, parse_send
+from lading.dialects.iggy.classic import messages
+from lading.dialects.iggy.classic.encode import encode_sent, encode_stored
+from lading.dialects.iggy.http.messages import encode_polled, parse_send
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.kinds import KIND_BY_WORD

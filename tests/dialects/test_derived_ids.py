@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.dialects.iggy_messages.derived_ids import derive_ids, fill_ids, find_derived
+from lading.dialects.iggy.messages.derived_ids import derive_ids, fill_ids, find_derived
 from lading.model.batch import SCHEMA
 
 OFFSETS = st.integers(0, (1 << 62) - 1)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic.command_table import REQUEST_HEAD, RESPONSE_HEAD, CommandSpec, error_frame, ok_frame
-from lading.dialects.iggy_classic.errors import CODE_OF, ERRORS, code_of, name_of
-from lading.dialects.iggy_classic.primitives import (
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic.command_table import REQUEST_HEAD, RESPONSE_HEAD, CommandSpec, error_frame, ok_frame
+from lading.dialects.iggy.classic.errors import CODE_OF, ERRORS, code_of, name_of
+from lading.dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
     Partitioning,
@@ -24,8 +24,8 @@ from lading.dialects.iggy_classic.primitives import (
     by_key,
     to_partition,
 )
-from lading.dialects.iggy_classic.records import validate
-from lading.dialects.iggy_classic.responses import (
+from lading.dialects.iggy.classic.records import validate
+from lading.dialects.iggy.classic.responses import (
     ClientDetails,
     ClientInfo,
     ConsumerGroupInfo,

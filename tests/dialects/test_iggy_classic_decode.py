@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import carry
-from lading.dialects.iggy_classic import messages
+from lading.dialects.iggy.classic import messages
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import MalformedMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.dialects.iggy_classic.validation import is_name, normalise_name
+from lading.dialects.iggy.classic.validation import is_name, normalise_name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.dialects.iggy_classic.partitioning import murmur3_128, partition_by_murmur3
+from lading.dialects.iggy.classic.partitioning import murmur3_128, partition_by_murmur3
 
 # key -> hash, partition of 3
 REFERENCE = [

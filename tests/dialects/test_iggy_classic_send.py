@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.dialects.iggy_classic import limits, messages
-from lading.dialects.iggy_classic.encode import encode_sent, encode_stored
-from lading.dialects.iggy_messages.ids import IDS_PER_SEED
+from lading.dialects.iggy.classic import limits, messages
+from lading.dialects.iggy.classic.encode import encode_sent, encode_stored
+from lading.dialects.iggy.messages.ids import IDS_PER_SEED
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded

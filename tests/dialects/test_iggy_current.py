@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from lading.dialects import registry
 from lading.dialects.codes import IGGY_CURRENT
-from lading.dialects.iggy_classic.errors import NAMES
-from lading.dialects.iggy_current import fallback, messages, send_fallback, stored_fallback
-from lading.dialects.iggy_current.encode import encode_sent, encode_stored
-from lading.dialects.iggy_current.partitioning import choose_by_key
+from lading.dialects.iggy.classic.errors import NAMES
+from lading.dialects.iggy.current import fallback, messages, send_fallback, stored_fallback
+from lading.dialects.iggy.current.encode import encode_sent, encode_stored
+from lading.dialects.iggy.current.partitioning import choose_by_key
 from lading.kernels import engine
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, MalformedMessage

@@ -9,9 +9,9 @@ import pytest
 
 from lading.dialects import registry
 from lading.dialects.codes import IGGY_CURRENT
-from lading.dialects.iggy_classic.errors import NAMES
-from lading.dialects.iggy_current import messages, send_fallback, stored_fallback
-from lading.dialects.iggy_current.dialect import DIALECT
+from lading.dialects.iggy.classic.errors import NAMES
+from lading.dialects.iggy.current import messages, send_fallback, stored_fallback
+from lading.dialects.iggy.current.dialect import DIALECT
 from lading.dialects.sequenced import SequencedBatch
 from lading.kernels import engine
 from lading.model.run import Run

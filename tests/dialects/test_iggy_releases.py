@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic.command_table import CommandSpec
-from lading.dialects.iggy_classic.later_commands import GetSnapshot, LoginUser
-from lading.dialects.iggy_classic.primitives import (
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic.command_table import CommandSpec
+from lading.dialects.iggy.classic.later_commands import GetSnapshot, LoginUser
+from lading.dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
     Identifier,
     PollingKind,
     Strategy,
 )
-from lading.dialects.iggy_classic.releases import (
+from lading.dialects.iggy.classic.releases import (
     BY_NAME,
     RELEASES,
     UNTOLD,
     Release,
     guess_release,
 )
-from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
+from lading.dialects.iggy.classic.snapshots import SnapshotCompression, SnapshotPart
 from lading.endpoints.iggy.release_by_request import narrow
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from tests.dialects.iggy_classic import VECTORS

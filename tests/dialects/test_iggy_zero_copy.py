@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import carry
-from lading.dialects.iggy_classic.protocol import POLLED
-from lading.dialects.iggy_messages.ids import random_state
-from lading.dialects.iggy_zero_copy import encode, messages
-from lading.dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, NO_CHECKSUM, WireForm
+from lading.dialects.iggy.classic.protocol import POLLED
+from lading.dialects.iggy.messages.ids import random_state
+from lading.dialects.iggy.zero_copy import encode, messages
+from lading.dialects.iggy.zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, NO_CHECKSUM, WireForm
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, MalformedMessage

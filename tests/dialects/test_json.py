@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic import responses as r
-from lading.dialects.iggy_classic.primitives import (
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic import responses as r
+from lading.dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
     PollingKind,
@@ -25,11 +25,11 @@ from lading.dialects.iggy_classic.primitives import (
     by_key,
     to_partition,
 )
-from lading.dialects.json import commands
-from lading.dialects.json.commands import encode_answer, identifier, parse_body, parse_query
-from lading.dialects.json.errors import BodyError, error_document
-from lading.dialects.json.messages import encode_polled, parse_send
-from lading.dialects.json.releases import JSON_RELEASES
+from lading.dialects.iggy.http import commands
+from lading.dialects.iggy.http.commands import encode_answer, identifier, parse_body, parse_query
+from lading.dialects.iggy.http.errors import BodyError, error_document
+from lading.dialects.iggy.http.messages import encode_polled, parse_send
+from lading.dialects.iggy.http.releases import JSON_RELEASES
 from lading.model.batch import SCHEMA
 from lading.model.errors import CorruptError, LadingError, MalformedMessage, Reason, Refusal
 from lading.model.kinds import KIND_BY_WORD, Kind

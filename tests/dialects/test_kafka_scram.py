@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from lading.broker.core.credentials import ScramVerifier, make_verifier
+from lading.broker.core.access.credentials import ScramVerifier, make_verifier
 from lading.dialects.kafka.scram import ScramExchange
 from lading.model.errors import MalformedMessage
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lading.dialects.iggy_classic.releases import RELEASES
+from lading.dialects.iggy.classic.releases import RELEASES
 from tests.behaviours.rows import CLIENTS, GROUPS, Client
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-iggy.md"

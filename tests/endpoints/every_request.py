@@ -13,8 +13,8 @@ from dataclasses import fields
 from typing import Any, Final
 from uuid import UUID
 
-from lading.dialects.iggy_classic.permissions import Permissions
-from lading.dialects.iggy_classic.primitives import (
+from lading.dialects.iggy.classic.permissions import Permissions
+from lading.dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
     Partitioning,
@@ -22,12 +22,12 @@ from lading.dialects.iggy_classic.primitives import (
     PollingKind,
     Strategy,
 )
-from lading.dialects.iggy_classic.releases import Release
-from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
-from lading.dialects.iggy_current.codecs import Deferral, FetchTarget, PatchedResource
-from lading.dialects.iggy_current.operations import CANCEL, LOGOUT, NON_REPLICATED, OPERATIONS, READS, WRITES
-from lading.dialects.iggy_current.options import Option
-from lading.dialects.iggy_current.releases import RELEASE_0_11
+from lading.dialects.iggy.classic.releases import Release
+from lading.dialects.iggy.classic.snapshots import SnapshotCompression, SnapshotPart
+from lading.dialects.iggy.current.codecs import Deferral, FetchTarget, PatchedResource
+from lading.dialects.iggy.current.operations import CANCEL, LOGOUT, NON_REPLICATED, OPERATIONS, READS, WRITES
+from lading.dialects.iggy.current.options import Option
+from lading.dialects.iggy.current.releases import RELEASE_0_11
 from lading.dialects.kafka.versions import FETCH, PRODUCE, PRODUCE_LOW, SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from lading.dialects.nsq import commands as nsq
 from lading.endpoints.http_shared.routing import HttpRoute

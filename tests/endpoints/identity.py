@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lading import testing
-from lading.broker.core import credentials
+from lading.broker.core.access import credentials
+from lading.broker.core.access.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.broker.core.change import complete
-from lading.broker.core.rights import AccessRule, PatternKind, ResourceKind, Right
 from lading.runtime.clock import now_us
 from lading.serve.serve import open_access
 

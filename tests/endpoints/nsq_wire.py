@@ -11,11 +11,11 @@ from lading.broker.broker import Broker
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.services import Services
 from lading.endpoints.base.session import LayerFactory, Peer, ProtocolSession, ReceiveResult
-from lading.endpoints.nsq import node as nodes
-from lading.endpoints.nsq.handlers import NsqdHandlers
-from lading.endpoints.nsq.publish import Publisher
-from lading.endpoints.nsq.publish_coalescing import PublishCoalescer
-from lading.endpoints.nsq.session import NAME, NsqdSession
+from lading.endpoints.nsq.nsqd import node as nodes
+from lading.endpoints.nsq.nsqd.handlers import NsqdHandlers
+from lading.endpoints.nsq.nsqd.publish import Publisher
+from lading.endpoints.nsq.nsqd.publish_coalescing import PublishCoalescer
+from lading.endpoints.nsq.nsqd.session import NAME, NsqdSession
 from lading.runtime.metrics import Metrics
 from lading.settings.settings import Address, Settings
 from tests.house.scripted import ScriptedLoop

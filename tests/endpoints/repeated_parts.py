@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from lading.dialects.iggy_classic.commands import CreateStream, CreateTopic
-from lading.dialects.iggy_classic.later_commands import GetSnapshot, UpdatePermissions
-from lading.dialects.iggy_classic.permissions import Permissions, StreamPermissions
-from lading.dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
-from lading.dialects.iggy_classic.releases import RELEASES
-from lading.dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart
-from lading.dialects.iggy_current.codecs import FetchTarget, PatchedResource
-from lading.dialects.iggy_current.commands import FetchMessages, UpdateResource
-from lading.dialects.iggy_current.operations import NON_REPLICATED, OPERATIONS, REGISTER, SECRET_BYTES, SEND_MESSAGES
-from lading.dialects.iggy_current.options import Option
-from lading.dialects.iggy_current.releases import RELEASE_0_11
+from lading.dialects.iggy.classic.commands import CreateStream, CreateTopic
+from lading.dialects.iggy.classic.later_commands import GetSnapshot, UpdatePermissions
+from lading.dialects.iggy.classic.permissions import Permissions, StreamPermissions
+from lading.dialects.iggy.classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
+from lading.dialects.iggy.classic.releases import RELEASES
+from lading.dialects.iggy.classic.snapshots import SnapshotCompression, SnapshotPart
+from lading.dialects.iggy.current.codecs import FetchTarget, PatchedResource
+from lading.dialects.iggy.current.commands import FetchMessages, UpdateResource
+from lading.dialects.iggy.current.operations import NON_REPLICATED, OPERATIONS, REGISTER, SECRET_BYTES, SEND_MESSAGES
+from lading.dialects.iggy.current.options import Option
+from lading.dialects.iggy.current.releases import RELEASE_0_11
 from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from lading.endpoints.http_shared.routing import HttpRoute
 from lading.model.kinds import Kind

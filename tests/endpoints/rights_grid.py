@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from lading.broker.core.rights import AccessRule, ResourceKind, Right
+from lading.broker.core.access.rights import AccessRule, ResourceKind, Right
 from tests.endpoints.every_request import HIDDEN, SECRET
 from tests.endpoints.identity import rule
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import credentials
+from lading.broker.core.access import credentials
 from lading.broker.core.change import complete
 from lading.endpoints.base import fair_runner
 from lading.endpoints.base.authenticator import CHECKS, Authenticator

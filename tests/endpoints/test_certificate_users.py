@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from lading import testing
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from tests.endpoints.authority import Authority
 from tests.endpoints.frames import HEAD
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule

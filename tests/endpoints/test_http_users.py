@@ -10,7 +10,7 @@ from itertools import count
 import httpx
 import pytest
 
-from lading.broker.core.rights import ResourceKind, Right
+from lading.broker.core.access.rights import ResourceKind, Right
 from lading.testing import BrokerProcess
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 

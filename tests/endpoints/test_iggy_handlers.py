@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic import later_commands as later
-from lading.dialects.iggy_classic import responses as r
-from lading.dialects.iggy_classic.releases import RELEASES, Release
-from lading.dialects.iggy_current import commands as current
-from lading.dialects.iggy_current.codecs import PatchedResource
-from lading.dialects.iggy_current.operations import READS, WRITES
-from lading.dialects.iggy_current.releases import RELEASE_0_11, RELEASE_0_12, RELEASE_0_12_2
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic import later_commands as later
+from lading.dialects.iggy.classic import responses as r
+from lading.dialects.iggy.classic.releases import RELEASES, Release
+from lading.dialects.iggy.current import commands as current
+from lading.dialects.iggy.current.codecs import PatchedResource
+from lading.dialects.iggy.current.operations import READS, WRITES
+from lading.dialects.iggy.current.releases import RELEASE_0_11, RELEASE_0_12, RELEASE_0_12_2
 from lading.endpoints.iggy.rights import COMMAND_RIGHTS
 from lading.endpoints.iggy.service import HANDLERS
 from tests.endpoints.every_request import _IGGY_VALUES

@@ -11,7 +11,7 @@ import httpx
 import jwt
 import pytest
 
-from lading.endpoints.iggy.http_tokens import ACCESS, REFRESH, REFRESH_S, HttpTokens
+from lading.endpoints.iggy.http.tokens import ACCESS, REFRESH, REFRESH_S, HttpTokens
 from lading.model.errors import Refusal
 from lading.testing import BrokerProcess
 
@@ -110,7 +110,7 @@ def test_a_token_ends_at_its_time() -> None:
 
 
 def test_after_too_many_logouts_nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading.endpoints.iggy.http_tokens.LOGOUTS_MAX", 3)
+    monkeypatch.setattr("lading.endpoints.iggy.http.tokens.LOGOUTS_MAX", 3)
     tokens = HttpTokens()
     issued = [tokens.issue("iggy", 1, "0.11", NOW_S).token for _ in range(5)]
     for token in issued[:4]:

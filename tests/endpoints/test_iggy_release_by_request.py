@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.dialects.iggy_classic.releases import RELEASES, MessageForm, guess_release
+from lading.dialects.iggy.classic.releases import RELEASES, MessageForm, guess_release
 from lading.endpoints.iggy.release_by_request import narrow
 from lading.model.kinds import Kind
 from lading.testing import BrokerProcess, broker

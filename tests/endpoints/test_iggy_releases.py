@@ -20,7 +20,7 @@ import lading
 from lading import testing
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
-from lading.dialects.iggy_classic.later_commands import LoginUser
+from lading.dialects.iggy.classic.later_commands import LoginUser
 from lading.endpoints.base.services import Services
 from lading.endpoints.iggy.clients import Client
 from lading.endpoints.iggy.handlers import IggyHandlers

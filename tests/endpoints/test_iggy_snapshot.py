@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.broker.core.rights import ResourceKind, Right
+from lading.broker.core.access.rights import ResourceKind, Right
 from lading.testing import BrokerProcess
 from tests.endpoints.current_frames import LOGIN as CURRENT_LOGIN
 from tests.endpoints.current_frames import READ, REGISTER, request

@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.broker.core.rights import ResourceKind, Right
-from lading.dialects.iggy_classic.later_commands import CreateUser, DeleteUser, UpdatePermissions, UpdateUser
-from lading.dialects.iggy_classic.permissions import Permissions
-from lading.dialects.iggy_classic.releases import RELEASES
-from lading.dialects.iggy_current.operations import OPERATIONS
-from lading.dialects.iggy_current.releases import RELEASE_0_11
+from lading.broker.core.access.rights import ResourceKind, Right
+from lading.dialects.iggy.classic.later_commands import CreateUser, DeleteUser, UpdatePermissions, UpdateUser
+from lading.dialects.iggy.classic.permissions import Permissions
+from lading.dialects.iggy.classic.releases import RELEASES
+from lading.dialects.iggy.current.operations import OPERATIONS
+from lading.dialects.iggy.current.releases import RELEASE_0_11
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.endpoints.current_frames import READ, REGISTER, request, sent

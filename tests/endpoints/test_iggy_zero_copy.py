@@ -10,8 +10,8 @@ import pytest
 
 import lading
 from lading import testing
-from lading.dialects.iggy_zero_copy import messages
-from lading.dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, NO_CHECKSUM
+from lading.dialects.iggy.zero_copy import messages
+from lading.dialects.iggy.zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, NO_CHECKSUM
 from lading.dialects.registry import dialect, to_batch
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_zero_copy import Header, captured_sends, indexed, message

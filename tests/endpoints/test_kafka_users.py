@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import admin as tools
 from confluent_kafka.admin import AdminClient
 
-from lading.broker.core.rights import ResourceKind, Right
+from lading.broker.core.access.rights import ResourceKind, Right
 from lading.dialects.kafka.versions import SERVED
 from lading.endpoints.kafka.authorization import ASKED_ELSEWHERE, NEEDS
 from lading.endpoints.kafka.session import BEFORE_LOGIN

@@ -13,8 +13,8 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.endpoints.base.services import Services
-from lading.endpoints.nsq import lookup as lookups
-from lading.endpoints.nsq.lookup_tcp import COMMANDS_PER_TURN, endpoint
+from lading.endpoints.nsq.lookupd import lookup as lookups
+from lading.endpoints.nsq.lookupd.tcp import COMMANDS_PER_TURN, endpoint
 from lading.runtime.metrics import Metrics
 from lading.settings.settings import Settings
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener

@@ -19,14 +19,15 @@ import httpx
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.rights import ResourceKind, Right
+from lading.broker.core.access.rights import ResourceKind, Right
 from lading.broker.core.settings import BrokerSettings
-from lading.dialects.iggy_classic.releases import RELEASES
+from lading.dialects.iggy.classic.releases import RELEASES
 from lading.endpoints.admin import admin
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared.routing import HttpRoute
-from lading.endpoints.iggy import http as iggy_http
-from lading.endpoints.nsq import nsqd_http, nsqlookupd_http
+from lading.endpoints.iggy.http import http as iggy_http
+from lading.endpoints.nsq.lookupd import endpoint as nsqlookupd_http
+from lading.endpoints.nsq.nsqd import http_endpoint as nsqd_http
 from lading.runtime.metrics import Metrics
 from lading.settings.settings import Settings
 from lading.testing import BrokerProcess

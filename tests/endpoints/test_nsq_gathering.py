@@ -19,11 +19,11 @@ from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.responses import Slot
 from lading.endpoints.base.services import Services, now_us
-from lading.endpoints.nsq import node as nodes
-from lading.endpoints.nsq.publication import Publication
-from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
-from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
-from lading.endpoints.nsq.session import NAME
+from lading.endpoints.nsq.nsqd import node as nodes
+from lading.endpoints.nsq.nsqd.publication import Publication
+from lading.endpoints.nsq.nsqd.publish import RUN_BYTES_MAX, Publisher
+from lading.endpoints.nsq.nsqd.publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
+from lading.endpoints.nsq.nsqd.session import NAME
 from lading.log.group_commit import SyncNow
 from lading.model.scan_request import ScanRequest
 from lading.runtime.metrics import Metrics

@@ -19,7 +19,7 @@ import pytest
 
 import lading
 from lading import testing
-from lading.endpoints.nsq import http
+from lading.endpoints.nsq.nsqd import http
 from tests.dialects.nsq import vectors
 from tests.endpoints.nsq_client import NsqClient, pub
 

@@ -13,7 +13,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.endpoints.base.deadlines import Stage
 from lading.endpoints.base.session import ReceiveResult
-from lading.endpoints.nsq.session import MUCH_IN_FLIGHT, STEPS_MAX
+from lading.endpoints.nsq.nsqd.session import MUCH_IN_FLIGHT, STEPS_MAX
 from lading.model.errors import Refusal
 from tests.endpoints.nsq_client import pub, sized
 from tests.endpoints.nsq_wire import SECOND_US, WiredClient, handlers_of

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from lading.testing import BrokerProcess
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.nsq_client import NsqClient, mpub, pub, sized

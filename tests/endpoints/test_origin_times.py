@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaProducer
 
 import lading
-from lading.dialects.iggy_zero_copy.layout import NO_CHECKSUM
+from lading.dialects.iggy.zero_copy.layout import NO_CHECKSUM
 from lading.testing import BrokerProcess
 from tests.dialects.iggy_current import batch, frame
 from tests.dialects.iggy_zero_copy import Header, indexed, message

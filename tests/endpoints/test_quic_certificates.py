@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lading import testing
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from lading.endpoints.io.quic_certificates import CertificateRefused, check_certificates
 from lading.model.errors import LocalError
 from tests.endpoints.authority import Authority

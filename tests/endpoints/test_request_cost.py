@@ -17,11 +17,11 @@ from typing import Final
 import pytest
 from websockets.frames import Opcode
 
-from lading.dialects.iggy_classic.releases import RELEASES
-from lading.dialects.iggy_current.operations import READS, WRITES
+from lading.dialects.iggy.classic.releases import RELEASES
+from lading.dialects.iggy.current.operations import READS, WRITES
 from lading.dialects.kafka.versions import SERVED
 from lading.dialects.nsq import commands as nsq
-from lading.endpoints.nsq import lookup_tcp
+from lading.endpoints.nsq.lookupd import tcp as lookup_tcp
 from lading.kernels import engine
 from tests.endpoints import http_parts, repeated_parts
 from tests.endpoints.every_request import IGGY_LOGINS

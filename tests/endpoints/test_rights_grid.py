@@ -19,8 +19,8 @@ from uuid import UUID
 import httpx
 import pytest
 
-from lading.dialects.iggy_classic.releases import RELEASES
-from lading.dialects.iggy_current.operations import CANCEL, READS, REGISTER, WRITES
+from lading.dialects.iggy.classic.releases import RELEASES
+from lading.dialects.iggy.current.operations import CANCEL, READS, REGISTER, WRITES
 from lading.dialects.kafka.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE, SERVED
 from lading.dialects.nsq.commands import COMMANDS
 from lading.testing import BrokerProcess

@@ -22,7 +22,7 @@ from aiokafka.abc import AbstractTokenProvider
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from lading.endpoints.base import token_issuer
 from lading.endpoints.base.token_issuer import KEYS_AGE_S, RETRY_S, TokenIssuer, UnknownKeysError, parse_keys
 from lading.model.errors import LocalError, Reason, Refusal

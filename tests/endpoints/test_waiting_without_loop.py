@@ -27,7 +27,7 @@ from lading.endpoints.kafka.fetcher import Fetcher
 from lading.endpoints.kafka.handling import NAME, Context
 from lading.endpoints.kafka.produce import ProduceHandler
 from lading.endpoints.kafka.request_context import ProduceRoute
-from lading.endpoints.nsq.consume import MEMORY_RETRY_US, NsqConsumer
+from lading.endpoints.nsq.nsqd.consume import MEMORY_RETRY_US, NsqConsumer
 from lading.log.group_commit import WriteOnly
 from lading.runtime.metrics import Metrics
 from lading.settings.settings import Settings
@@ -244,7 +244,7 @@ def test_nsq_reader_is_tried_again_when_memory_was_missing(context: Context, mon
     reader = NsqReader(context)
     produce_one(context)
     with monkeypatch.context() as scarce:
-        scarce.setattr("lading.endpoints.nsq.consume.convert_records", take_no_memory)
+        scarce.setattr("lading.endpoints.nsq.nsqd.consume.convert_records", take_no_memory)
         reader.pump()
     assert not reader.sent
     ((try_again, delay_us),) = reader.connection.later.items()

@@ -16,7 +16,7 @@ from lading.columns.contract import parse_columns
 from lading.model.errors import DataLoss
 from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
-from lading.tables.options import SourceOptions
+from lading.tables.plan.options import SourceOptions
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.broker.broker import Broker
-from lading.broker.core.upkeep import SYNC_US
+from lading.broker.core.upkeep.upkeep import SYNC_US
 from lading.log.disk import RealDisk
 from tests.broker.channel_room import Reader, put
 from tests.broker.room import CONSUMER, NOW, SECOND, opened, topic_of

@@ -16,8 +16,8 @@ from lading import testing
 from lading.backup.back_up import back_up
 from lading.backup.restore import restore
 from lading.backup.store import DirectoryStore
+from lading.broker.core.access.quotas import Quota
 from lading.broker.core.change import complete
-from lading.broker.core.quotas import Quota
 from lading.cli.app import build_app
 from lading.mirror.state import MirrorState
 from lading.model.errors import LocalError

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.broker.core.append import Appender, WriteResult
+from lading.broker.core.append.append import Appender, WriteResult
+from lading.broker.core.append.numbered_append import NumberedAppender
+from lading.broker.core.append.writer_state import WriterStateManager, update_last_stable_offset
 from lading.broker.core.counters import Counters
 from lading.broker.core.maintenance import Attempts
-from lading.broker.core.numbered_append import NumberedAppender
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
-from lading.broker.core.writer_state import WriterStateManager, update_last_stable_offset
 from lading.broker.core.writers import Writers
 from lading.broker.kafka.append import BatchSequence, KafkaAppender, writer_of
 from lading.chunk.runs import runs

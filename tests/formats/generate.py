@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import WriteResult
+from lading.broker.core.append.append import WriteResult
 from lading.broker.core.position import StoredPosition
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.kafka.transactional_producer import Caller

@@ -21,9 +21,9 @@ import lading
 from lading.backup.back_up import back_up
 from lading.backup.restore import restore
 from lading.backup.store import DirectoryStore
-from lading.broker.core.credentials import check_password
-from lading.broker.core.quotas import Quota
-from lading.broker.core.rights import Right, topic_resource
+from lading.broker.core.access.credentials import check_password
+from lading.broker.core.access.quotas import Quota
+from lading.broker.core.access.rights import Right, topic_resource
 from lading.chunk import layout
 from lading.chunk.overlay import RECORD_BYTES
 from lading.log.formats import FORMATS
@@ -32,8 +32,9 @@ from lading.model.errors import NewerFormat
 from lading.model.state import State
 from lading.serve.serve import open_access
 from lading.spool.spool_log import Spool
-from lading.tables import files, manifest
+from lading.tables.formats import manifest
 from lading.tables.ingest import ingest
+from lading.tables.storage import files
 from tests.broker.kafka_batches import committed
 from tests.broker.room import CONSUMER, NOW, fill, opened
 from tests.formats.generate import POISONED, SEEN, SPOOLED, generate

@@ -30,7 +30,7 @@ PARTICIPLES_ALLOWED: Final[dict[str, set[str]]] = {
         "spark/functions.py:typed",
     },
     "the protocol's own name: Partitioning::balanced() of Iggy's SDK": {
-        "dialects/iggy_classic/primitives.py:balanced",
+        "dialects/iggy/classic/primitives.py:balanced",
     },
     "plain accessor of a log, beside control_ranges and unavailable_ranges": {
         "log/interface.py:aborted_ranges",

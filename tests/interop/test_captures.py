@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lading import testing
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic import responses as r
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic import responses as r
 from tests.interop.differences import HTTP, TCP, VOLATILE
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lading import testing
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from tests.endpoints.authority import Authority
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.test_http_users import client as http_client

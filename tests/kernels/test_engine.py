@@ -28,16 +28,16 @@ def run(program: str, cache: Path) -> str:
 
 def test_rooms_import_no_numba() -> None:
     rooms = ["lading.chunk.runs", "lading.chunk.envelope", "lading.chunk.overlay", "lading.dialects.registry"]
-    rooms += ["lading.dialects.iggy_classic.dialect", "lading.dialects.native.dialect", "lading.kernels.arena"]
+    rooms += ["lading.dialects.iggy.classic.dialect", "lading.dialects.native.dialect", "lading.kernels.arena"]
     program = f"import sys, {', '.join(rooms)}; print([name for name in ('numba', 'llvmlite') if name in sys.modules])"
     assert run(program, Path("/nonexistent")) == "[]"
 
 
 def test_every_kernels_module_is_a_home() -> None:
     homes = engine.list_kernel_modules()
-    for home in ("lading.chunk.kernels", "lading.dialects.iggy_classic.kernels", SMALLEST):
+    for home in ("lading.chunk.kernels", "lading.dialects.iggy.classic.kernels", SMALLEST):
         assert home in homes
-    assert "lading.dialects.iggy_classic.send_kernels" in homes
+    assert "lading.dialects.iggy.classic.send_kernels" in homes
 
 
 def test_small_work_runs_on_the_twin_and_bulk_work_compiles(tmp_path: Path) -> None:

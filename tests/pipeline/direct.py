@@ -14,13 +14,13 @@ from lading.pipeline.run import _accepted, _job, _sources, ensure_topics, to_tab
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import apply_side_effects
 from lading.tables import engine
-from lading.tables.manifest import Manifest
+from lading.tables.commit.staging import schema_words
+from lading.tables.commit.state import PipelineStateDirectory, table_in_state
+from lading.tables.commit.table_commit import StagedBatch, commit
+from lading.tables.commit.takeover import open_state
+from lading.tables.formats.manifest import Manifest
 from lading.tables.micro_batches import MicroBatchPlanner, run_batches
-from lading.tables.ranges import OffsetRange
-from lading.tables.staging import schema_words
-from lading.tables.state import PipelineStateDirectory, table_in_state
-from lading.tables.table_commit import StagedBatch, commit
-from lading.tables.takeover import open_state
+from lading.tables.plan.ranges import OffsetRange
 from lading.tables.withdrawal import RunWithdrawal
 
 Strike = Callable[[str], None]

@@ -15,11 +15,11 @@ from lading.pipeline import sink
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import apply_side_effects
 from lading.pipeline.sink import PipelineWriter
-from lading.tables import table_commit
-from lading.tables.manifest import Manifest
-from lading.tables.ranges import OffsetRange
-from lading.tables.state import PipelineStateDirectory
-from lading.tables.table_commit import StagedBatch, StagedStepRows
+from lading.tables.commit import table_commit
+from lading.tables.commit.state import PipelineStateDirectory
+from lading.tables.commit.table_commit import StagedBatch, StagedStepRows
+from lading.tables.formats.manifest import Manifest
+from lading.tables.plan.ranges import OffsetRange
 from tests.spark.faults import strike
 
 PHASES = ("task", "manifest", "renames", "errands", "published")

@@ -13,7 +13,7 @@ import pytest
 
 from lading import testing
 from lading.model.errors import DataLoss, LocalError
-from lading.tables.files import read_document
+from lading.tables.storage.files import read_document
 from lading.transports.lading.transport import LadingTransport
 
 from .conftest import PARTITIONS, ROWS, Place

@@ -13,9 +13,9 @@ import pytest
 from lading import read_arrow
 from lading.model.state import State
 from lading.pipeline import side_effects
-from lading.tables.files import write_document
+from lading.tables.commit.staging import PartitionFiles, TableFiles
 from lading.tables.formats.registry import FORMATS, open_table
-from lading.tables.staging import PartitionFiles, TableFiles
+from lading.tables.storage.files import write_document
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver

@@ -39,7 +39,7 @@ from lading import Producer, testing
 from lading.cli.connection import absent_contract
 from lading.model.errors import LocalError
 from lading.pipeline.settings import PipelineSettings
-from lading.tables.state import PipelineStateDirectory
+from lading.tables.commit.state import PipelineStateDirectory
 from tests.tables.logged_forms import FORMS, LoggedForm, loaded, own_catalog
 from tests.tables.logged_forms import run as run_form
 

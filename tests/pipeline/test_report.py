@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from lading.pipeline.report import page
-from lading.tables.manifest import Manifest
+from lading.tables.formats.manifest import Manifest
 
 
 def manifest(number: int, **counts: int) -> Manifest:

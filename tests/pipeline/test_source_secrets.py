@@ -14,7 +14,7 @@ import pytest
 from lading import Headers, Producer, i16, testing
 from lading.model.errors import SettingError
 from lading.pipeline.settings import PipelineSettings
-from lading.tables.ranges import OffsetRange
+from lading.tables.plan.ranges import OffsetRange
 from tests.tables.object_forms import read_parquet
 
 from .test_storage import NotingExecutor, holders, run_once

@@ -17,7 +17,7 @@ from lading.model.errors import LocalError
 from lading.pipeline import run as pipeline_run
 from lading.pipeline.run import PipelineProgress, run
 from lading.pipeline.settings import PipelineSettings
-from lading.tables import manifest
+from lading.tables.formats import manifest
 from tests.spark.conftest import ROOT
 from tests.spark.faults import arm
 

@@ -20,12 +20,12 @@ from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.spark.tasks import _staging
+from lading.tables.commit.table_commit import StagedRange
 from lading.tables.executor import Executor, Stage
 from lading.tables.local import LocalExecutor
-from lading.tables.object_path import ObjectPath, storage_options
-from lading.tables.ranges import OffsetRange
-from lading.tables.storage import StorageReferences
-from lading.tables.table_commit import StagedRange
+from lading.tables.plan.ranges import OffsetRange
+from lading.tables.storage.object_path import ObjectPath, storage_options
+from lading.tables.storage.storage import StorageReferences
 from tests.tables.cloud_servers import CloudServer
 from tests.tables.object_forms import FORMS, point_to, read_parquet
 from tests.tables.object_server import KEY, REGION, SECRET, ObjectServer, run_object_server
@@ -180,7 +180,7 @@ def _row() -> Any:
 
 
 def test_the_cache_of_stores_does_not_show_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lading.tables import storage
+    from lading.tables.storage import storage
 
     monkeypatch.setenv("LAKE_SECRET", HIDDEN)
     path = ObjectPath.parse("s3://lake/flights")
@@ -332,7 +332,7 @@ def test_options_of_other_stores_are_not_read(tmp_path: Path, monkeypatch: pytes
 def test_a_batch_is_finished_in_a_table_that_the_file_does_not_name_any_more(
     place: Place, object_server: ObjectServer, bucket: str, executor: NotingExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lading.tables import table_commit
+    from lading.tables.commit import table_commit
 
     storage = section(object_server, access_key_id_env="LAKE_KEY", secret_access_key_env="LAKE_SECRET")
     whole: Callable[[str], str] = lambda text: to_bucket(text, "parquet", bucket) + storage  # noqa: E731

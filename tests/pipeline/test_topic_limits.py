@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lading import read_arrow, testing
-from lading.broker.core.rights import ResourceKind, Right
+from lading.broker.core.access.rights import ResourceKind, Right
 from lading.client.outgoing import complete
 from lading.model.errors import LimitExceeded
 from lading.pipeline import late_refusals, side_effects, staged_messages
@@ -20,8 +20,8 @@ from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.rows import COPY_SCHEMA
 from lading.pipeline.sending_record import SendingRecord
 from lading.pipeline.settings import PipelineSettings
-from lading.tables.manifest import Manifests
-from lading.tables.state import PipelineStateDirectory
+from lading.tables.commit.state import PipelineStateDirectory
+from lading.tables.formats.manifest import Manifests
 from lading.transports.lading.transport import LadingTransport
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.topic_limits import limit_messages

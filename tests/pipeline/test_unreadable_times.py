@@ -14,7 +14,7 @@ from lading import Consumer, Producer, testing
 from lading.cli.quarantine import app
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
-from lading.tables.schema import FIELD_TYPES
+from lading.tables.scan.schema import FIELD_TYPES
 
 from .direct import Driver
 

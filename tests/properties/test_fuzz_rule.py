@@ -16,8 +16,8 @@ import pytest
 
 from lading.chunk import envelope, overlay, runs
 from lading.chunk import fallback as chunk_twin
-from lading.dialects.iggy_classic import fallback, messages, send_fallback, stored_fallback
-from lading.dialects.iggy_messages import layout
+from lading.dialects.iggy.classic import fallback, messages, send_fallback, stored_fallback
+from lading.dialects.iggy.messages import layout
 from lading.dialects.native.messages import blocks, check, encode_block
 from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine

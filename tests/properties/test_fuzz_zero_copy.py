@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.dialects.iggy_zero_copy import fallback, messages, send_fallback, stored_fallback
-from lading.dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
+from lading.dialects.iggy.zero_copy import fallback, messages, send_fallback, stored_fallback
+from lading.dialects.iggy.zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
 from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
 from lading.model.errors import MalformedMessage

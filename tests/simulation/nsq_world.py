@@ -15,6 +15,7 @@ from types import ModuleType
 from unittest.mock import patch
 from uuid import UUID
 
+from lading.broker.core.topics import namespace
 from lading.model.names import DEFAULT_STREAM
 from lading.runtime.clock import now_us
 from tests.endpoints.nsq_client import message_of, mpub, pub, sized
@@ -86,7 +87,7 @@ class NsqWorld(SimulatedLife):
 
     def _begin(self) -> None:
         self.broker.at_once.create_stream(None, DEFAULT_STREAM, now_us=self.now_us)
-        with patch("lading.broker.core.namespace.uuid4", lambda: UUID(int=self.random.getrandbits(128), version=4)):
+        with patch(f"{namespace.__name__}.uuid4", lambda: UUID(int=self.random.getrandbits(128), version=4)):
             self.broker.at_once.create_topic(DEFAULT_STREAM, None, "t", PARTITIONS, now_us=self.now_us)
         self.settle()
         for model in self.models:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from lading.broker.core.pending_append import Append
 from lading.broker.core.pending_result import PendingResult
+from lading.broker.core.topics import namespace
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Next
 from lading.broker.kafka.transactional_producer import Caller
@@ -59,7 +60,7 @@ class World(SimulatedLife):
         self.history = History()
         super().__init__(seed, data)
         self.broker.at_once.create_stream(None, "s", now_us=self.now_us)
-        with patch("lading.broker.core.namespace.uuid4", lambda: UUID(int=self.random.getrandbits(128), version=4)):
+        with patch(f"{namespace.__name__}.uuid4", lambda: UUID(int=self.random.getrandbits(128), version=4)):
             self.broker.at_once.create_topic("s", None, "t", 1, now_us=self.now_us)
         self.settle()
         self.writers = [

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from lading.spark.sink import BatchWriter, TaskCommit
 from lading.spark.source import LadingSource
 from lading.spark.stream_sink import StreamWriter
-from lading.tables.options import SinkOptions
+from lading.tables.plan.options import SinkOptions
 from tests.crashes.steps import Moment, StepTracer
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.tables import ingest, table_commit
+from lading.tables import ingest
+from lading.tables.commit import table_commit
+from lading.tables.commit.table_commit import StagedBatch, StagedRange
 from lading.tables.ingest import TableWriter
-from lading.tables.ranges import OffsetRange
-from lading.tables.table_commit import StagedBatch, StagedRange
+from lading.tables.plan.ranges import OffsetRange
 
 PHASES = ("task", "manifest", "renames", "published")
 """After a task's file was written; after the manifest, before any rename; between renames; when all is published."""

@@ -11,13 +11,13 @@ import pytest
 from lading import testing
 from lading.client.bulk import write_arrow
 from lading.model.errors import CorruptLog
-from lading.tables.checkpoint import Checkpoint, PlannedBatch
-from lading.tables.manifest import Manifest
+from lading.tables.commit.checkpoint import Checkpoint, PlannedBatch
+from lading.tables.formats.manifest import Manifest
 from lading.tables.micro_batches import MicroBatchPlanner, run_batches
-from lading.tables.offsets import OffsetsDocument, PartitionOffset, document
-from lading.tables.options import SourceOptions
-from lading.tables.planning import Planner
-from lading.tables.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
+from lading.tables.plan.offsets import OffsetsDocument, PartitionOffset, document
+from lading.tables.plan.options import SourceOptions
+from lading.tables.plan.planning import Planner
+from lading.tables.plan.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
 
 from .conftest import HEADERS, NATIVE_ROWS, flights
 

@@ -20,7 +20,7 @@ from lading.model.errors import DataLoss, SettingError
 from lading.spark.source import LadingReader, LadingSource
 from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
-from lading.tables.options import SourceOptions
+from lading.tables.plan.options import SourceOptions
 from tests.interop import kafka_broker, maven
 from tests.interop.kafka_clients import admin_of, confluent, made, producer, wait_until_known, wait_until_stable
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.model.errors import SettingError
-from lading.tables.manifest import advance, cover, overlap, same_ranges
-from lading.tables.offset_options import instant_us, parse_offsets, resolve_offsets
-from lading.tables.offsets import PartitionOffset, PartitionOffsets, document, find_loss, parse_document
-from lading.tables.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
+from lading.tables.formats.manifest import advance, cover, overlap, same_ranges
+from lading.tables.plan.offset_options import instant_us, parse_offsets, resolve_offsets
+from lading.tables.plan.offsets import PartitionOffset, PartitionOffsets, document, find_loss, parse_document
+from lading.tables.plan.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
 from lading.transports.interface import PartitionMeta, TopicMeta
 
 ID = bytes(range(16))

@@ -15,8 +15,8 @@ from lading.pipeline.check import check
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run, source_options
 from lading.pipeline.settings import PipelineSettings
-from lading.tables.options import SourceOptions
-from lading.tables.spooling import Spooled, refuse_queue, resolve_spool
+from lading.tables.plan.options import SourceOptions
+from lading.tables.plan.spooling import Spooled, refuse_queue, resolve_spool
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 if TYPE_CHECKING:

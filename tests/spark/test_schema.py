@@ -6,7 +6,7 @@ import pytest
 
 from lading.columns.contract import FIELD_TYPES, TYPES, parse_columns
 from lading.spark.types import arrow_schema, schema_of
-from lading.tables.schema import table_schema
+from lading.tables.scan.schema import table_schema
 
 EVERY = ", ".join([*FIELD_TYPES, *(f'"a {name}" {name}' for name in TYPES), "strict int be required",
                    "via array<string>", "price decimal(10,2)"])  # fmt: skip

@@ -17,7 +17,7 @@ from lading.model.errors import SettingError
 from lading.spark.sink import ColumnMapping, TaskCommit
 from lading.spark.source import LadingSource
 from lading.spark.stream_sink import ArrowStreamWriter, StreamWriter
-from lading.tables.options import SinkOptions
+from lading.tables.plan.options import SinkOptions
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 

@@ -19,7 +19,7 @@ from lading.model.state import State
 from lading.spark.failures import cause
 from lading.spark.source import LadingReader
 from lading.spark.stream_limits import LimitedStreamReader
-from lading.tables.options import SourceOptions
+from lading.tables.plan.options import SourceOptions
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 from tests.endpoints.test_iggy_zero_copy import Client

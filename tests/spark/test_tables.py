@@ -19,11 +19,11 @@ from lading import testing
 from lading.model.errors import CorruptLog, LocalError, SettingError
 from lading.spark.tables import ingest
 from lading.tables import ingest as ingesting
+from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats.directory import hash_of
+from lading.tables.formats.manifest import Manifests
 from lading.tables.formats.parquet import ParquetTable
 from lading.tables.ingest import IngestProgress, IngestReport
-from lading.tables.manifest import Manifests
-from lading.tables.state import PipelineStateDirectory
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS, ROOT
 from .faults import PHASES, FaultyWriter, arm

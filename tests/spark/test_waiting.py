@@ -17,7 +17,7 @@ from lading.model.errors import Unreachable
 from lading.spark.source import LadingSource
 from lading.spark.stream_limits import LimitedStreamReader
 from lading.spark.types import schema_of
-from lading.tables.options import SourceOptions
+from lading.tables.plan.options import SourceOptions
 from lading.testing.held_ports import PortHolder
 from tests.tables.restarting import RestartingBroker, patience_lines
 

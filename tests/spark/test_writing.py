@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.model.errors import LocalError
+from lading.tables.commit.staging import GROUP_ROWS, WRITE_BYTES, HashingFile, TableFiles, Target
 from lading.tables.formats.directory import hash_of
-from lading.tables.staging import GROUP_ROWS, WRITE_BYTES, HashingFile, TableFiles, Target
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string(), nullable=False), pa.field("partition", pa.int32(), nullable=False),

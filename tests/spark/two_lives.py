@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from lading.spark import session
 from lading.spark.source import LadingSource
 from lading.spark.stream_sink import ArrowStreamWriter, StreamWriter
-from lading.tables.options import SinkOptions
+from lading.tables.plan.options import SinkOptions
 
 ROWS = 1_000
 LIVES = ("raise", "exit", "finish")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lading.tables.commit.table_commit import StagedRange
 from lading.tables.executor import Stage
-from lading.tables.ranges import OffsetRange
-from lading.tables.table_commit import StagedRange
+from lading.tables.plan.ranges import OffsetRange
 
 
 class DirectExecutor:

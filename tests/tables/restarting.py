@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lading import Producer, testing
+from lading.tables.commit.table_commit import StagedRange
 from lading.tables.executor import Stage
 from lading.tables.local import LocalExecutor
-from lading.tables.ranges import OffsetRange
-from lading.tables.table_commit import StagedRange
+from lading.tables.plan.ranges import OffsetRange
 from lading.testing.held_ports import PortHolder
 
 ENDPOINTS = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka"}

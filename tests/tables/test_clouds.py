@@ -9,9 +9,9 @@ import pytest
 
 from lading import testing
 from lading.model.errors import LadingError, LocalError, RemoteError, SettingError, Unreachable
-from lading.tables import object_path
 from lading.tables.formats import delta, directory, iceberg
-from lading.tables.object_path import ObjectPath
+from lading.tables.storage import object_path
+from lading.tables.storage.object_path import ObjectPath
 
 from .cloud_servers import CloudServer
 from .logged_forms import Crash, crash, send

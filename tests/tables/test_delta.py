@@ -21,11 +21,11 @@ from deltalake.schema import PrimitiveType
 
 from lading import testing
 from lading.model.errors import CorruptLog, LocalError
+from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats import delta
 from lading.tables.formats.delta_statistics import file_statistics
+from lading.tables.formats.manifest import read_manifest, write_manifest
 from lading.tables.ingest import ingest
-from lading.tables.manifest import read_manifest, write_manifest
-from lading.tables.state import PipelineStateDirectory
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send

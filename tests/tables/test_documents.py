@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lading.model.errors import CorruptLog
-from lading.tables.checkpoint import Checkpoint, PlannedBatch
-from lading.tables.files import read_document, write_document
+from lading.tables.commit.checkpoint import Checkpoint, PlannedBatch
+from lading.tables.storage.files import read_document, write_document
 
 KEPT = Path(__file__).parents[1] / "formats" / "tables_v1"
 MARKS: dict[str, dict[str, Any]] = {"t": {"0": {"id": "00" * 16, "epoch": 3, "offset": 12_345}}}

@@ -15,11 +15,11 @@ import pytest
 
 from lading import testing
 from lading.model.errors import LocalError
+from lading.tables.commit.table_commit import StagedRange
 from lading.tables.executor import Stage
 from lading.tables.ingest import IngestProgress, IngestReport, ingest
 from lading.tables.local import LocalExecutor
-from lading.tables.ranges import OffsetRange
-from lading.tables.table_commit import StagedRange
+from lading.tables.plan.ranges import OffsetRange
 from tests.spark.conftest import IGGY_ROWS, NATIVE_ROWS
 from tests.spark.test_tables import COLUMNS, ROWS, TOPIC, assert_every_message_once, staged, table_of
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lading.model.errors import SettingError
-from lading.tables.files import table_location
 from lading.tables.formats.registry import FORMATS, split_target
 from lading.tables.ingest import ingest
-from lading.tables.object_path import ObjectPath
-from lading.tables.options import refuse_batch_options
+from lading.tables.plan.options import refuse_batch_options
+from lading.tables.storage.files import table_location
+from lading.tables.storage.object_path import ObjectPath
 
 from .direct import DirectExecutor
 

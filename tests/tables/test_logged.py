@@ -14,10 +14,10 @@ import pytest
 
 from lading import testing
 from lading.model.errors import LocalError
+from lading.tables.commit.state import PipelineStateDirectory
+from lading.tables.formats.manifest import DataFile
 from lading.tables.formats.registry import open_table
 from lading.tables.ingest import ingest
-from lading.tables.manifest import DataFile
-from lading.tables.state import PipelineStateDirectory
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, FORMS, NUMBERS, Crash, LoggedForm, crash, owner, run, send

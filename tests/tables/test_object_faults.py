@@ -17,9 +17,9 @@ import pytest
 
 from lading import testing
 from lading.model.errors import LadingError
-from lading.tables import object_path
 from lading.tables.formats import delta
 from lading.tables.ingest import ingest
+from lading.tables.storage import object_path
 
 from .cloud_servers import CloudServer
 from .direct import DirectExecutor

@@ -13,8 +13,8 @@ from lading.model.errors import LocalError, RemoteError, SettingError
 from lading.tables.formats import delta, directory, iceberg
 from lading.tables.ingest import ingest
 from lading.tables.local import LocalExecutor
-from lading.tables.object_path import ObjectPath
 from lading.tables.query import QuerySource, run_query
+from lading.tables.storage.object_path import ObjectPath
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send

@@ -19,9 +19,9 @@ from pyiceberg.table import Table
 
 from lading import Producer, testing
 from lading.model.errors import LocalError, SettingError
+from lading.tables.formats.partitions import Partitions, shorten_directory
 from lading.tables.formats.registry import new_table
 from lading.tables.ingest import ingest
-from lading.tables.partitions import Partitions, shorten_directory
 
 from .direct import DirectExecutor
 
@@ -152,7 +152,7 @@ def test_what_is_no_partition(broker: testing.BrokerProcess, tmp_path: Path, lev
 
 
 def test_too_many_partitions(broker: testing.BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading.tables.staging.PARTITIONS_MAX", 5)
+    monkeypatch.setattr("lading.tables.commit.staging.PARTITIONS_MAX", 5)
     with pytest.raises(LocalError, match=re.escape("partition by fewer values, such as day instead of hour")):
         run(broker, str(tmp_path / "table"), ["delay"])
     assert not list((tmp_path / "table" / "_lading" / "staged").iterdir())

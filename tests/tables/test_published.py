@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from lading.model.errors import CorruptLog
-from lading.tables import table_commit
+from lading.tables.commit import table_commit
+from lading.tables.commit.state import PipelineStateDirectory
+from lading.tables.commit.table_commit import StagedBatch, StagedRange, commit
 from lading.tables.engine import RunStart, TableRun, begin, require_files
-from lading.tables.files import OWN, STAGED
 from lading.tables.formats.directory import hash_of
+from lading.tables.formats.manifest import DataFile, Manifest, checksum_of
 from lading.tables.formats.parquet import ParquetTable
-from lading.tables.manifest import DataFile, Manifest, checksum_of
-from lading.tables.ranges import OffsetRange
-from lading.tables.state import PipelineStateDirectory
-from lading.tables.table_commit import StagedBatch, StagedRange, commit
+from lading.tables.plan.ranges import OffsetRange
+from lading.tables.storage.files import OWN, STAGED
 
 
 def published(home: Path, batches: int = 3) -> PipelineStateDirectory:

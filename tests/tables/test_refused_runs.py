@@ -11,13 +11,13 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from lading import Producer, testing
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from lading.model.errors import FilterError, LocalError, RemoteError
+from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.engine import TableRun, begin
 from lading.tables.formats.registry import open_table
 from lading.tables.ingest import ingest
-from lading.tables.object_path import ObjectPath
-from lading.tables.state import PipelineStateDirectory
+from lading.tables.storage.object_path import ObjectPath
 from lading.tables.withdrawal import RunWithdrawal, remove_made_directories
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
 from tests.endpoints.test_http_users import client as http_client

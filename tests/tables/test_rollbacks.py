@@ -19,11 +19,11 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from lading import testing
 from lading.model.errors import LocalError
+from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats import delta
 from lading.tables.formats.logged import LoggedTable
 from lading.tables.formats.rollback import LoggedCommit, find_rollback
 from lading.tables.ingest import ingest
-from lading.tables.state import PipelineStateDirectory
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, FORMS, NUMBERS, LoggedForm, loaded, owner, run, send

@@ -12,9 +12,9 @@ import pytest
 
 from lading import Producer, testing
 from lading.spool.spool_log import lock_spool
-from lading.tables.options import SourceOptions
-from lading.tables.planning import Planner
-from lading.tables.spooling import resolve_spool
+from lading.tables.plan.options import SourceOptions
+from lading.tables.plan.planning import Planner
+from lading.tables.plan.spooling import resolve_spool
 
 DEADLINE_S = 60.0
 

@@ -16,7 +16,7 @@ from lading.columns.statistics import HeaderStatistics
 from lading.model.errors import LocalError, SettingError
 from lading.tables.ingest import ingest
 from lading.tables.query import QuerySource, run_query
-from lading.tables.schema import table_schema
+from lading.tables.scan.schema import table_schema
 
 from .direct import DirectExecutor
 

@@ -19,9 +19,9 @@ from lading import Consumer, Producer, read_arrow, testing
 from lading.model.errors import LocalError
 from lading.pipeline.profile import read_profile
 from lading.pipeline.profile_page import profile_page
-from lading.tables import schema as table_schema_module
 from lading.tables.ingest import IngestReport, ingest
 from lading.tables.query import QuerySource, run_query
+from lading.tables.scan import schema as table_schema_module
 
 from .direct import DirectExecutor
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.dialects.iggy_classic.group_keeper import group_number
-from lading.dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX
+from lading.dialects.iggy.classic.group_keeper import group_number
+from lading.dialects.iggy.classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, Reason, Refusal, SettingError, Unreachable
 from lading.testing import BrokerProcess

@@ -20,7 +20,7 @@ import pytest
 
 import lading
 from lading import testing
-from lading.dialects.iggy_classic.releases import BY_NAME
+from lading.dialects.iggy.classic.releases import BY_NAME
 from lading.model.batch import SCHEMA
 from lading.model.errors import (
     ChecksumMismatch,

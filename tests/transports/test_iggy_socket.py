@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic.command_table import error_frame, ok_frame
-from lading.dialects.iggy_classic.primitives import balanced
-from lading.dialects.iggy_classic.releases import UNTOLD
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic.command_table import error_frame, ok_frame
+from lading.dialects.iggy.classic.primitives import balanced
+from lading.dialects.iggy.classic.releases import UNTOLD
 from lading.model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from lading.transports.iggy.socket import ANSWER_BYTES_MAX, AnswerTooLarge, IggySocket
 

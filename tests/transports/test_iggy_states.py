@@ -9,10 +9,10 @@ import pytest
 from lading import Consumer, Producer, State, set_state
 from lading.cli.main import main
 from lading.client.states import Changed
-from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic.command_table import ok_frame
-from lading.dialects.iggy_classic.commands import parse_request
-from lading.dialects.iggy_classic.state_commands import OWN_CODES_FROM, RANGES_MAX, GetStates, SetStates, SetStatesWhere
+from lading.dialects.iggy.classic import commands as c
+from lading.dialects.iggy.classic.command_table import ok_frame
+from lading.dialects.iggy.classic.commands import parse_request
+from lading.dialects.iggy.classic.state_commands import OWN_CODES_FROM, RANGES_MAX, GetStates, SetStates, SetStatesWhere
 from lading.model.errors import FilterError, LocalError, MalformedMessage, Reason, Refusal, RemoteError
 from lading.testing import BrokerProcess
 from lading.transports.iggy.transport import IggyTransport

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.broker.core.rights import Right
+from lading.broker.core.access.rights import Right
 from lading.dialects.kafka.scram_client import ScramLogin
 from lading.model.errors import MalformedMessage, RemoteError, SettingError, Unreachable
 from lading.model.protocol import MessageBound

@@ -24,27 +24,27 @@ from ..log.store import LogStore
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
 from .channels.rules import ChannelRules
-from .core.access import AccessControl
-from .core.append import Appender
+from .core.access.access import AccessControl
+from .core.append.append import Appender
+from .core.append.numbered_append import NumberedAppender
+from .core.append.writer_state import WriterStateManager
 from .core.catalog_commit import CatalogCommit
 from .core.component import Component, partitions_of
 from .core.counters import Counters
-from .core.damages import Damages
 from .core.dead_letters import DeadLetters
 from .core.delayed_messages import DelayedMessages
-from .core.immediate_changes import ImmediateChanges
 from .core.maintenance import Attempts, Maintenance
-from .core.namespace import Namespace
-from .core.numbered_append import NumberedAppender
 from .core.positions import Positions
-from .core.renames import Renames
-from .core.retention import RetentionEnforcer
 from .core.settings import BrokerSettings
 from .core.states import States
+from .core.topics.immediate_changes import ImmediateChanges
+from .core.topics.namespace import Namespace
+from .core.topics.renames import Renames
+from .core.topics.topology_changes import TopologyCallbacks, TopologyChanges
 from .core.topology import Partition, Topic
-from .core.topology_changes import TopologyCallbacks, TopologyChanges
-from .core.upkeep import CatalogUpkeep, IdleLogs, LogUpkeep, TransactionMemory
-from .core.writer_state import WriterStateManager
+from .core.upkeep.damages import Damages
+from .core.upkeep.retention import RetentionEnforcer
+from .core.upkeep.upkeep import CatalogUpkeep, IdleLogs, LogUpkeep, TransactionMemory
 from .group_changes import GroupChanges
 from .group_view import GroupRegistries, GroupViews
 from .iggy.groups import IggyGroups

@@ -86,7 +86,7 @@ def demo(
 
 def _clear(directory: Path) -> None:
     """Empty the demo's own directory, and no other."""
-    from ..tables.files import make_directory
+    from ..tables.storage.files import make_directory
 
     if directory.is_dir() and any(directory.iterdir()):
         if not (directory / MARK).exists():

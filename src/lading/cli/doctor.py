@@ -44,7 +44,7 @@ def _kernels() -> Finding:
         from ..kernels import engine
 
         begun = time.monotonic()
-        engine.load("lading.dialects.iggy_classic.kernels")
+        engine.load("lading.dialects.iggy.classic.kernels")
     except Exception as error:
         return Finding(
             False,

@@ -93,8 +93,8 @@ def ingest(
 
         lading ingest flights delta:./tables/flights --local
     """
-    from ..tables.files import check_directory, local_directory, table_location
     from ..tables.formats.registry import split_target
+    from ..tables.storage.files import check_directory, local_directory, table_location
     from .connection import absent_columns, absent_headers, header_statistics
 
     if not local:
@@ -119,9 +119,9 @@ def ingest(
         for sentence in absent_headers(from_, topic, where):
             print_note(sentence)
     from ..columns.instants import unreadable_times_sentence
+    from ..tables.formats.partitions import long_values_sentence
     from ..tables.ingest import ingest as ingest_topic
     from ..tables.local import LocalExecutor
-    from ..tables.partitions import long_values_sentence
 
     with (
         Interruption().install() as interruption,

@@ -232,7 +232,7 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
 
 def _show(report: RunReport) -> None:
     from ..columns.instants import unreadable_times_sentence
-    from ..tables.partitions import long_values_sentence
+    from ..tables.formats.partitions import long_values_sentence
 
     rows = [
         {

@@ -20,7 +20,7 @@ from ..transports.secrets import (
 )
 
 if TYPE_CHECKING:
-    from ..tables.storage import StorageReferences
+    from ..tables.storage.storage import StorageReferences
 
 OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in TRANSPORT_SECRETS))
 """What a profile may say besides ``${VARIABLE}`` for a secret, which never stands there itself."""
@@ -91,7 +91,7 @@ def _read(file: Path, name: str) -> tuple[dict[str, Any], StorageReferences | No
 def _read_storage(section: object, file: Path, where: str) -> StorageReferences | None:
     if section is None:
         return None
-    from ..tables.storage import StorageReferences
+    from ..tables.storage.storage import StorageReferences
 
     if not (isinstance(section, dict) and all(isinstance(value, str) for value in section.values())):
         raise LocalError(f'{where}: storage is a section with texts, such as region = "eu-west-1"')

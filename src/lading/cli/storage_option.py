@@ -12,7 +12,7 @@ from ..model.errors import SettingError
 from . import profiles
 
 if TYPE_CHECKING:
-    from ..tables.storage import StorageReferences
+    from ..tables.storage.storage import StorageReferences
 
 Storage = Annotated[
     list[str] | None,
@@ -32,7 +32,7 @@ def parse_storage(texts: Sequence[str] | None) -> StorageReferences | None:
     """
     if not texts:
         return profiles.storage_of_profile()
-    from ..tables.storage import REFERENCES, StorageReferences
+    from ..tables.storage.storage import REFERENCES, StorageReferences
     from ..transports.secrets import is_clear_secret
 
     options: dict[str, str] = {}

@@ -9,7 +9,7 @@ from typing import Final
 from lading.model.protocol import DialectSpec, EndpointSpec, Protocol, Scheme, VisibilityRule
 
 ROWS: Final = (
-    "lading.dialects.iggy_classic.protocol",
+    "lading.dialects.iggy.classic.protocol",
     "lading.dialects.kafka.protocol",
     "lading.dialects.nsq.protocol",
     "lading.dialects.native.protocol",

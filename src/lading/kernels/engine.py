@@ -1,6 +1,6 @@
 """Compilation of kernels: by which process, when, and into which directory; importing this imports no Numba.
 
-A home is the dotted name of a module of kernels, such as ``lading.dialects.iggy_classic.kernels``. Its functions
+A home is the dotted name of a module of kernels, such as ``lading.dialects.iggy.classic.kernels``. Its functions
 have explicit signatures, so that they are compiled once for all processes (seconds), and linked from a file by each
 (a millisecond, and 50 for the first home). Beside each home stands a fallback: plain Python functions of the same names
 and signatures.

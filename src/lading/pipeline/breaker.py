@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..model.errors import LocalError
-from ..tables.manifest import same_ranges
-from ..tables.ranges import OffsetRange
-from ..tables.state import PipelineStateDirectory
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.formats.manifest import same_ranges
+from ..tables.plan.ranges import OffsetRange
 from .job import PipelineJob
 from .reasons import BY_CHOICE, reason_of
 from .state import clear_rejected_batch, read_rejected_batch, save_rejected_batch

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
+from ..tables.commit.staging import schema_words
+from ..tables.commit.state import PipelineStateDirectory as PipelineState
+from ..tables.commit.state import table_in_state
+from ..tables.commit.table_commit import check_schema, require_in_place
 from ..tables.failures import translate_disk_errors
-from ..tables.files import OWN, check_directory, read_document
 from ..tables.formats.directory import DEFAULT_FORM
+from ..tables.formats.partitions import Partitions
 from ..tables.formats.registry import new_table
-from ..tables.partitions import Partitions
-from ..tables.spooling import Spooled
-from ..tables.staging import schema_words
-from ..tables.state import PipelineStateDirectory as PipelineState
-from ..tables.state import table_in_state
-from ..tables.table_commit import check_schema, require_in_place
+from ..tables.plan.spooling import Spooled
+from ..tables.storage.files import OWN, check_directory, read_document
 from .plan import Plan
 from .run import check_servers, source_options
 from .settings import PipelineSettings

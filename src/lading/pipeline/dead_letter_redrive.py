@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from ..client.consumer import Consumer
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import LadingError, LocalError, Unreachable
-from ..tables.files import OWN
-from ..tables.state import PipelineStateDirectory
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.storage.files import OWN
 from ..transports.open import is_queue
 from .dead_letters import parse_filter, recognize, restore_keys, select, strip
 from .ledger import Ledger, LedgerEntry, MessageIdentity

@@ -15,9 +15,9 @@ import pyarrow as pa
 from ..columns.contract import Projection
 from ..model.errors import SettingError
 from ..model.protocol import Capabilities, MessageBound
-from ..tables.options import type_transport
-from ..tables.ranges import OffsetRange
-from ..tables.scan_spec import ScanSpec
+from ..tables.plan.options import type_transport
+from ..tables.plan.ranges import OffsetRange
+from ..tables.scan.scan_spec import ScanSpec
 from ..transports.open import capabilities_of
 from ..transports.secrets import name_process
 from ..transports.topic_address import TopicAddress

@@ -19,12 +19,12 @@ import pyarrow as pa
 from ..client.outgoing import OUT_SCHEMA
 from ..model.names import flat_name
 from ..model.protocol import MessageBound
-from ..tables.files import table_location
-from ..tables.manifest import DataFile, Manifest
-from ..tables.ranges import OffsetRange
-from ..tables.staging import TableFiles, Target, staging_stem
-from ..tables.state import PipelineStateDirectory
-from ..tables.table_commit import StagedBatch, StagedRange, amend
+from ..tables.commit.staging import TableFiles, Target, staging_stem
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.commit.table_commit import StagedBatch, StagedRange, amend
+from ..tables.formats.manifest import DataFile, Manifest
+from ..tables.plan.ranges import OffsetRange
+from ..tables.storage.files import table_location
 from ..transports.fitting import find_oversized, find_refused
 from ..transports.open import capabilities_of
 from ..transports.topic_address import TopicAddress

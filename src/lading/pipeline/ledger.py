@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import CorruptLog, LimitExceeded, LocalError
 from ..runtime.owned_directory import open_private
-from ..tables.files import make_local_directory, read_document, write_document
-from ..tables.state import PipelineStateDirectory
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.storage.files import make_local_directory, read_document, write_document
 from ..transports.topics import UnknownTopic
 from .side_effects import NoHeadersThere, TopicSending, send_copies
 

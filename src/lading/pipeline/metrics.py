@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..model.errors import LocalError
 from ..runtime.metrics import Counter, Gauge, Histogram
 from ..settings.settings import Address
-from ..tables.manifest import Manifest
+from ..tables.formats.manifest import Manifest
 from .reasons import expectation_of, reason_of
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from ..model.batch import FIELDS
 from ..model.errors import SettingError
 from ..model.protocol import MessageBound
 from ..model.state import STATE_BY_WORD, State
-from ..tables.files import local_directory, table_location
-from ..tables.object_path import TablePath
-from ..tables.partitions import Partitions
-from ..tables.schema import table_schema
+from ..tables.formats.partitions import Partitions
+from ..tables.scan.schema import table_schema
+from ..tables.storage.files import local_directory, table_location
+from ..tables.storage.object_path import TablePath
 from ..transports.topic_address import TopicAddress
 from .reasons import Failure, expectation_counter
 from .rows import TIMESTAMP_US

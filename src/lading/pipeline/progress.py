@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..tables.engine import RunStart, TableRun
-from ..tables.manifest import Manifest
-from ..tables.object_path import TablePath
+from ..tables.formats.manifest import Manifest
+from ..tables.storage.object_path import TablePath
 from ..tables.watch import ManifestWatch
 from .metrics import PipelineMetrics
 from .plan import Plan

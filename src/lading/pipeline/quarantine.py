@@ -18,9 +18,9 @@ from ..filter.parse import parse
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
-from ..tables.files import table_location
-from ..tables.object_path import ObjectPath, TablePath
-from ..tables.schema import with_field_names
+from ..tables.scan.schema import with_field_names
+from ..tables.storage.files import table_location
+from ..tables.storage.object_path import ObjectPath, TablePath
 from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .plan import VERDICT
 from .reasons import SENTENCES

@@ -19,13 +19,13 @@ from ..model.ranges import ranges_of_rising
 from ..model.run import Decoded
 from ..model.scan_request import ScanRequest
 from ..model.state import State
-from ..tables.files import OWN, STAGED
-from ..tables.manifest import TABLE, DataFile
-from ..tables.object_path import TablePath
-from ..tables.ranges import OffsetRange
-from ..tables.scan import FetchedRange, fetch_range
-from ..tables.staging import TASK_ROWS, TableFiles, Target, staging_stem
-from ..tables.table_commit import StagedRange
+from ..tables.commit.staging import TASK_ROWS, TableFiles, Target, staging_stem
+from ..tables.commit.table_commit import StagedRange
+from ..tables.formats.manifest import TABLE, DataFile
+from ..tables.plan.ranges import OffsetRange
+from ..tables.scan.scan import FetchedRange, fetch_range
+from ..tables.storage.files import OWN, STAGED
+from ..tables.storage.object_path import TablePath
 from ..transports.fitting import find_refused
 from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ..tables.manifest import TABLE, Manifest
-from ..tables.state import PipelineStateDirectory
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.formats.manifest import TABLE, Manifest
 from .ledger import Ledger
 from .plots import STYLE, Bar, bars, columns, duration, table
 from .range_writer import TASK_US

@@ -14,15 +14,15 @@ from ..model.errors import DataLoss, LocalError, SettingError
 from ..model.protocol import MessageBound
 from ..settings.settings import Address
 from ..tables import engine
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.commit.takeover import open_state
 from ..tables.engine import RunStart, TableRun
 from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
-from ..tables.files import resolve_name
-from ..tables.options import SourceOptions
-from ..tables.planning import Planner
-from ..tables.spooling import resolve_spool
-from ..tables.state import PipelineStateDirectory
-from ..tables.takeover import open_state
+from ..tables.plan.options import SourceOptions
+from ..tables.plan.planning import Planner
+from ..tables.plan.spooling import resolve_spool
+from ..tables.storage.files import resolve_name
 from ..tables.withdrawal import RunWithdrawal, remove_made_directories
 from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..tables.files import read_document, write_document
+from ..tables.storage.files import read_document, write_document
 
 VERSION: Final = 1
 

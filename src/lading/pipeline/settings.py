@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from ..columns.contract import Projection
 from ..model.errors import SettingError
-from ..tables.files import OWN, has_scheme
 from ..tables.formats.registry import split_target
-from ..tables.storage import StorageReferences
+from ..tables.storage.files import OWN, has_scheme
+from ..tables.storage.storage import StorageReferences
 from ..transports.secrets import clear_secret_sentence, expand_variables, is_clear_secret, secret_of
 from ..transports.topic_address import TopicAddress
 from .header_section import parse_headers

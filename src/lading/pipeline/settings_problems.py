@@ -10,10 +10,10 @@ from ..columns.field_names import field_meant
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..model.errors import FilterError, SettingError
-from ..tables.files import local_directory, table_location
 from ..tables.formats.directory import DEFAULT_FORM
 from ..tables.formats.registry import split_target
-from ..tables.object_path import TablePath
+from ..tables.storage.files import local_directory, table_location
+from ..tables.storage.object_path import TablePath
 from ..transports.topic_address import TopicAddress
 from .sections import Good, Route
 from .settings import PipelineSettings

@@ -19,11 +19,11 @@ from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import LocalError, Reason, Refusal
 from ..model.protocol import MessageBound
 from ..model.state import State
-from ..tables.files import read_document, write_document
-from ..tables.manifest import TABLE, DataFile, Manifest
-from ..tables.options import DEDUPE_HEADER, type_transport
-from ..tables.state import PipelineStateDirectory as PipelineState
-from ..tables.table_commit import delete_staged
+from ..tables.commit.state import PipelineStateDirectory as PipelineState
+from ..tables.commit.table_commit import delete_staged
+from ..tables.formats.manifest import TABLE, DataFile, Manifest
+from ..tables.plan.options import DEDUPE_HEADER, type_transport
+from ..tables.storage.files import read_document, write_document
 from ..transports.fitting import MessageTooLarge, capabilities_at
 from ..transports.interface import HeaderAwareTransport, Marking, TopicMeta, Transport
 from ..transports.lading.transport import LadingTransport

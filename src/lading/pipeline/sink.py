@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tables.manifest import same_ranges
-from ..tables.ranges import OffsetRange, merge_ranges
-from ..tables.staging import schema_words
-from ..tables.state import PipelineStateDirectory, table_in_state
-from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, commit
+from ..tables.commit.staging import schema_words
+from ..tables.commit.state import PipelineStateDirectory, table_in_state
+from ..tables.commit.table_commit import StagedBatch, StagedRange, StagedStepRows, commit
+from ..tables.formats.manifest import same_ranges
+from ..tables.plan.ranges import OffsetRange, merge_ranges
 from .breaker import check_failure_ratio
 from .job import PipelineJob
 from .range_writer import write_range

@@ -21,8 +21,8 @@ from ..spark.failures import cause
 from ..spark.session import quiet
 from ..spark.tasks import attempt_name, task_number
 from ..spark.types import arrow_schema, schema_of
-from ..tables.manifest import DataFile
-from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, delete_staged
+from ..tables.commit.table_commit import StagedBatch, StagedRange, StagedStepRows, delete_staged
+from ..tables.formats.manifest import DataFile
 from .plan import StepDestination
 from .sections import Good, Route
 from .settings import PipelineSettings

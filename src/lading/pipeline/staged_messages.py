@@ -14,11 +14,11 @@ from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog
 from ..model.run import Decoded
 from ..runtime.owned_directory import open_private
-from ..tables.files import OWN, STAGED, make_local_directory
-from ..tables.manifest import DataFile
-from ..tables.staging import HashingFile
-from ..tables.state import PipelineStateDirectory
-from ..tables.table_commit import staging_path
+from ..tables.commit.staging import HashingFile
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.commit.table_commit import staging_path
+from ..tables.formats.manifest import DataFile
+from ..tables.storage.files import OWN, STAGED, make_local_directory
 from ..transports.fitting import find_oversized, find_unholdable
 from ..transports.topic_address import TopicAddress
 from .classification import ClassifiedBatch

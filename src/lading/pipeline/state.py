@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import LocalError
-from ..tables.files import OWN, read_document, write_document
-from ..tables.ranges import OffsetRange
-from ..tables.state import PipelineStateDirectory
+from ..tables.commit.state import PipelineStateDirectory
+from ..tables.plan.ranges import OffsetRange
+from ..tables.storage.files import OWN, read_document, write_document
 from .settings import PipelineSettings
 
 

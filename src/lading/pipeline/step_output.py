@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.errors import LocalError
-from ..tables.object_path import TablePath
-from ..tables.staging import TableFiles, Target
-from ..tables.table_commit import StagedStepRows
+from ..tables.commit.staging import TableFiles, Target
+from ..tables.commit.table_commit import StagedStepRows
+from ..tables.storage.object_path import TablePath
 from .job import PipelineJob
 
 DESTINATION: Final = "_lading_destination"

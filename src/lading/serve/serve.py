@@ -46,7 +46,7 @@ from .service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
-    from ..broker.core.access import AccessControl
+    from ..broker.core.access.access import AccessControl
     from ..broker.core.change import Change
     from ..broker.core.injected_faults import InjectedFaults
     from ..log.disk import Disk
@@ -370,7 +370,7 @@ def open_access(data: Path) -> Iterator[AccessControl]:
 
     Raises NewerFormat for a directory of a later Lading.
     """
-    from ..broker.core.access import AccessControl
+    from ..broker.core.access.access import AccessControl
     from ..log.access_file import AccessFile
     from ..runtime.clock import Dates
 
@@ -409,7 +409,7 @@ def reset_access(data: Path, source: Path | None, aside: str) -> int:
     The file that was there is kept under the name ``aside``. Returns the number of users. Raises LocalError if the
     directory or ``source`` does not exist, CorruptLog if ``source`` is damaged.
     """
-    from ..broker.core.users import AccessTable
+    from ..broker.core.access.users import AccessTable
     from ..log.access_file import AccessFile
 
     if not data.is_dir():

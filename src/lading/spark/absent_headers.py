@@ -12,8 +12,8 @@ from ..columns.seen_headers import SeenHeaders
 from ..filter.filter import select_keys
 from ..model.errors import LadingError
 from ..model.scan_request import ScanRequest
-from ..tables.ranges import OffsetRange
-from ..tables.scan_spec import ScanSpec
+from ..tables.plan.ranges import OffsetRange
+from ..tables.scan.scan_spec import ScanSpec
 from ..transports.fetched import FetchResult
 from ..transports.interface import Transport
 

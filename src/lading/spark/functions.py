@@ -24,7 +24,7 @@ from ..model.errors import LocalError, SettingError
 from ..model.headers import Header
 from ..model.kinds import Kind
 from ..model.state import State
-from ..tables.schema import with_field_names
+from ..tables.scan.schema import with_field_names
 from .releases import Feature
 
 if TYPE_CHECKING:

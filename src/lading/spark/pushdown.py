@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from ..tables.ranges import OffsetRange
+from ..tables.plan.ranges import OffsetRange
 
 Mask = Callable[[pa.RecordBatch], Any]
 """Returns the three-valued mask of a batch."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
-from ..tables.options import SourceOptions
-from ..tables.scan import ScannedBatch
-from ..tables.scan_spec import ScanSpec
-from ..tables.schema import conform
+from ..tables.plan.options import SourceOptions
+from ..tables.scan.scan import ScannedBatch
+from ..tables.scan.scan_spec import ScanSpec
+from ..tables.scan.schema import conform
 from .types import CHECKSUM_OK, RequestedSchema
 from .workers import freeze_modules
 

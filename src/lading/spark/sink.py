@@ -25,8 +25,8 @@ from ..client.outgoing import OUT_SCHEMA_WITH_ORIGIN, complete
 from ..client.partitioning import KeyPartitioner, choose_key_partitioner, partitions_of
 from ..model.batch import ORIGIN_TIMESTAMP
 from ..model.errors import LadingError, LocalError, SettingError
-from ..tables.options import SinkOptions
-from ..tables.schema import with_field_names
+from ..tables.plan.options import SinkOptions
+from ..tables.scan.schema import with_field_names
 from ..transports.interface import Transport
 from ..transports.open import open_transport
 from .types import arrow_schema

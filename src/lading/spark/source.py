@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..model.errors import SettingError
-from ..tables.options import SinkOptions, SourceOptions, refuse_batch_options
-from ..tables.planning import Planner
-from ..tables.ranges import OffsetRange
-from ..tables.scan import read_range
-from ..tables.spooling import refuse_queue, resolve_spool
+from ..tables.plan.options import SinkOptions, SourceOptions, refuse_batch_options
+from ..tables.plan.planning import Planner
+from ..tables.plan.ranges import OffsetRange
+from ..tables.plan.spooling import refuse_queue, resolve_spool
+from ..tables.scan.scan import read_range
 from .absent_headers import warn_once_of_absent_headers
 from .releases import Feature
 from .scan import conform_batches, plan_scan

@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 
 from ..client.patience import Patience
 from ..model.errors import LadingError
-from ..tables.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
-from ..tables.options import SourceOptions
-from ..tables.planning import Planner
-from ..tables.scan import read_range
+from ..tables.plan.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
+from ..tables.plan.options import SourceOptions
+from ..tables.plan.planning import Planner
+from ..tables.scan.scan import read_range
 from .absent_headers import warn_of_absent_headers
 from .scan import conform_batches, plan_scan
 from .types import resolve_schema

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..model.errors import Unreachable
-from ..tables.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
+from ..tables.plan.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
 from .stream import LadingStreamReader
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from ..tables.options import SinkOptions
+from ..tables.plan.options import SinkOptions
 from .sink import Messages, TaskCommit, TopicWriter, task_context
 from .types import arrow_schema
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..tables.commit.table_commit import StagedRange
 from ..tables.executor import Stage, watch_thread
-from ..tables.ranges import OffsetRange
-from ..tables.table_commit import StagedRange
+from ..tables.plan.ranges import OffsetRange
 from .failures import cause, disk_refused
 from .workers import freeze_modules
 

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..client.patience import Patience
 from ..model.errors import CorruptLog, LadingError, LocalError, directory_error
 from ..runtime.owned_directory import make_private_directory
+from .commit.staging import schema_words
+from .commit.state import PipelineStateDirectory, table_in_state
+from .commit.table_commit import StagedBatch, check_schema, delete_uncommitted, find_changed_files, recover
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.directory import DEFAULT_FORM
+from .formats.manifest import Manifest
+from .formats.partitions import Partitions
 from .formats.registry import new_table, open_table
-from .manifest import Manifest
 from .micro_batches import MicroBatchPlanner, run_batches
-from .object_path import TablePath
-from .offsets import OffsetsDocument, document
-from .partitions import Partitions
-from .ranges import OffsetRange
-from .staging import schema_words
-from .state import PipelineStateDirectory, table_in_state
-from .table_commit import StagedBatch, check_schema, delete_uncommitted, find_changed_files, recover
+from .plan.offsets import OffsetsDocument, document
+from .plan.ranges import OffsetRange
+from .storage.object_path import TablePath
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .planning import Planner
+    from .plan.planning import Planner
 
 
 LOG: Final = logging.getLogger("lading.tables")

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from .ranges import OffsetRange
-from .table_commit import StagedRange
+from .commit.table_commit import StagedRange
+from .plan.ranges import OffsetRange
 
 LOOK_INTERVAL_S: Final = 0.1
 GIVEN_UP_WAIT_S: Final = 10.0

@@ -17,22 +17,22 @@ from ..columns.contract import parse_columns
 from ..model.errors import SettingError
 from ..transports.fetched import States
 from . import engine
+from .commit.staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
+from .commit.state import PipelineStateDirectory
+from .commit.table_commit import StagedBatch, StagedRange, commit
+from .commit.takeover import open_state
 from .executor import Executor
 from .failures import translate_disk_errors
-from .files import local_directory, make_directory, table_location
 from .formats.directory import DEFAULT_FORM
+from .formats.partitions import Partitions
 from .formats.registry import split_target
-from .object_path import TablePath
-from .options import SourceOptions
-from .partitions import Partitions
-from .planning import Planner
-from .ranges import OffsetRange
-from .schema import table_schema
-from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
-from .state import PipelineStateDirectory
-from .storage import StorageReferences
-from .table_commit import StagedBatch, StagedRange, commit
-from .takeover import open_state
+from .plan.options import SourceOptions
+from .plan.planning import Planner
+from .plan.ranges import OffsetRange
+from .scan.schema import table_schema
+from .storage.files import local_directory, make_directory, table_location
+from .storage.object_path import TablePath
+from .storage.storage import StorageReferences
 from .watch import ManifestWatch
 from .withdrawal import RunWithdrawal, remove_made_directories
 

@@ -15,11 +15,11 @@ from multiprocessing import connection
 from typing import Final
 
 from ..model.errors import LocalError
+from .commit.table_commit import StagedRange
 from .executor import Stage, watch_thread
-from .ranges import OffsetRange
-from .table_commit import StagedRange
+from .plan.ranges import OffsetRange
 
-PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.range_writer")
+PRELOADED: Final = ("pyarrow.parquet", "lading.tables.commit.staging", "lading.pipeline.range_writer")
 """Modules that the process which workers are forked from has loaded."""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from .checkpoint import Checkpoint, PlannedBatch
-from .manifest import Manifest
-from .offsets import OffsetsDocument, PartitionOffsets, document, parse_document
-from .planning import Planner
-from .ranges import OffsetRange
+from .commit.checkpoint import Checkpoint, PlannedBatch
+from .formats.manifest import Manifest
+from .plan.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
+from .plan.planning import Planner
+from .plan.ranges import OffsetRange
 
 
 class MicroBatchPlanner:

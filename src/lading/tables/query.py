@@ -17,12 +17,12 @@ from ..columns.statistics import HeaderStatistics
 from ..model.errors import LocalError
 from ..model.extras import describe_install
 from ..transports.fetched import States
-from .files import has_scheme, table_location
 from .formats.iceberg import FILE_IO, IcebergTable
+from .formats.partitions import parse_value
 from .formats.registry import split_target
-from .object_path import ObjectPath, TablePath, storage_options
-from .partitions import parse_value
-from .storage import StorageReferences
+from .storage.files import has_scheme, table_location
+from .storage.object_path import ObjectPath, TablePath, storage_options
+from .storage.storage import StorageReferences
 
 if TYPE_CHECKING:
     import pyarrow as pa

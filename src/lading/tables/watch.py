@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..model.errors import LadingError
-from .manifest import Manifest
-from .offsets import OffsetsDocument, parse_document
-from .planning import Planner
-from .state import PipelineStateDirectory
+from .commit.state import PipelineStateDirectory
+from .formats.manifest import Manifest
+from .plan.offsets import OffsetsDocument, parse_document
+from .plan.planning import Planner
 
 
 class ManifestWatch:

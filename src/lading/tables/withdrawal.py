@@ -10,10 +10,10 @@ from typing import Final
 
 from ..model.errors import LadingError, RemoteError, Unreachable
 from .engine import TableRun, claim_table
-from .files import OWN, read_document, remove_empty
 from .formats.directory import OWNER
 from .formats.registry import open_table
-from .object_path import TablePath
+from .storage.files import OWN, read_document, remove_empty
+from .storage.object_path import TablePath
 
 LOG: Final = logging.getLogger("lading.tables")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ...model.errors import Reason, Refusal
 from ...model.names import spellings
-from .rights import Resource, Right, topic_resource
+from .access.rights import Resource, Right, topic_resource
 from .topology import Topic
 
 GrantorAllows = Callable[[int | str | None, Right, Resource], bool]

@@ -27,7 +27,7 @@ from ...log.intervals import Intervals
 from ...model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US
 from ...model.errors import Refusal
 from ...model.run import Run
-from .append import Appender, Write, WriteResult
+from .append.append import Appender, Write, WriteResult
 from .callbacks import ignore
 from .component import NEVER_US, SOON_US, Component, partitions_of
 from .disk_refusals import refuse_disk_errors

@@ -19,7 +19,7 @@ from ...model.errors import Reason, Refusal
 if TYPE_CHECKING:
     from ...log.catalog import Catalog
     from ...log.catalog_schema import CatalogRecordKind
-    from .append import Appender
+    from .append.append import Appender
     from .pending_append import Append
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple, Self
 
-from ...dialects.iggy_classic import protocol as iggy_row
-from ...dialects.iggy_classic.group_keeper import keeper_number
+from ...dialects.iggy.classic import protocol as iggy_row
+from ...dialects.iggy.classic.group_keeper import keeper_number
 from ..core.position import PositionKey
 
 IGGY: Final = iggy_row.PROTOCOL.name

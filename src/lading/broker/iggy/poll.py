@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...dialects.iggy_classic import protocol as iggy_row
+from ...dialects.iggy.classic import protocol as iggy_row
 from ...model.errors import Reason, Refusal
 from ...model.lazy_dataclass import lazy_dataclass
 from ...model.protocol import UnavailableMessages, VisibilityRule

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ...dialects.codes import IGGY_CURRENT
-from ...dialects.iggy_current.layout import NUMBERED
-from ...dialects.iggy_current.producers import BatchProducer, producer_of
+from ...dialects.iggy.current.layout import NUMBERED
+from ...dialects.iggy.current.producers import BatchProducer, producer_of
 from ...model.errors import Reason, Refusal
-from ..core.append import Write
+from ..core.append.append import Write
+from ..core.append.numbered_append import NumberedAppender
 from ..core.component import Component, partitions_of
-from ..core.numbered_append import NumberedAppender
 from ..core.pending_append import Append
 from ..core.topology import Partition, Topic
 

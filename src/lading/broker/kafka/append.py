@@ -16,11 +16,16 @@ from ...chunk.runs import runs
 from ...dialects import codes, registry
 from ...dialects.sequenced import SequencedBatch, SequencedDialect, TransactionMarkerDialect
 from ...model.errors import LocalError
-from ..core.append import Appender, Write, WriteResult
-from ..core.numbered_append import SEQUENCES, NumberedAppender
+from ..core.append.append import Appender, Write, WriteResult
+from ..core.append.numbered_append import SEQUENCES, NumberedAppender
+from ..core.append.writer_state import (
+    SCAN_BYTES,
+    WriterStateManager,
+    apply_transaction_marker,
+    update_last_stable_offset,
+)
 from ..core.pending_append import Append
 from ..core.topology import Partition
-from ..core.writer_state import SCAN_BYTES, WriterStateManager, apply_transaction_marker, update_last_stable_offset
 from ..native.append import PLAIN, TRANSACTIONAL
 from .transactional_producer import ProducerIdAndEpoch
 

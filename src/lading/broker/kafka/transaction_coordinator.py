@@ -14,7 +14,7 @@ from typing import Final
 from ...log.catalog_rows import PositionRow
 from ...log.producer_table import ProducerRow, ProducerTable
 from ...model.errors import Reason, Refusal
-from ..core.append import Write
+from ..core.append.append import Write
 from ..core.component import NEVER_US, SOON_US, Component, partitions_of
 from ..core.pending_append import Append
 from ..core.pending_result import PendingResult

@@ -12,11 +12,11 @@ from ...dialects import codes
 from ...dialects.native import messages as native
 from ...dialects.sequenced import SequencedBatch
 from ...model.errors import MalformedMessage, Reason, Refusal
-from ..core.append import Appender, WriteResult
+from ..core.append.append import Appender, WriteResult
+from ..core.append.writer_state import WriterStateManager
 from ..core.counters import Counters
 from ..core.pending_append import Append
 from ..core.topology import Partition
-from ..core.writer_state import WriterStateManager
 from ..core.writers import AppendedBlock
 from .transactions import NativeTransactions
 

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
+from ..core.append.writer_state import update_last_stable_offset
 from ..core.component import NEVER_US, SOON_US, Component, partitions_of
 from ..core.counters import Counters
 from ..core.topology import Partition, Topic
-from ..core.writer_state import update_last_stable_offset
 
 LOG: Final = logging.getLogger("lading.broker")
 

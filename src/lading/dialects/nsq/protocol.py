@@ -66,10 +66,10 @@ PROTOCOL: Final = Protocol(
     title="NSQ",
     dialects=(DialectSpec(NSQ, "nsq", "lading.dialects.nsq.dialect:DIALECT"),),
     endpoints=(
-        EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.server:endpoint"),
-        EndpointSpec("nsqd_http", "lading.endpoints.nsq.nsqd_http:endpoint"),
-        EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsq.lookup_tcp:endpoint"),
-        EndpointSpec("nsqlookupd_http", "lading.endpoints.nsq.nsqlookupd_http:endpoint"),
+        EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.nsqd.server:endpoint"),
+        EndpointSpec("nsqd_http", "lading.endpoints.nsq.nsqd.http_endpoint:endpoint"),
+        EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsq.lookupd.tcp:endpoint"),
+        EndpointSpec("nsqlookupd_http", "lading.endpoints.nsq.lookupd.endpoint:endpoint"),
     ),
     schemes={
         "nsq": Scheme("lading.transports.nsq.transport:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True),

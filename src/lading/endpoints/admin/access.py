@@ -8,9 +8,9 @@ from pydantic import FailFast, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.quotas import Quota
-from ...broker.core.rights import CLUSTER, EVERYBODY, AccessRule, PatternKind, Resource, ResourceKind, Right
-from ...broker.core.users import Token, User
+from ...broker.core.access.quotas import Quota
+from ...broker.core.access.rights import CLUSTER, EVERYBODY, AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...broker.core.access.users import Token, User
 from ...model.errors import Reason, Refusal
 from ...runtime.clock import date_us
 from ...runtime.turns import map_in_turns

@@ -10,8 +10,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.access.rights import CLUSTER, Right
 from ...broker.core.counters import Counters
-from ...broker.core.rights import CLUSTER, Right
 from ...kernels import engine
 from ...model.version import __version__
 from ...runtime.metrics import Gauge, Labels, MetricsSnapshot

@@ -11,12 +11,12 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.access.rights import Right
 from ...broker.core.chunks import read_chunks
 from ...broker.core.offsets_for_times import offset_at
 from ...broker.core.query import Query, Selected, select_in_turns
 from ...broker.core.query import parse_query as parse_filter
 from ...broker.core.read import read
-from ...broker.core.rights import Right
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
 from ...runtime.turns import Turns, finish

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.rights import Resource, ResourceKind, Right, flat_topic_resource, topic_resource
+from ...broker.core.access.rights import Resource, ResourceKind, Right, flat_topic_resource, topic_resource
 from ...broker.group_changes import GroupPosition
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.retention import forecast, rule_of
-from ...broker.core.rights import Right
+from ...broker.core.access.rights import Right
 from ...broker.core.states import list_states
+from ...broker.core.upkeep.retention import forecast, rule_of
 from ...runtime.clock import date_us
 from ...runtime.turns import map_in_turns
 from ..base.services import Services
@@ -34,8 +34,8 @@ from ..http_shared.states import (
 )
 
 if TYPE_CHECKING:
-    from ...broker.core.retention import ExpiringRange
     from ...broker.core.topology import Partition
+    from ...broker.core.upkeep.retention import ExpiringRange
 
 _TOPIC = "/topics/{stream}/{topic}"
 _OFFSETS_END = (1 << 63) - 1

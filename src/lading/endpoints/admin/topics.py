@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.core.access.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.dead_letter_rights import list_needed_rights
-from ...broker.core.rights import Resource, ResourceKind, Right, topic_resource
 from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import finish_in_turns, map_in_turns

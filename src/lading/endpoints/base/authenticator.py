@@ -20,8 +20,8 @@ from .token_issuer import TokenIssuer, UnknownKeysError
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
+    from ...broker.core.access.principal import Principal
     from ...broker.core.change import Change
-    from ...broker.core.principal import Principal
     from ...settings.settings import OAuthSettings
     from .change_runner import ChangeRunner
 
@@ -88,7 +88,7 @@ class Authenticator:
         await self._wait(name, host)
         credentials = access.credentials(name)
         if not self._known_passwords.matches(name, password, credentials):
-            from ...broker.core.credentials import check_password
+            from ...broker.core.access.credentials import check_password
 
             if self._is_closed:
                 raise _stopping_error()
@@ -155,7 +155,7 @@ class Authenticator:
 
     def note_failure(self, name: str, host: str) -> Refusal:
         """Count a wrong password, log it once a minute, and return what to answer."""
-        from ...broker.core.access import credentials_refusal
+        from ...broker.core.access.access import credentials_refusal
 
         self._throttle.fail(name, host, self._clock())
         self._log_failure(name, host)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from ...broker.core.access import AccessControl
+from ...broker.core.access.access import AccessControl
 from ...broker.core.settings import BrokerSettings
 from ...model.errors import LocalError
 from ...runtime.open_files import open_files_limit, share_open_files

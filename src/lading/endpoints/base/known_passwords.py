@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .login_throttle import network_of
 
 if TYPE_CHECKING:
-    from ...broker.core.credentials import Credentials
+    from ...broker.core.access.credentials import Credentials
 
 KNOWN_MAX: Final = 4096
 """Users whose password is remembered."""

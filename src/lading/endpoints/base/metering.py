@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .services import now_us
 
 if TYPE_CHECKING:
-    from ...broker.core.quotas import QuotaMeter
+    from ...broker.core.access.quotas import QuotaMeter
     from .session import ProtocolSession
 
 

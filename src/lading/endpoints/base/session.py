@@ -21,7 +21,7 @@ from .inbox import Inbox
 from .responses import Bytes, ResponseQueue, Sink
 
 if TYPE_CHECKING:
-    from ...broker.core.principal import Principal
+    from ...broker.core.access.principal import Principal
 
 R = TypeVar("R")
 

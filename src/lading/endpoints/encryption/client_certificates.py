@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...broker.core.access import AccessControl
-from ...broker.core.principal import Principal
+from ...broker.core.access.access import AccessControl
+from ...broker.core.access.principal import Principal
 from ...model.errors import Reason, Refusal
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.principal import Principal
-from ...broker.core.rights import CLUSTER, Resource, ResourceKind, topic_resource
+from ...broker.core.access.principal import Principal
+from ...broker.core.access.rights import CLUSTER, Resource, ResourceKind, topic_resource
 from ...model.errors import Reason, Refusal
 from ...settings.endpoints import endpoint_key
 from ...settings.sections import TokenSettings

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ...runtime.clock import now_us
 
 if TYPE_CHECKING:
-    from ...broker.core.principal import Principal
+    from ...broker.core.access.principal import Principal
 
 PRINCIPAL: Final = "lading.principal"
 """In the scope of a request: who sends it."""

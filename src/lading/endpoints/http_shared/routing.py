@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...broker.core.rights import Resource, Right
+from ...broker.core.access.rights import Resource, Right
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.lazy_dataclass import lazy_dataclass
 from ...runtime.log_lines import origin

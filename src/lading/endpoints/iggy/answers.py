@@ -10,7 +10,7 @@ import pyarrow as pa
 from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
 from ...dialects.carrier import Carried
-from ...dialects.iggy_classic import messages
+from ...dialects.iggy.classic import messages
 from ...model.batch import FIELDS_WITH_ORIGIN, SCHEMA
 from ...model.lazy_dataclass import lazy_dataclass
 from ...model.ranges import write_marks

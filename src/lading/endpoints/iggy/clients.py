@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...dialects.iggy_classic.releases import UNTOLD, Release
+from ...dialects.iggy.classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal
 from ...settings.settings import Address
 from ..base.services import Services
 
 if TYPE_CHECKING:
-    from ...broker.core.principal import Principal
+    from ...broker.core.access.principal import Principal
 
 
 @dataclass(slots=True, eq=False)

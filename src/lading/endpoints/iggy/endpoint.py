@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from ...dialects.iggy_classic.responses import TRANSPORT_QUIC, TRANSPORT_TCP, TRANSPORT_WEBSOCKET
+from ...dialects.iggy.classic.responses import TRANSPORT_QUIC, TRANSPORT_TCP, TRANSPORT_WEBSOCKET
 from ...settings.endpoints import IggyListener, IggyQuicListener, IggyTcpListener, IggyWebSocketListener, endpoint_key
 from ..base.deadlines import Stage
 from ..base.services import Endpoint, Services

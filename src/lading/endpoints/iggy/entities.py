@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...broker.core.settings import TopicSettings
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic import responses as r
-from ...dialects.iggy_classic.later_commands import UpdateTopic
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic import responses as r
+from ...dialects.iggy.classic.later_commands import UpdateTopic
 from ..base.sizes import MeasuredStream, MeasuredTopic
 from .topic_bounds import RETENTION_MAX, divide_bound, find_bound
 from .topic_options import find_compression, find_options, merge_options

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from ...dialects.iggy_current.headers import SIZE_AT
+from ...dialects.iggy.current.headers import SIZE_AT
 from ..base.responses import Bytes
 
 NO_LENGTH: Final = 0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
-from ...dialects.iggy_classic.releases import (
+from ...dialects.iggy.classic.later_commands import LoginUser, LoginWithToken
+from ...dialects.iggy.classic.releases import (
     BY_NAME,
     RELEASES,
     SILENT,
@@ -30,7 +30,7 @@ from .service import IggyService
 from .zero_copy import ZeroCopyPoller, ZeroCopyPoller07, ZeroCopyPoller08, ZeroCopySender, ZeroCopySender08
 
 if TYPE_CHECKING:
-    from ...broker.core.principal import Principal
+    from ...broker.core.access.principal import Principal
     from ...settings.endpoints import IggyListener
 
 

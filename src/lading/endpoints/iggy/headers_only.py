@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...broker.core.read import ReadResult
-from ...dialects.iggy_classic.headers_only import strip
+from ...dialects.iggy.classic.headers_only import strip
 from ..base.carrying import Fit
 from .answers import Answer, PolledPlace, answer_of
 from .poll import Poller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...broker.core.principal import Principal
+from ...broker.core.access.principal import Principal
 from ...model.errors import Reason, Refusal
 from ..base.services import Services
 from .clients import Client

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ...broker.core.rights import CLUSTER, AccessRule, PatternKind, ResourceKind, Right
-from ...dialects.iggy_classic.permissions import Flags, Permissions, StreamPermissions
+from ...broker.core.access.rights import CLUSTER, AccessRule, PatternKind, ResourceKind, Right
+from ...dialects.iggy.classic.permissions import Flags, Permissions, StreamPermissions
 from ...model.errors import Refusal
 from ...model.names import flat_name
 from ...runtime.turns import TurnCounter, Turns
 
 if TYPE_CHECKING:
-    from ...broker.core.namespace import Namespace
+    from ...broker.core.topics.namespace import Namespace
     from ...broker.core.topology import Stream, Topic
 
 Subject = tuple[ResourceKind, PatternKind, str]

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from ...broker.core.access.rights import Right
 from ...broker.core.read import ReadResult
-from ...broker.core.rights import Right
 from ...broker.iggy import poll as polling
 from ...broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ...broker.iggy.poll import PollResult
 from ...dialects import codes
 from ...dialects.carrier import Carried
-from ...dialects.iggy_classic.commands import GetOffset, PollMessages, StoreOffset
-from ...dialects.iggy_classic.later_commands import DeleteOffset
-from ...dialects.iggy_classic.partitioning import number_of_consumer
-from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
-from ...dialects.iggy_classic.protocol import POLLED
-from ...dialects.iggy_classic.releases import CLASSIC_RULES, UNTOLD, PollHead, Release, ServerRules
-from ...dialects.iggy_messages.derived_ids import fill_ids
+from ...dialects.iggy.classic.commands import GetOffset, PollMessages, StoreOffset
+from ...dialects.iggy.classic.later_commands import DeleteOffset
+from ...dialects.iggy.classic.partitioning import number_of_consumer
+from ...dialects.iggy.classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
+from ...dialects.iggy.classic.protocol import POLLED
+from ...dialects.iggy.classic.releases import CLASSIC_RULES, UNTOLD, PollHead, Release, ServerRules
+from ...dialects.iggy.messages.derived_ids import fill_ids
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
 from ..base.route_cache import RouteCache

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
-from ...dialects.iggy_classic.validation import normalise_name
-from ...dialects.json.messages import parse_send
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic.primitives import Partitioning, PartitioningKind
+from ...dialects.iggy.classic.validation import normalise_name
+from ...dialects.iggy.http.messages import parse_send
 from ...model.errors import LadingError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def find_send_facts(broker: Broker, fields: Mapping[str, Any], partitioning: Par
 
 
 def find_facts(broker: Broker, command: Any) -> dict[str, object]:
-    """Return what a request named, for the text of an error document (``iggy_classic.errors.text_of``)."""
+    """Return what a request named, for the text of an error document (``classic.errors.text_of``)."""
     facts = {fact: getattr(command, name) for name, fact in _FACTS.items() if hasattr(command, name)}
     partitioning = getattr(command, "partitioning", None)
     if partitioning is not None and partitioning.kind == PartitioningKind.PARTITION_ID:

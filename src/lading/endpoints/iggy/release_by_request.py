@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from ...dialects.iggy_classic.releases import MessageForm, Release
-from ...dialects.iggy_zero_copy.layout import (
+from ...dialects.iggy.classic.releases import MessageForm, Release
+from ...dialects.iggy.zero_copy.layout import (
     HEADERS_LENGTH,
     INDEX_BYTES,
     INDEX_END,

@@ -7,21 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, topic_resource
+from ...broker.core.access.rights import CLUSTER, Resource, ResourceKind, Right, topic_resource
 from ...broker.core.topology import Stream, Topic
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic import later_commands as later
-from ...dialects.iggy_classic.state_commands import GetStates, SetStates, SetStatesWhere
-from ...dialects.iggy_classic.validation import normalise_name
-from ...dialects.iggy_current import commands as current
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic import later_commands as later
+from ...dialects.iggy.classic.state_commands import GetStates, SetStates, SetStatesWhere
+from ...dialects.iggy.classic.validation import normalise_name
+from ...dialects.iggy.current import commands as current
 from ...model.errors import Reason, Refusal
 from ...model.names import flat_name
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
-    from ...broker.core.access import AccessControl
-    from ...broker.core.principal import Principal
-    from ...dialects.iggy_classic.primitives import Identifier
+    from ...broker.core.access.access import AccessControl
+    from ...broker.core.access.principal import Principal
+    from ...dialects.iggy.classic.primitives import Identifier
     from .clients import Client
     from .send import Require
 

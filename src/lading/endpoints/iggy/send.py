@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
+from ...broker.core.access.rights import Right
+from ...broker.core.append.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ...broker.core.pending_append import Append
-from ...broker.core.rights import Right
 from ...dialects import codes
-from ...dialects.iggy_classic import messages
-from ...dialects.iggy_classic.commands import SendMessages
-from ...dialects.iggy_classic.errors import REASON_OF
-from ...dialects.iggy_classic.primitives import Identifier, Partitioning, PartitioningKind
-from ...dialects.iggy_classic.releases import UNTOLD, Release
+from ...dialects.iggy.classic import messages
+from ...dialects.iggy.classic.commands import SendMessages
+from ...dialects.iggy.classic.errors import REASON_OF
+from ...dialects.iggy.classic.primitives import Identifier, Partitioning, PartitioningKind
+from ...dialects.iggy.classic.releases import UNTOLD, Release
 from ...model.errors import MalformedMessage, Reason
 from ..base.route_cache import RouteCache
 from ..base.services import Services

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...broker.core.states import list_states
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic import later_commands as later
-from ...dialects.iggy_classic import responses as r
-from ...dialects.iggy_classic.errors import StatusError
-from ...dialects.iggy_classic.state_commands import (
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic import later_commands as later
+from ...dialects.iggy.classic import responses as r
+from ...dialects.iggy.classic.errors import StatusError
+from ...dialects.iggy.classic.state_commands import (
     RANGES_MAX,
     GetStates,
     ListedStates,
@@ -26,8 +26,8 @@ from ...dialects.iggy_classic.state_commands import (
     StateRange,
     StatesProgress,
 )
-from ...dialects.iggy_current import commands as current
-from ...dialects.iggy_current.options import DESCRIBED_OPTIONS, option_flags
+from ...dialects.iggy.current import commands as current
+from ...dialects.iggy.current.options import DESCRIBED_OPTIONS, option_flags
 from ...model.errors import Reason, Refusal
 from ...model.state import State
 from ...model.version import __version__

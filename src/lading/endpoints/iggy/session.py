@@ -14,13 +14,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...dialects.iggy_classic.command_table import error_frame, ok_frame
-from ...dialects.iggy_classic.commands import ROW_BY_CODE
-from ...dialects.iggy_classic.errors import CODE_OF, GENERIC
-from ...dialects.iggy_classic.later_commands import LoginUser, LoginWithToken
-from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
-from ...dialects.iggy_classic.releases import Release
-from ...dialects.iggy_classic.responses import IdentityInfo
+from ...dialects.iggy.classic.command_table import error_frame, ok_frame
+from ...dialects.iggy.classic.commands import ROW_BY_CODE
+from ...dialects.iggy.classic.errors import CODE_OF, GENERIC
+from ...dialects.iggy.classic.later_commands import LoginUser, LoginWithToken
+from ...dialects.iggy.classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
+from ...dialects.iggy.classic.releases import Release
+from ...dialects.iggy.classic.responses import IdentityInfo
 from ...model.errors import LadingError, MalformedMessage, Reason
 from ..base.inbox import no_progress_error
 from ..base.metering import measure_request
@@ -38,8 +38,8 @@ from .poll import POLL
 from .send import SEND
 
 if TYPE_CHECKING:
+    from ...broker.core.access.principal import Principal
     from ...broker.core.pending_append import Append
-    from ...broker.core.principal import Principal
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...dialects.iggy_classic.snapshots import SnapshotCompression, SnapshotPart, choose_parts
+from ...dialects.iggy.classic.snapshots import SnapshotCompression, SnapshotPart, choose_parts
 from ...model.version import __version__
 from ...runtime.log_lines import recent_lines
 from ...settings.listing import setting_rows, toml_lines

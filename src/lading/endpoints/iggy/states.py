@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...dialects.iggy_classic.state_commands import SetStates, SetStatesWhere, StatesProgress
+from ...dialects.iggy.classic.state_commands import SetStates, SetStatesWhere, StatesProgress
 from ..base.services import Services
 from ..http_shared.states import StateRequests, StatesDocument
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ...broker.core.settings import TopicSettings
-from ...dialects.iggy_classic.errors import StatusError
-from ...dialects.iggy_current import options
-from ...dialects.iggy_current.options import Option, Options
+from ...dialects.iggy.classic.errors import StatusError
+from ...dialects.iggy.current import options
+from ...dialects.iggy.current.options import Option, Options
 from .topic_bounds import RETENTION_MAX, divide_bound
 
 UNCOMPRESSED, GZIP = 1, 2

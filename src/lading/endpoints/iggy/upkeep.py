@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...broker.core.record_deletion import delete_before
+from ...broker.core.upkeep.record_deletion import delete_before
 
 if TYPE_CHECKING:
     from ...broker.core.change import Change

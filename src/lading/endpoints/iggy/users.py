@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ...broker.core.rights import Resource, ResourceKind, Right
-from ...dialects.iggy_classic import later_commands as later
-from ...dialects.iggy_classic import responses as r
-from ...dialects.iggy_classic.permissions import ALL, Permissions
-from ...dialects.iggy_classic.primitives import Identifier
+from ...broker.core.access.rights import Resource, ResourceKind, Right
+from ...dialects.iggy.classic import later_commands as later
+from ...dialects.iggy.classic import responses as r
+from ...dialects.iggy.classic.permissions import ALL, Permissions
+from ...dialects.iggy.classic.primitives import Identifier
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import finish_in_turns
 from ..base.services import Services, now_us
@@ -21,8 +21,8 @@ from .permissions import to_permissions, to_rules
 from .rights import login_refusal
 
 if TYPE_CHECKING:
-    from ...broker.core.principal import Principal
-    from ...broker.core.users import User
+    from ...broker.core.access.principal import Principal
+    from ...broker.core.access.users import User
     from .clients import Client
 
 ROOT_NAME: Final = "iggy"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import WriteResult, choose_partition
+from ...broker.core.append.append import WriteResult, choose_partition
 from ...broker.core.pending_append import Append
 from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
-from ...dialects.iggy_classic.errors import REASON_OF
-from ...dialects.iggy_classic.protocol import ZERO_COPY_POLLED
-from ...dialects.iggy_zero_copy import messages
-from ...dialects.iggy_zero_copy.encode import encode_stored
-from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, INDEX_BYTES, WireForm
+from ...dialects.iggy.classic.errors import REASON_OF
+from ...dialects.iggy.classic.protocol import ZERO_COPY_POLLED
+from ...dialects.iggy.zero_copy import messages
+from ...dialects.iggy.zero_copy.encode import encode_stored
+from ...dialects.iggy.zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, INDEX_BYTES, WireForm
 from ...model.batch import FIELDS_WITH_ORIGIN
 from ...model.errors import MalformedMessage, Reason
 from ...model.scan_request import ScanRequest

@@ -23,7 +23,7 @@ from ..base.session import (
 )
 
 if TYPE_CHECKING:
-    from ...broker.core.principal import Principal
+    from ...broker.core.access.principal import Principal
 
 
 class InnerConnection:

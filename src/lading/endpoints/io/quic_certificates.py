@@ -15,7 +15,7 @@ from aioquic.tls import Alert, AlertDescription, verify_certificate
 from cryptography.x509 import Certificate, ExtendedKeyUsage, ExtensionNotFound
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ...broker.core.access import AccessControl
+from ...broker.core.access.access import AccessControl
 from ...model.errors import Refusal
 from ..base.session import ProtocolSession
 from ..encryption.client_certificates import find_user

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ...broker.core.rights import PARTS, AccessRule, PatternKind, Resource, ResourceKind, Right
+from ...broker.core.access.rights import PARTS, AccessRule, PatternKind, Resource, ResourceKind, Right
 from ...dialects.kafka.errors import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, SECURITY_DISABLED
 from ...dialects.kafka.versions import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from ...model.errors import LadingError, Reason, Refusal

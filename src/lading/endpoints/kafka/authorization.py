@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...broker.core.rights import ResourceKind, Right
+from ...broker.core.access.rights import ResourceKind, Right
 from ...dialects.kafka import versions as v
 from ...dialects.kafka.errors import (
     CLUSTER_AUTHORIZATION_FAILED,

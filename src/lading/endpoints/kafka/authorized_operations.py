@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ...broker.core.access import AccessControl
-from ...broker.core.principal import Principal
-from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right
+from ...broker.core.access.access import AccessControl
+from ...broker.core.access.principal import Principal
+from ...broker.core.access.rights import CLUSTER, Resource, ResourceKind, Right
 from .acls import (
     ALTER,
     ALTER_CONFIGS,

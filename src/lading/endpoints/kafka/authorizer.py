@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...broker.core.principal import Principal
-from ...broker.core.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
+from ...broker.core.access.principal import Principal
+from ...broker.core.access.rights import CLUSTER, Resource, ResourceKind, Right, flat_topic_resource
 from ...runtime.turns import TurnCounter, Turns, finish_in_turns, take_turns
 from .authorization import ASKED_ELSEWHERE, KINDS, NEEDS, NEEDS_BY_VERSION, ListNeed, Need, RequestNeed, Row, RowNeed
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session

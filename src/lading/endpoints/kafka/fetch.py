@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...broker.core.pass_through import Ahead
+from ...broker.core.append.pass_through import Ahead
 from ...dialects.kafka.errors import (
     FENCED_LEADER_EPOCH,
     OFFSET_OUT_OF_RANGE,

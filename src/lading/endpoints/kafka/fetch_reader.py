@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ...broker.core.pass_through import Ahead, whole_chunks
+from ...broker.core.append.pass_through import Ahead, whole_chunks
 from ...broker.core.read import ReadResult, RunSlice, read
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing

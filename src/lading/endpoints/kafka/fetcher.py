@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...broker.core.pass_through import Ahead
-from ...broker.core.rights import Right, flat_topic_resource, topic_resource
+from ...broker.core.access.rights import Right, flat_topic_resource, topic_resource
+from ...broker.core.append.pass_through import Ahead
 from ...dialects.kafka.errors import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID
 from ...dialects.kafka.fetch import FetchPartition
 from ...dialects.kafka.protocol import RECORDS

@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...broker.core.access.rights import Resource, ResourceKind
 from ...broker.core.position import PositionKey
-from ...broker.core.rights import Resource, ResourceKind
 from ...broker.kafka.group import (
     KAFKA,
     GroupState,

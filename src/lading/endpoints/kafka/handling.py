@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.core.rights import Right, flat_topic_resource
+from ...broker.core.access.rights import Right, flat_topic_resource
 from ...dialects.kafka.scram import ScramExchange
 from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ...settings.endpoints import KafkaListener
@@ -16,7 +16,7 @@ from ..base.services import Services
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
-    from ...broker.core.principal import Principal
+    from ...broker.core.access.principal import Principal
     from ...broker.core.topology import Topic
 
 NAME: Final = "kafka"

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ...broker.core.rights import Right, flat_topic_resource, topic_resource
+from ...broker.core.access.rights import Right, flat_topic_resource, topic_resource
 from ...dialects.kafka.errors import INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
 from ...dialects.kafka.metadata import (
     CLUSTER_OPERATIONS,

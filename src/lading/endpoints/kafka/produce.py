@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
+from ...broker.core.access.rights import Right
+from ...broker.core.append.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
 from ...broker.core.pending_append import Append
-from ...broker.core.rights import Right
 from ...broker.core.settings import COMPACT
 from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 
-from ...broker.core.quotas import QUOTA_NAMES, Quota
-from ...broker.core.rights import EVERYBODY
+from ...broker.core.access.quotas import QUOTA_NAMES, Quota
+from ...broker.core.access.rights import EVERYBODY
 from ...dialects.kafka.errors import INVALID_REQUEST, UNKNOWN_SERVER_ERROR
 from ...dialects.kafka.versions import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 from ...model.errors import LadingError, Reason, Refusal

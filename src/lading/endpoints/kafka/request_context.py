@@ -6,7 +6,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ...broker.core.principal import Principal
+from ...broker.core.access.principal import Principal
 from ...dialects.kafka.produce import ResponseLayout
 from ..base.inbox import Inbox
 from ..base.request_budget import MemoryReservation

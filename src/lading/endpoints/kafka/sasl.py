@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from ...broker.core.credentials import TOKEN_PREFIX
-from ...broker.core.principal import Principal
+from ...broker.core.access.credentials import TOKEN_PREFIX
+from ...broker.core.access.principal import Principal
 from ...dialects.kafka.errors import (
     ILLEGAL_SASL_STATE,
     SASL_AUTHENTICATION_FAILED,

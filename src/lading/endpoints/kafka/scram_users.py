@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...broker.core.credentials import SCRAM_ITERATIONS_MIN, ScramVerifier, make_verifier
-from ...broker.core.rights import Resource, ResourceKind, Right
+from ...broker.core.access.credentials import SCRAM_ITERATIONS_MIN, ScramVerifier, make_verifier
+from ...broker.core.access.rights import Resource, ResourceKind, Right
 from ...dialects.kafka.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
     DUPLICATE_RESOURCE,

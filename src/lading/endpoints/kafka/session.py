@@ -11,9 +11,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
+from ...broker.core.access.principal import Principal
+from ...broker.core.access.quotas import QuotaMeter
 from ...broker.core.callbacks import ignore
-from ...broker.core.principal import Principal
-from ...broker.core.quotas import QuotaMeter
 from ...dialects.kafka import versions
 from ...dialects.kafka.fields import RowsExceeded
 from ...dialects.kafka.requests import (

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ...broker.core.record_deletion import delete_before
-from ...broker.core.rights import Right, topic_resource
+from ...broker.core.access.rights import Right, topic_resource
 from ...broker.core.settings import TopicSettings
-from ...broker.core.topology_changes import TopicSpec
+from ...broker.core.topics.topology_changes import TopicSpec
+from ...broker.core.upkeep.record_deletion import delete_before
 from ...dialects.kafka.errors import (
     INVALID_CONFIG,
     INVALID_PARTITIONS,

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...model.errors import LocalError
-from ..files import delete_tree, sync_directory
-from ..manifest import DataFile
-from ..object_path import ObjectPath, storage_options
+from ..storage.files import delete_tree, sync_directory
+from ..storage.object_path import ObjectPath, storage_options
 from .delta_statistics import file_statistics
 from .directory import visible_names
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
+from .manifest import DataFile
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:

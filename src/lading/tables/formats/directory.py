@@ -12,11 +12,11 @@ import pyarrow as pa
 import xxhash
 
 from ...model.errors import CorruptLog, LocalError
-from ..files import OWN, STAGED, make_directory, read_document, remove_empty, sync_directory, write_document
-from ..manifest import HASH_NAME, DataFile
-from ..object_path import ObjectPath, TablePath
-from ..partitions import Partitions
+from ..storage.files import OWN, STAGED, make_directory, read_document, remove_empty, sync_directory, write_document
+from ..storage.object_path import ObjectPath, TablePath
 from .interface import Rename
+from .manifest import HASH_NAME, DataFile
+from .partitions import Partitions
 from .rollback import Rollback
 
 _READ_BYTES = 1 << 20

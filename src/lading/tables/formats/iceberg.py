@@ -17,13 +17,13 @@ from uuid import uuid4
 import pyarrow as pa
 
 from ...model.errors import LocalError
-from ..files import OWN, delete_tree, read_document, sync_directory
-from ..manifest import DataFile
-from ..object_path import SCHEMES, ObjectPath, TablePath
-from ..partitions import COUNTED, Partitions
+from ..storage.files import OWN, delete_tree, read_document, sync_directory
+from ..storage.object_path import SCHEMES, ObjectPath, TablePath
 from .directory import OWNER, visible_names
 from .iceberg_errors import translate_library_errors
 from .logged import COMMIT_ATTEMPTS, Column, LoggedTable, hash_files, read_footer
+from .manifest import DataFile
+from .partitions import COUNTED, Partitions
 from .rollback import FILES, MANIFEST, PIPELINE, LoggedCommit
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ...model.errors import LadingError, LocalError, RemoteError, Unreachable
-from ..object_path import TablePath
+from ..storage.object_path import TablePath
 
 AWAY: Final = ("ServiceUnavailableError", "ServerError")
 FORBIDDEN: Final = ("UnauthorizedError", "ForbiddenError", "OAuthError", "AuthorizationExpiredError")

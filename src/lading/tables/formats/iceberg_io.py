@@ -13,8 +13,8 @@ from typing import Any
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from ..files import sync_directory
-from ..object_path import SCHEMES, ObjectPath
+from ..storage.files import sync_directory
+from ..storage.object_path import SCHEMES, ObjectPath
 
 LOCAL = ("", "file")
 

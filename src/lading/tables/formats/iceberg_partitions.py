@@ -12,8 +12,8 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 
-from ..manifest import DataFile
-from ..partitions import COUNTED, Partitions
+from .manifest import DataFile
+from .partitions import COUNTED, Partitions
 
 FIRST_ID = 1000
 """Of partition fields, as the specification counts them."""

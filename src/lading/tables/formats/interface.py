@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..manifest import DataFile
-from ..object_path import TablePath
-from ..partitions import Partitions
+from ..storage.object_path import TablePath
+from .manifest import DataFile
+from .partitions import Partitions
 from .rollback import Rollback
 
 Rename = Callable[[Any, Any], Any]

@@ -17,13 +17,13 @@ import xxhash
 from ...columns.instants import TIME_FIELDS
 from ...model.errors import LocalError
 from ...model.extras import describe_install
-from ..files import read_document
-from ..manifest import DataFile
-from ..object_path import ObjectPath, TablePath
-from ..partitions import shorten_directory
+from ..storage.files import read_document
+from ..storage.object_path import ObjectPath, TablePath
 from .directory import OWNER
 from .interface import Rename
+from .manifest import DataFile
 from .parquet import ParquetTable
+from .partitions import shorten_directory
 from .rollback import FILES, MANIFEST, PIPELINE, PUT_BACK, LoggedCommit, Rollback, RolledBack, find_rollback
 
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ...model.errors import LocalError
-from ..files import OWN, read_document
-from ..object_path import TablePath
-from ..partitions import Partitions
+from ..storage.files import OWN, read_document
+from ..storage.object_path import TablePath
 from .delta import DeltaTable
 from .directory import DEFAULT_FORM, OWNER, form_of
 from .iceberg import IcebergTable
 from .interface import Table
 from .parquet import ParquetTable
+from .partitions import Partitions
 
 FORMATS: Final[Mapping[str, Callable[..., Table]]] = {
     one.form: one for one in (ParquetTable, DeltaTable, IcebergTable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit
 
-from ...dialects.iggy_classic.validation import is_name, normalise_name
+from ...dialects.iggy.classic.validation import is_name, normalise_name
 from ...model.errors import LocalError, SettingError
 from ..open import address
 

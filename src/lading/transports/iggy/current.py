@@ -14,15 +14,15 @@ from typing import Final
 
 import numpy as np
 
-from ...dialects.iggy_classic.command_table import REQUEST_HEAD
-from ...dialects.iggy_classic.primitives import SHORT_TEXT, U32, U64
-from ...dialects.iggy_current import layout, messages, stored_fallback
-from ...dialects.iggy_current.checksums import hash_bytes
-from ...dialects.iggy_current.headers import EVICTION, HEADER_BYTES, Eviction, parse_reply_header, request_header
-from ...dialects.iggy_current.operations import NON_REPLICATED as READ
-from ...dialects.iggy_current.operations import OPERATIONS, PING, REGISTER
-from ...dialects.iggy_current.operations import SEND_MESSAGES as SEND
-from ...dialects.iggy_current.releases import RELEASE_0_11, V_0_11
+from ...dialects.iggy.classic.command_table import REQUEST_HEAD
+from ...dialects.iggy.classic.primitives import SHORT_TEXT, U32, U64
+from ...dialects.iggy.current import layout, messages, stored_fallback
+from ...dialects.iggy.current.checksums import hash_bytes
+from ...dialects.iggy.current.headers import EVICTION, HEADER_BYTES, Eviction, parse_reply_header, request_header
+from ...dialects.iggy.current.operations import NON_REPLICATED as READ
+from ...dialects.iggy.current.operations import OPERATIONS, PING, REGISTER
+from ...dialects.iggy.current.operations import SEND_MESSAGES as SEND
+from ...dialects.iggy.current.releases import RELEASE_0_11, V_0_11
 from ...kernels import engine
 from ...model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET
 from ...model.errors import MalformedMessage, RemoteError

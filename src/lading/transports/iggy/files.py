@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ...dialects.iggy_classic.disk import find_damaged, list_pieces, read_piece, salvage_rest
-from ...dialects.iggy_classic.protocol import POLLED
+from ...dialects.iggy.classic.disk import find_damaged, list_pieces, read_piece, salvage_rest
+from ...dialects.iggy.classic.protocol import POLLED
 from ...dialects.registry import decode, dialect
 from ...model.chunk_table import BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US
 from ...model.errors import CorruptLog, LocalError, MalformedMessage

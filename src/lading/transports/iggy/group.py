@@ -2,7 +2,7 @@
 
 Groups of servers up to 0.0.40 are numbers: one called by a decimal number is that group, one with another name the
 group of the name's CRC-32. Later servers know groups by names. The server knows only which partitions a member has.
-Positions are stored as those of a single consumer made for the group (``dialects.iggy_classic.group_keeper``);
+Positions are stored as those of a single consumer made for the group (``dialects.iggy.classic.group_keeper``);
 positions that other clients stored for the group itself are read too, and the higher one counts.
 """
 
@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.group_keeper import group_number, keeper_number
-from ...dialects.iggy_classic.primitives import (
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic.group_keeper import group_number, keeper_number
+from ...dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
     Identifier,
     PollingKind,
     Strategy,
 )
-from ...dialects.iggy_classic.releases import Release
-from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
-from ...dialects.iggy_current.commands import GroupAssignment, SyncGroup
+from ...dialects.iggy.classic.releases import Release
+from ...dialects.iggy.classic.responses import ClientDetails, GroupDetails, StoredOffset
+from ...dialects.iggy.current.commands import GroupAssignment, SyncGroup
 from ...model.errors import Reason, Refusal, RemoteError
 from ..interface import Position
 from .polled import Polled, parse_poll_response

@@ -6,11 +6,11 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ...dialects.iggy_classic.headers_only import complete
-from ...dialects.iggy_classic.layout import POLLED_HEAD_BYTES
-from ...dialects.iggy_classic.messages import parse_polled_run
-from ...dialects.iggy_classic.releases import UNTOLD, MessageForm, Release
-from ...dialects.iggy_zero_copy.messages import read_polled
+from ...dialects.iggy.classic.headers_only import complete
+from ...dialects.iggy.classic.layout import POLLED_HEAD_BYTES
+from ...dialects.iggy.classic.messages import parse_polled_run
+from ...dialects.iggy.classic.releases import UNTOLD, MessageForm, Release
+from ...dialects.iggy.zero_copy.messages import read_polled
 from ...model.chunk_table import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US
 from ...model.errors import MalformedMessage
 from ...model.run import Run

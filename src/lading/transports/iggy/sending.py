@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic import limits
-from ...dialects.iggy_classic.command_table import REQUEST_HEAD
-from ...dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, U32, balanced, to_partition
-from ...dialects.iggy_classic.releases import UNTOLD
-from ...dialects.iggy_current import encode as current
-from ...dialects.iggy_current import layout as current_layout
-from ...dialects.iggy_zero_copy import encode as zero_copy
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic import limits
+from ...dialects.iggy.classic.command_table import REQUEST_HEAD
+from ...dialects.iggy.classic.primitives import IDENTIFIER, PARTITIONING, U32, balanced, to_partition
+from ...dialects.iggy.classic.releases import UNTOLD
+from ...dialects.iggy.current import encode as current
+from ...dialects.iggy.current import layout as current_layout
+from ...dialects.iggy.zero_copy import encode as zero_copy
 from ...model.batch import ORIGIN_TIMESTAMP
 from .current import CURRENT
 from .server_release import WIRE_FORMS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from ...dialects.iggy_classic.releases import Release
+    from ...dialects.iggy.classic.releases import Release
 
 SEND: Final = 101
 REQUEST_MESSAGES_MAX: Final = 10_000
@@ -35,7 +35,7 @@ REQUEST_BYTES_WANTED: Final = 1 << 20
 
 def encode_send(release: Release, place: tuple[str, str], partition: int | None, batch: pa.RecordBatch) -> bytes:
     """Encode the frame of a send to a server of ``release``; ``partition`` from 0, None lets the server choose."""
-    from ...dialects.iggy_classic.messages import encode_sent
+    from ...dialects.iggy.classic.messages import encode_sent
 
     partitioning = balanced() if partition is None else to_partition(partition + release.first_partition)
     form = WIRE_FORMS.get(release.name)

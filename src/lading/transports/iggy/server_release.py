@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.errors import NAMES, REASON_OF, name_of
-from ...dialects.iggy_classic.protocol import SENT
-from ...dialects.iggy_classic.releases import BY_NAME, RELEASE_OF_SERVER, Release
-from ...dialects.iggy_classic.responses import StatsInfo
-from ...dialects.iggy_current.capabilities import SENT as CURRENT_SENT
-from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic.errors import NAMES, REASON_OF, name_of
+from ...dialects.iggy.classic.protocol import SENT
+from ...dialects.iggy.classic.releases import BY_NAME, RELEASE_OF_SERVER, Release
+from ...dialects.iggy.classic.responses import StatsInfo
+from ...dialects.iggy.current.capabilities import SENT as CURRENT_SENT
+from ...dialects.iggy.zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, WireForm
 from ...model.errors import MalformedMessage, Reason, SettingError
 from ...model.protocol import Capabilities
 from .current import CURRENT

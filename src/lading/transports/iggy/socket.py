@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.command_table import RESPONSE_HEAD
-from ...dialects.iggy_classic.commands import Command
-from ...dialects.iggy_classic.later_commands import LoginUser
-from ...dialects.iggy_classic.releases import UNTOLD, Release
-from ...dialects.iggy_current.commands import SyncGroup
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic.command_table import RESPONSE_HEAD
+from ...dialects.iggy.classic.commands import Command
+from ...dialects.iggy.classic.later_commands import LoginUser
+from ...dialects.iggy.classic.releases import UNTOLD, Release
+from ...dialects.iggy.current.commands import SyncGroup
 from ...model.errors import MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ...dialects.iggy_classic.commands import Ping
-from ...dialects.iggy_classic.errors import CODE_OF
-from ...dialects.iggy_classic.records import validate
-from ...dialects.iggy_classic.state_commands import GetStates, ListedStates, SetStates, SetStatesWhere, StatesProgress
+from ...dialects.iggy.classic.commands import Ping
+from ...dialects.iggy.classic.errors import CODE_OF
+from ...dialects.iggy.classic.records import validate
+from ...dialects.iggy.classic.state_commands import GetStates, ListedStates, SetStates, SetStatesWhere, StatesProgress
 from ...model.errors import LocalError, Reason, RemoteError
 from ...model.ranges import ranges_of
 from ...model.state import STATE_BY_WORD, State

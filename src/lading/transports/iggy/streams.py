@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.responses import StreamInfo
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic.responses import StreamInfo
 from ...model.errors import Reason
 from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID
 from .addresses import check_name, find_free_id

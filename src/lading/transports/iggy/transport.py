@@ -8,14 +8,14 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.primitives import (
+from ...dialects.iggy.classic import commands as c
+from ...dialects.iggy.classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
     PollingKind,
     Strategy,
 )
-from ...dialects.iggy_classic.responses import PartitionInfo, TopicDetails, TopicInfo
+from ...dialects.iggy.classic.responses import PartitionInfo, TopicDetails, TopicInfo
 from ...model.errors import ChecksumMismatch, Reason, Refusal
 from ...model.names import flat_name, spellings
 from ..client_tls import parse_tls
@@ -34,7 +34,7 @@ from .streams import ID_TRIES, IggyStreams
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...dialects.iggy_classic.releases import Release
+    from ...dialects.iggy.classic.releases import Release
     from ...model.protocol import Capabilities
     from ...model.state import State
 

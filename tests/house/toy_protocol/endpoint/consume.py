@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import ByNumber, choose_partition
+from lading.broker.core.append.append import ByNumber, choose_partition
 from lading.broker.core.read import read
 from lading.dialects import registry
 from lading.endpoints.base.carrying import Carrying

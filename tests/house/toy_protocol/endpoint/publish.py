@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import ByNumber, WriteResult, choose_partition
+from lading.broker.core.append.append import ByNumber, WriteResult, choose_partition
 from lading.broker.core.pending_append import Append
 from lading.model.errors import MalformedMessage
 from lading.model.names import DEFAULT_STREAM

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ....dialects.iggy_current import responses
-from ....dialects.iggy_current.commands import FetchMessages, PollDeferred
+from ....dialects.iggy.current import responses
+from ....dialects.iggy.current.commands import FetchMessages, PollDeferred
 from ....model.errors import LadingError, Reason, Refusal
 from ...base.services import now_us as clock_us
 from ..poll import STRATEGIES
@@ -18,7 +18,7 @@ from .poll import PolledBatches, PollRoute
 from .waiting import require_minimum, wait_for_messages
 
 if TYPE_CHECKING:
-    from ....dialects.iggy_classic.primitives import Strategy
+    from ....dialects.iggy.classic.primitives import Strategy
     from ..clients import Client
     from .poll import CurrentPoller
 

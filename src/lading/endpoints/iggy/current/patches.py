@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ....dialects.iggy_classic import later_commands as later
-from ....dialects.iggy_classic.errors import StatusError
-from ....dialects.iggy_current.commands import UpdateResource
-from ....dialects.iggy_current.options import (
+from ....dialects.iggy.classic import later_commands as later
+from ....dialects.iggy.classic.errors import StatusError
+from ....dialects.iggy.current.commands import UpdateResource
+from ....dialects.iggy.current.options import (
     INVALID_VALUE,
     TOPIC_OPTIONS,
     UNLIMITED,

@@ -11,22 +11,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ....broker.core.access.rights import Right
 from ....broker.core.read import ReadResult
-from ....broker.core.rights import Right
 from ....broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ....dialects import registry
 from ....dialects.codes import IGGY_CURRENT
-from ....dialects.iggy_classic.commands import PollMessages
-from ....dialects.iggy_classic.primitives import ConsumerIdentifier, PollingKind
-from ....dialects.iggy_classic.releases import Release
-from ....dialects.iggy_current import messages
-from ....dialects.iggy_current.capabilities import POLLED
-from ....dialects.iggy_current.encode import encode_stored
-from ....dialects.iggy_current.operations import POLL
-from ....dialects.iggy_current.releases import CURRENT_RULES, RELEASE_0_11
-from ....dialects.iggy_current.responses import POLLED as POLLED_HEAD
-from ....dialects.iggy_current.responses import context_block
-from ....dialects.iggy_messages.derived_ids import fill_ids
+from ....dialects.iggy.classic.commands import PollMessages
+from ....dialects.iggy.classic.primitives import ConsumerIdentifier, PollingKind
+from ....dialects.iggy.classic.releases import Release
+from ....dialects.iggy.current import messages
+from ....dialects.iggy.current.capabilities import POLLED
+from ....dialects.iggy.current.encode import encode_stored
+from ....dialects.iggy.current.operations import POLL
+from ....dialects.iggy.current.releases import CURRENT_RULES, RELEASE_0_11
+from ....dialects.iggy.current.responses import POLLED as POLLED_HEAD
+from ....dialects.iggy.current.responses import context_block
+from ....dialects.iggy.messages.derived_ids import fill_ids
 from ....model.batch import FIELDS_WITH_ORIGIN
 from ....model.errors import Reason, Refusal
 from ....model.lazy_dataclass import lazy_dataclass
@@ -40,8 +40,8 @@ from ..send import Require, allow_all
 if TYPE_CHECKING:
     from ....broker.core.topology import Partition, Topic
     from ....broker.iggy.poll import PollStart
-    from ....dialects.iggy_classic.primitives import Strategy
-    from ....dialects.iggy_current.commands import FetchMessages, PollDeferred
+    from ....dialects.iggy.classic.primitives import Strategy
+    from ....dialects.iggy.current.commands import FetchMessages, PollDeferred
     from ..clients import Client
 
 _TAIL = struct.Struct("<BQIB")

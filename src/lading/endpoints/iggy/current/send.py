@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
+from ....broker.core.access.rights import Right
+from ....broker.core.append.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ....broker.core.pending_append import Append
-from ....broker.core.rights import Right
 from ....broker.iggy.producers import ProducerBatch
 from ....dialects.codes import IGGY_CURRENT
-from ....dialects.iggy_classic.errors import RESOURCE_NOT_FOUND, StatusError
-from ....dialects.iggy_classic.primitives import PARTITIONING, PartitioningKind
-from ....dialects.iggy_current import messages
-from ....dialects.iggy_current.codecs import IDENTIFIER_FROM_ZERO, to_wire
-from ....dialects.iggy_current.layout import PRODUCER, PRODUCER_END
-from ....dialects.iggy_current.partitioning import choose_by_key
-from ....dialects.iggy_current.producers import BatchProducer, read_producer
-from ....dialects.iggy_current.responses import place_block
+from ....dialects.iggy.classic.errors import RESOURCE_NOT_FOUND, StatusError
+from ....dialects.iggy.classic.primitives import PARTITIONING, PartitioningKind
+from ....dialects.iggy.current import messages
+from ....dialects.iggy.current.codecs import IDENTIFIER_FROM_ZERO, to_wire
+from ....dialects.iggy.current.layout import PRODUCER, PRODUCER_END
+from ....dialects.iggy.current.partitioning import choose_by_key
+from ....dialects.iggy.current.producers import BatchProducer, read_producer
+from ....dialects.iggy.current.responses import place_block
 from ....model.errors import MalformedMessage, Reason, Refusal
 from ...base.route_cache import RouteCache
 from ...base.services import Services

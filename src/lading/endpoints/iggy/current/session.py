@@ -15,12 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ....dialects.iggy_classic.errors import GENERIC, StatusError
-from ....dialects.iggy_current import headers, limits, operations, responses
-from ....dialects.iggy_current.checksums import hash_bytes
-from ....dialects.iggy_current.headers import HEADER_BYTES, Eviction, FrameHeader
-from ....dialects.iggy_current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES
-from ....dialects.iggy_current.releases import (
+from ....dialects.iggy.classic.errors import GENERIC, StatusError
+from ....dialects.iggy.current import headers, limits, operations, responses
+from ....dialects.iggy.current.checksums import hash_bytes
+from ....dialects.iggy.current.headers import HEADER_BYTES, Eviction, FrameHeader
+from ....dialects.iggy.current.operations import CANCEL, NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES
+from ....dialects.iggy.current.releases import (
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN,
     V_0_11,
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from ....broker.broker import Broker
     from ....broker.core.pending_append import Append
     from ....broker.core.topology import Partition
-    from ....dialects.iggy_classic.command_table import CommandSpec
-    from ....dialects.iggy_current.commands import Register
+    from ....dialects.iggy.classic.command_table import CommandSpec
+    from ....dialects.iggy.current.commands import Register
     from ....runtime.metrics import Labels
 
 log = logging.getLogger(__name__)

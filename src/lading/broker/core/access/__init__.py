@@ -1,0 +1,1 @@
+"""Users, their passwords and rights, and what each may use of the broker."""

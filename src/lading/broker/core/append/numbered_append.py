@@ -1,0 +1,133 @@
+"""Appends of batches whose producer numbers its messages in each partition, so that one sent again is kept once.
+
+A batch takes one number a message; numbers go on at 0 behind the highest. The numbers that follow are taken, one of the
+last batches is answered with the offset it got. A higher epoch starts again at 0 and shuts the lower one out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....dialects.sequenced import SequencedBatch
+from ....model.errors import Reason, Refusal
+from ..counters import Counters
+from ..pending_append import Append
+from ..topology import Partition
+from ..writers import AppendedBlock, Writers
+from .append import Appender, Write, WriteResult
+from .writer_state import WriterStateManager
+
+SEQUENCES: Final = 1 << 31
+"""Sequences begin again at 0 here."""
+
+
+class NumberedBatch(Protocol):
+    """Producer and sequence number of a batch in this partition; as text it names the producer and its epoch."""
+
+    @property
+    def writer(self) -> bytes:
+        """The producer as the name of a writer."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the producer."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the first message."""
+
+    @property
+    def records(self) -> int:
+        """How many messages."""
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to what its producer has open."""
+
+
+class NumberedAppender:
+    """Appends numbered batches for the protocols that have them."""
+
+    def __init__(self, appender: Appender, memory: WriterStateManager, counters: Counters) -> None:
+        self._appender = appender
+        self._memory = memory
+        self._counters = counters
+
+    def find_duplicate(self, partition: Partition, batch: NumberedBatch) -> Append | None:
+        """Return what answers a batch that repeats another one, or None if it is new and next.
+
+        PRODUCER_FENCED or OUT_OF_SEQUENCE if it is neither. An unknown producer begins anywhere: what was known of it
+        may have gone with its messages.
+        """
+        repeated = _find_duplicate(self._memory.of(partition), batch)
+        if repeated is None:
+            return None
+        self._counters.duplicate_blocks += 1
+        return self._appender.follow(
+            partition, repeated.base_offset, repeated.end_offset, batch.records, duplicate=True
+        )
+
+    def append(
+        self,
+        partition: Partition,
+        batch: NumberedBatch,
+        dialect: int,
+        flags: int,
+        room_bytes: int,
+        write: Write,
+        source: object = None,
+        *,
+        in_new_chunk: bool = False,
+    ) -> Append:
+        """Append a batch that is new and next, as ``Appender.append`` does, and remember it.
+
+        ``in_new_chunk``: nothing that was appended before it lies in its chunk.
+        """
+        writers = self._memory.of(partition)
+        try:
+            if in_new_chunk:
+                self._appender.close_chunk(partition)
+            noted = _noting(writers, batch, write, partition.log.high_watermark)
+            return self._appender.append(partition, dialect, flags, room_bytes, noted, source)
+        except Refusal:
+            writers.truncate_from(partition.log.next_offset)
+            writers.expect(batch.writer, batch.epoch, batch.sequence)
+            raise
+
+
+def _noting(writers: Writers, batch: NumberedBatch, write: Write, high_watermark: int) -> Write:
+    """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
+
+    def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+        written = write(array, at, base_offset)
+        end_offset = base_offset + written.messages_count
+        facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
+        writers.add(SequencedBatch(*facts, transactional=batch.transactional), high_watermark)
+        return written
+
+    return noting
+
+
+def _find_duplicate(writers: Writers, batch: NumberedBatch) -> AppendedBlock | None:
+    """Return the block that a batch repeats, or None if it is new and next."""
+    writer = writers.get(batch.writer)
+    if writer is None:
+        return None
+    if (batch.epoch, batch.sequence) == (writer.epoch, writer.next_sequence % SEQUENCES):
+        return None
+    if batch.epoch < writer.epoch:
+        raise Refusal(Reason.PRODUCER_FENCED, f"{batch}: epoch {writer.epoch} of it has written here already")
+    if batch.epoch > writer.epoch:
+        if batch.sequence:
+            raise Refusal(Reason.OUT_OF_SEQUENCE, f"{batch}: a new epoch begins at record 0, not {batch.sequence}")
+        return None
+    for block in reversed(writer.recent):
+        if (block.sequence, block.numbers) == (batch.sequence, batch.records):
+            return block
+    raise Refusal(
+        Reason.OUT_OF_SEQUENCE,
+        f"{batch}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}",
+    )

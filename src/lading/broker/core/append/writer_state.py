@@ -1,0 +1,176 @@
+"""State of the writers of each partition, kept over restarts: a snapshot when a segment closes, then the log.
+
+Only partitions that the catalog names are looked at. The blocks of a chunk are found by its dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ....chunk.runs import runs
+from ....dialects import registry
+from ....dialects.sequenced import SequencedDialect
+from ....log.catalog import Catalog
+from ....log.interface import PartitionLog, Snapshot
+from ....model.errors import Reason, Refusal
+from ..chunks import salvage
+from ..component import Component, partitions_of
+from ..maintenance import Attempts
+from ..settings import BrokerSettings
+from ..topology import Partition, Topic
+from ..writers import SNAPSHOT, Writers
+from .append import Appender
+
+SCAN_BYTES: Final = 4 << 20
+
+
+class WriterStateManager(Component):
+    """Keeps ``Partition.writers`` true: at start, as segments close, when appends are lost."""
+
+    def __init__(self, appender: Appender, catalog: Catalog, settings: BrokerSettings, attempts: Attempts) -> None:
+        self._catalog = catalog
+        self._attempts = attempts
+        self._written: dict[Partition, None] = {}
+        """Partitions that have writers."""
+        self._settings = settings
+        self.on_cut: Callable[[Partition], None] = lambda partition: None
+        """Called when blocks of a partition turn out not to have happened."""
+        appender.on_lost = self._lost
+
+    def of(self, partition: Partition) -> Writers:
+        """Return the partition's writers; before its first one the catalog notes that there are some."""
+        if partition.writers is None:
+            self._catalog.add_writer_partition(partition.topic.uuid, partition.number)
+        return self._made(partition)
+
+    def load(self, topics: Sequence[Topic]) -> None:
+        """Load what the writers of all partitions did that have any."""
+        with_writers = self._catalog.writer_partitions()
+        for partition in partitions_of(topics):
+            if (partition.topic.uuid, partition.number) in with_writers:
+                self.load_partition(partition)
+
+    def load_partition(self, partition: Partition) -> None:
+        """Load what the writers of a partition did, from the last snapshot and the blocks after it.
+
+        If ranges of the log's overlay are lost all blocks are read: only they tell outcomes from before the
+        snapshot.
+        """
+        log = partition.log
+        writers = self._made(partition)
+        snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
+        if snapshot is not None and _counts_lost_blocks(log, snapshot):
+            # still there where the log's own repairs, which delete it, have to wait
+            snapshot = None
+        at = log.first_offset
+        if snapshot is not None:
+            writers.load(snapshot.data, f"{partition}: snapshot {SNAPSHOT!r}")
+            at = writers.snapshot_end = snapshot.end_offset
+            writers.snapshot_segments = log.segments_count
+        while (span := log.read(at, SCAN_BYTES)) is not None:
+            # readers are served what is intact of a damaged chunk: who sends that again must not double it
+            found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
+            for run in found:
+                # of a chunk whose dialect code is damaged nothing is left
+                dialect = registry.dialect(run.dialect) if len(run.chunks) else None
+                if isinstance(dialect, SequencedDialect):
+                    for numbered in dialect.iter_batches(run, at):
+                        if numbered.outcome is not None:
+                            apply_transaction_marker(partition, numbered.writer, numbered.base_offset, numbered.outcome)
+                        writers.add(numbered, log.high_watermark)
+            at = span.end_offset
+        # a disk that is full or fails stops no start: readers wait before what is not on disk
+        with suppress(Refusal):
+            log.sync_states()
+
+    def on_synced(self, partition: Partition) -> None:
+        """Keep a snapshot when a segment was closed, best when nothing is under way."""
+        writers, log = partition.writers, partition.log
+        if writers is None:
+            return
+        closed = abs(log.segments_count - writers.snapshot_segments)
+        if closed > 1 or (closed and log.high_watermark == log.next_offset):
+            # what the disk refuses of it waits for the next sync; those who wait for this one are told all the same
+            self._attempts.attempt(self.snapshot, partition)
+
+    def snapshot(self, partition: Partition) -> None:
+        """Keep what is known of the partition's writers, so that a start reads only what comes after."""
+        writers, log = partition.writers, partition.log
+        if log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
+            # blocks that failed are forgotten here, yet may be on the disk: the next start has to read them
+            return
+        if writers is not None:
+            # outcomes before the snapshot are not looked for again
+            log.sync_states()
+            log.snapshot(SNAPSHOT, writers.dump())
+            writers.snapshot_segments, writers.snapshot_end = log.segments_count, log.next_offset
+
+    def snapshot_all(self) -> None:
+        """Keep what is known of all partitions' writers."""
+        for partition in self._written:
+            self.snapshot(partition)
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Keep no more snapshots of it."""
+        self._written.pop(partition, None)
+
+    def close(self, now_us: int) -> None:
+        """Keep what is known of all partitions' writers, as far as the disk takes it."""
+        for partition in self._written:
+            self._attempts.attempt(self.snapshot, partition)
+
+    def _made(self, partition: Partition) -> Writers:
+        if partition.writers is None:
+            settings = self._settings
+            partition.writers = Writers(settings.writer_window, settings.writers_per_partition_max)
+            partition.writers.snapshot_segments = partition.log.segments_count
+            self._written[partition] = None
+        return partition.writers
+
+    def _lost(self, partition: Partition, offset: int) -> None:
+        writers = partition.writers
+        if writers is None:
+            return
+        writers.truncate_from(offset)
+        # of a partition that is being deleted the snapshot goes with the rest
+        if writers.snapshot_end > offset and partition in self._written:
+            # it was taken while these blocks were under way. A start that trusts it would take who sends them again for
+            # a writer that repeats them, and would not read what is written where they would have been
+            self._attempts.attempt(self._forget_snapshot, partition)
+        self.on_cut(partition)
+
+    def _forget_snapshot(self, partition: Partition) -> None:
+        writers, log = partition.writers, partition.log
+        assert writers is not None, "had a snapshot"
+        log.forget_snapshot(SNAPSHOT)
+        # the next sync keeps one of what is left
+        writers.snapshot_end, writers.snapshot_segments = 0, log.segments_count - 1
+
+
+def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
+    """Put into the overlay what the control record at ``offset`` decides, as far as it does not stand there."""
+    log, writers = partition.log, partition.writers
+    if log.control_ranges(offset, offset + 1) != [(offset, offset + 1)]:
+        log.add_control(offset, offset + 1)
+    for first, end in () if committed or writers is None else writers.open_by_writer.get(writer_id, ()):
+        if log.aborted_ranges(first, end) != [(first, end)]:
+            log.add_aborted(first, end)
+
+
+def update_last_stable_offset(partition: Partition) -> None:
+    """Let readers see up to the first undecided message, and call back those that wait for more."""
+    partition.log.hold_last_stable_offset(
+        None if partition.writers is None else partition.writers.first_unstable_offset
+    )
+    partition.notify_readers()
+
+
+def _counts_lost_blocks(log: PartitionLog, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot that was taken under load has blocks that a power cut did not spare.
+
+    Their writer was not answered, and sends them again: they must not pass for repetitions.
+    """
+    report = log.recovery
+    return any(one.end > report.settled_end and one.first < snapshot.end_offset for one in report.damage)

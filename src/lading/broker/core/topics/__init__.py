@@ -1,0 +1,1 @@
+"""Streams and topics: how they are named, found, created, changed and deleted."""

@@ -1,0 +1,382 @@
+"""All streams and topics of a data directory, with their names and directories (design.md Names).
+
+Names are taken exactly as given: normalising them is the dialect's. A flat name means one topic only, so a create
+that would make two spellings equal is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from ....log.catalog import Catalog
+from ....log.catalog_rows import StreamRow, TopicRow
+from ....log.directory import DataDirectory, TopicDescription
+from ....log.interface import PartitionLog
+from ....model.errors import CorruptLog, Reason, Refusal
+from ....model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
+from ....runtime.turns import CallbackQueue
+from ..settings import TopicSettings
+from ..topology import Partition, Stream, Topic
+from .flat_names import FlatNames
+from .found_topics import FoundTopics
+from .topic_names import find_free_id, require_id, require_name, require_other_name, require_other_target
+
+OpenLog = Callable[[Path, bytes, int], PartitionLog]
+"""(partition directory, topic id, epoch of a log that is created new) -> the open log."""
+
+
+class Namespace:
+    """All streams, topics and partitions of a data directory; ``topology_changes`` changes them."""
+
+    def __init__(
+        self, catalog: Catalog, directory: DataDirectory, open_log: OpenLog, partitions_max: int, now_us: int
+    ) -> None:
+        """Opens what the catalog lists and takes in what only the directory knows; ``notes`` says what.
+
+        CorruptLog where a listed topic or partition has no directory, or two directories claim one name.
+        """
+        self._catalog = catalog
+        self._directory = directory
+        self._open_log = open_log
+        self._partitions_max = partitions_max
+        self.notes: list[str] = []
+        """Sentences about what a start found of topics that the catalog does not know, or not as they are."""
+        self.version = 0
+        """Grows with ``forget_routes``."""
+        self.wakeups = CallbackQueue()
+        """Calls back readers that wait."""
+        self._streams: dict[int, Stream] = {}
+        self._streams_by_name: dict[str, Stream] = {}
+        self._flat_names = FlatNames()
+        self._topics_by_uuid: dict[bytes, Topic] = {}
+        self._found = FoundTopics(catalog, directory, self.notes, now_us)
+        self._recover()
+
+    def _recover(self) -> None:
+        for uuid in self._directory.list_deleted():
+            self._catalog.remove_topic(uuid)
+            self._directory.remove(uuid)
+        for row in self._catalog.streams():
+            self._link_stream(Stream(row.id, row.name, row.created_us))
+        for topic_row in self._catalog.topics():
+            if not self._directory.exists(topic_row.uuid):
+                path = self._directory.path(topic_row.uuid)
+                raise CorruptLog(
+                    f"topic {topic_row.name!r} is in the catalog, but its directory {path} is missing; put it back, "
+                    "or move the catalog file away to start from the existing directories"
+                )
+            self._open_listed(self._found.reconcile(topic_row))
+        for uuid in sorted(self._directory.list_topic_ids() - set(self._topics_by_uuid)):
+            self._adopt(uuid)
+
+    def _adopt(self, uuid: bytes) -> None:
+        """Take in a directory that the catalog does not list, or remove what an interrupted create left.
+
+        CorruptLog where it holds messages and cannot be taken in: its name must not be given to another topic.
+        """
+        described = self._found.describe_unlisted(uuid)
+        if described is None:
+            return
+        other = self._flat_names.find(described.name)
+        if other is not None:
+            if self._directory.remove_if_empty(uuid):
+                return
+            raise CorruptLog(
+                f"topic {described.name!r}: directories {self._directory.path(other.uuid)}, which is in the catalog, "
+                f"and {self._directory.path(uuid)} both belong to it; move one of them away"
+            )
+        stream = self.ensure_stream(described.stream, now_us=described.created_us)
+        ident = described.topic_id if described.topic_id not in stream.topics else find_free_id(stream.topics)
+        row = self._found.adopt(described, stream.id, ident)
+        self._catalog.add_topic(row)
+        # who wrote there with numbers or in transactions is told by the log alone
+        self._catalog.add_writer_partitions(uuid, row.partitions)
+        self._open_listed(row)
+
+    # -- look-ups
+
+    def streams(self) -> list[Stream]:
+        """Return all streams by id."""
+        return [self._streams[one] for one in sorted(self._streams)]
+
+    def topics(self) -> Iterable[Topic]:
+        """Return all topics of all streams."""
+        return self._topics_by_uuid.values()
+
+    def list_topics(self) -> list[Topic]:
+        """Return all topics by the ids of their streams and their own; the list stays while topics come and go."""
+        return [topic for stream in self.streams() for topic in stream.list_topics()]
+
+    def stream(self, ident: int | str) -> Stream:
+        """Return a stream by id or exact name."""
+        if isinstance(ident, int):
+            if (stream := self._streams.get(ident)) is None:
+                raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {ident} does not exist")
+        elif (stream := self._streams_by_name.get(ident)) is None:
+            raise Refusal(Reason.STREAM_NAME_NOT_FOUND, f"stream {ident!r} does not exist")
+        return stream
+
+    def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
+        """Return a topic by ids or exact names."""
+        stream = self.stream(stream_ident)
+        if isinstance(topic_ident, int):
+            if (topic := stream.topics.get(topic_ident)) is None:
+                raise Refusal(Reason.TOPIC_ID_NOT_FOUND, f"stream {stream.name!r} has no topic with id {topic_ident}")
+        elif (topic := self._find_topic(stream, topic_ident)) is None:
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"stream {stream.name!r} has no topic {topic_ident!r}")
+        return topic
+
+    def topic_by_uuid(self, uuid: bytes) -> Topic | None:
+        """Return a topic by its 16 bytes."""
+        return self._topics_by_uuid.get(uuid)
+
+    def resolve(self, name: str) -> Topic:
+        """Return the topic a flat name means: ``t`` in ``default``, or ``s.t``."""
+        if (topic := self._flat_names.find(name)) is None:
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist")
+        return topic
+
+    def _find_topic(self, stream: Stream, name: str) -> Topic | None:
+        # equal flat names are refused at create, so the flat name finds it, if it is of this stream and name
+        topic = self._flat_names.find(flat_name(stream.name, name))
+        return topic if topic is not None and topic.stream is stream and topic.name == name else None
+
+    # -- what changes are made of
+
+    def add_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
+        """Add a stream, also to the catalog; without an id ``default`` takes the top of u32, others the lowest free."""
+        if ident is None:
+            ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else find_free_id(self._streams)
+        require_id(ident, "stream", Reason.INVALID_STREAM_ID)
+        require_name(name, "stream", Reason.INVALID_STREAM_NAME)
+        if ident in self._streams:
+            raise Refusal(Reason.STREAM_ID_EXISTS, f"stream id {ident} is {self._streams[ident].name!r} already")
+        self._require_free_stream_name(name)
+        now_us = self._catalog.dates.of(now_us)
+        self._catalog.add_stream(StreamRow(ident, name, now_us))
+        stream = Stream(ident, name, now_us)
+        self._link_stream(stream)
+        return stream
+
+    def ensure_stream(self, name: str, *, now_us: int) -> Stream:
+        """Return the stream of this name, created if there is none."""
+        stream = self._streams_by_name.get(name)
+        return self.add_stream(None, name, now_us=now_us) if stream is None else stream
+
+    def forget_routes(self) -> None:
+        """Have what was found by a name, and what was worked out of it, be looked up again.
+
+        To be called whenever a stream, topic or partition comes or goes, and when the settings of a topic change:
+        routes remember what depends on them, such as whether a topic takes extended messages.
+        """
+        self.version += 1
+
+    def remove_stream(self, stream: Stream) -> None:
+        """Remove a stream without topics, also from the catalog."""
+        self._catalog.remove_stream(stream.id)
+        del self._streams[stream.id]
+        self._forget_stream_names(stream)
+        self.forget_routes()
+
+    def make_topic(
+        self,
+        stream: Stream,
+        ident: int | None,
+        name: str,
+        partitions_count: int,
+        *,
+        now_us: int,
+        settings: TopicSettings,
+    ) -> Topic:
+        """Create a topic without partitions that lookups do not find yet, and that may have so many partitions.
+
+        Without an id it has the lowest that is free.
+        """
+        if ident is None:
+            ident = find_free_id(stream.topics.keys() | stream.promised_ids)
+        require_id(ident, "topic", Reason.INVALID_TOPIC_ID)
+        require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
+        self.require_partitions(f"topic {name!r}", partitions_count)
+        topic = Topic(stream, ident, name, uuid4().bytes, self._catalog.dates.of(now_us), settings)
+        self.require_new(topic)
+        require_other_target(topic.flat_name, settings)
+        return topic
+
+    def renumber(self, topic: Topic) -> None:
+        """Give a topic that is not linked yet the lowest id that is free, and promise it that one."""
+        topic.id = find_free_id(topic.stream.topics.keys() | topic.stream.promised_ids)
+        topic.stream.promised_ids.add(topic.id)
+
+    def require_new(self, topic: Topic) -> None:
+        """Raise Refusal unless its stream is there, and has neither the id nor the name."""
+        stream, name = topic.stream, topic.name
+        self._require_stream(stream)
+        if topic.id in stream.topics:
+            raise Refusal(
+                Reason.TOPIC_ID_EXISTS,
+                f"topic id {topic.id} of stream {stream.name!r} is {stream.topics[topic.id].name!r} already",
+            )
+        self._require_free_topic_name(stream, name)
+
+    def _require_stream(self, stream: Stream) -> None:
+        if self._streams.get(stream.id) is not stream:
+            raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {stream.id} does not exist")
+
+    def require_current(self, topic: Topic) -> None:
+        """Raise Refusal if the topic was deleted."""
+        if self._topics_by_uuid.get(topic.uuid) is not topic:
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic.flat_name!r} was deleted")
+
+    def require_partitions(self, what: str, count: int) -> None:
+        """Raise Refusal if a topic may not have so many."""
+        if not 0 <= count <= self._partitions_max:
+            raise Refusal(
+                Reason.TOO_MANY_PARTITIONS,
+                f"{what} cannot have {count} partitions; the limit is {self._partitions_max} "
+                "(setting broker.partitions_per_topic_max)",
+            )
+
+    def link_topic(self, topic: Topic) -> None:
+        """Let everybody find the topic."""
+        self.forget_routes()
+        topic.stream.topics[topic.id] = topic
+        self._flat_names.add(topic)
+        self._topics_by_uuid[topic.uuid] = topic
+
+    def unlink_topic(self, topic: Topic) -> None:
+        """Remove the topic from lookups."""
+        self.forget_routes()
+        del topic.stream.topics[topic.id]
+        self._flat_names.remove(topic)
+        del self._topics_by_uuid[topic.uuid]
+
+    # -- names
+
+    def reserve_topic_name(self, topic: Topic, name: str) -> None:
+        """Keep a name for a topic that is going to have it; flat names find it by both. Refusal if it cannot."""
+        stream = topic.stream
+        self.require_current(topic)
+        require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
+        for flat in self._require_free_topic_name(stream, name):
+            require_other_name(topic, flat)
+        self._flat_names.reserve(topic, name)
+
+    def reserve_stream_name(self, stream: Stream, name: str) -> None:
+        """Keep a name for a stream that is going to have it; flat names find its topics by both."""
+        self._require_stream(stream)
+        require_name(name, "stream", Reason.INVALID_STREAM_NAME)
+        self._require_free_stream_name(name)
+        for topic in stream.topics.values():
+            flat = flat_name(name, topic.name)
+            self._require_unambiguous(stream, topic.name, flat)
+            require_other_name(topic, flat)
+        self._streams_by_name[name] = stream
+        self._flat_names.reserve(stream, name)
+
+    def require_reserved(self, renamed: Stream | Topic) -> None:
+        """Raise Refusal if what a name was reserved for was deleted meanwhile."""
+        if isinstance(renamed, Topic):
+            self.require_current(renamed)
+        else:
+            self._require_stream(renamed)
+
+    def settle_name(self, renamed: Stream | Topic, *, take: bool) -> None:
+        """End a reservation: the new name is the name if ``take``, and the other one is free."""
+        self._flat_names.settle(renamed, take=take)
+        if isinstance(renamed, Stream):
+            known = self._streams.get(renamed.id) is renamed
+            self._forget_stream_names(renamed)
+            if known:
+                self._streams_by_name[renamed.name] = renamed
+        self.forget_routes()
+
+    def close(self) -> None:
+        """Close every log."""
+        for topic in self._topics_by_uuid.values():
+            close_logs(topic.partitions)
+
+    # -- the parts
+
+    def _require_free_stream_name(self, name: str) -> None:
+        if name in self._streams_by_name:
+            raise Refusal(
+                Reason.STREAM_NAME_EXISTS, f"stream {name!r} already exists with id {self._streams_by_name[name].id}"
+            )
+
+    def _require_free_topic_name(self, stream: Stream, name: str) -> list[str]:
+        """Return the flat names that a topic of this name would have. Raises Refusal if it may not have them."""
+        if self._find_topic(stream, name):
+            raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
+        flat_names = self._flat_names.names(stream, [name])
+        for flat in flat_names:
+            self._require_unambiguous(stream, name, flat)
+        return flat_names
+
+    def _require_unambiguous(self, stream: Stream, name: str, flat: str) -> None:
+        other = self._flat_names.find(flat)
+        if other is not None:
+            raise Refusal(
+                Reason.AMBIGUOUS_NAME,
+                f"topic {name!r} of stream {stream.name!r} would be called {flat!r} elsewhere, as topic "
+                f"{other.name!r} of stream {other.stream.name!r} is already; choose another name",
+            )
+
+    def _forget_stream_names(self, stream: Stream) -> None:
+        self._streams_by_name = {name: one for name, one in self._streams_by_name.items() if one is not stream}
+
+    def _topic(self, row: TopicRow) -> Topic:
+        settings = TopicSettings.parse_stored(row.settings)
+        stream = self._streams[row.stream_id]
+        return Topic(stream, row.id, row.name, row.uuid, row.created_us, settings, row.next_epoch)
+
+    def _open_listed(self, row: TopicRow) -> None:
+        topic = self._topic(row)
+        topic.partitions = self._open_partitions(topic, range(row.partitions))
+        self.link_topic(topic)
+        description = describe_topic(topic, row.partitions)
+        if self._found.differs(description):
+            with suppress(OSError):
+                # only readers without a broker miss it: a full disk must not stop the start
+                self._directory.describe(description)
+
+    def _open_partitions(self, topic: Topic, numbers: range) -> list[Partition]:
+        """Open all logs or, if one fails, none."""
+        opened: list[Partition] = []
+        try:
+            home = self._directory.path(topic.uuid)
+            for number in numbers:
+                log = self._open_log(home / str(number), topic.uuid, topic.next_epoch)
+                opened.append(Partition(topic, number, log))
+        except OSError:
+            close_logs(opened)
+            raise
+        return opened
+
+    def _link_stream(self, stream: Stream) -> None:
+        stream.wakeups = self.wakeups
+        self.forget_routes()
+        self._streams[stream.id] = stream
+        self._streams_by_name[stream.name] = stream
+
+
+def describe_topic(topic: Topic, partitions_count: int) -> TopicDescription:
+    """Return what ``topic.json`` says of a topic with so many partitions."""
+    return TopicDescription(
+        topic.uuid,
+        topic.stream.name,
+        topic.name,
+        topic.id,
+        partitions_count,
+        topic.created_us,
+        topic.next_epoch,
+        topic.settings.to_stored_document(),
+    )
+
+
+def close_logs(partitions: Iterable[Partition]) -> None:
+    """Close the logs of partitions."""
+    for partition in partitions:
+        partition.log.close()

@@ -1,0 +1,1 @@
+"""What the broker does on its own: retention, deletion of records, damage that it finds."""

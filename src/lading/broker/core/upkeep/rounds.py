@@ -1,0 +1,56 @@
+"""Rounds: what is done with each of many partitions, in turns between which clients are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ....runtime.turns import Turn, TurnCounter
+from ..callbacks import ignore
+from ..topology import Partition
+
+ROUND_TURN_S: Final = 0.003
+"""A round goes on for so long, with a hundred or more partitions; then others have their turn."""
+
+
+class Round:
+    """A round of partitions: it begins at once, and goes on in the passes of the event loop behind this one."""
+
+    call_at_end_of_pass: Callable[[Callable[[], None]], None] = staticmethod(ignore)
+    """Calls back in this pass of the event loop or the next: set by the broker, once it has what does."""
+
+    def __init__(self, do: Callable[[Partition], None]) -> None:
+        """``do`` is called with each partition and raises nothing."""
+        self._do = do
+        self._left: dict[Partition, None] = {}
+        self._is_asked = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether partitions wait for their turn."""
+        return bool(self._left)
+
+    def go(self, partitions: Iterable[Partition]) -> None:
+        """Go on with the round that is under way; where none is, begin one with these."""
+        if not self._left:
+            # reversed, since a dict gives up its last entry soonest
+            self._left = dict.fromkeys(reversed(list(partitions)))
+        self._go_on()
+
+    def leave_out(self, partition: Partition) -> None:
+        """Leave a partition out whose turn has not come."""
+        self._left.pop(partition, None)
+
+    def _go_on(self) -> None:
+        turn, counter = Turn(ROUND_TURN_S), TurnCounter()
+        while self._left:
+            self._do(self._left.popitem()[0])
+            if counter.is_over() and turn.is_over():
+                break
+        if self._left and not self._is_asked:
+            self._is_asked = True
+            self.call_at_end_of_pass(self._on_end_of_pass)
+
+    def _on_end_of_pass(self) -> None:
+        self._is_asked = False
+        self._go_on()

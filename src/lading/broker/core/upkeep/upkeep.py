@@ -1,0 +1,143 @@
+"""Upkeep of what may lag a little: logs and their open files, the catalog, the memory of settled transactions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ....log.catalog import Catalog
+from ....log.interface import Commit, KeptLog
+from ..append.writer_state import WriterStateManager
+from ..component import NEVER_US, SOON_US, Component
+from ..maintenance import TICK_US, Attempts
+from ..topology import Partition
+from .rounds import Round
+
+FILES_EACH: Final = 5
+"""Segment, watermark, states, and maps of one or two segments that are read."""
+LATER_US: Final = 1_000_000
+"""A log never wants to be maintained later than this."""
+SYNC_US: Final = 100_000
+"""What was written without a sync is synced so often. Few positions are lost by a power cut then, not many more than by
+``kill -9``; a sync for each would make polls and FINs wait for the disk."""
+
+
+class IdleLogs(Component):
+    """Logs with open files in which nothing is under way, the one that was used last at the end."""
+
+    def __init__(self, files_max: int) -> None:
+        self._logs_max = max(files_max // FILES_EACH, 1)
+        self._idle: OrderedDict[int, KeptLog] = OrderedDict()
+
+    def add(self, log: KeptLog, busy: int) -> None:
+        """Note that nothing is under way in ``log`` any more; ``busy`` others hold files open too."""
+        self._idle[id(log)] = log
+        self._idle.move_to_end(id(log))
+        while self._idle and len(self._idle) + busy > self._logs_max:
+            # one that was written to since refuses, and is added again when it is done
+            self._idle.popitem(last=False)[1].rest()
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Let go of a log that is going to be closed."""
+        self._idle.pop(id(partition.log), None)
+
+
+class LogUpkeep(Component):
+    """The logs that have something to write down, each with the time from which on it is to be maintained.
+
+    First of the parts that hear of a sync, and so the last that forgets a deleted partition: the others may mark it
+    as active when they forget it.
+    """
+
+    def __init__(self, attempts: Attempts, idle_logs: IdleLogs) -> None:
+        self.round = Round(self._maintain_if_lively)
+        self._attempts = attempts
+        self._idle_logs = idle_logs
+        self._lively: dict[Partition, int] = {}
+        self._now_us = 0
+
+    def mark_active(self, partition: Partition) -> None:
+        """Something happened in the partition: its log has things to write down in the next moments."""
+        self._lively[partition] = SOON_US
+        self.on_due()
+
+    on_synced = mark_active
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Maintain its log no more."""
+        self._lively.pop(partition, None)
+        self.round.leave_out(partition)
+
+    def tick(self, now_us: int) -> None:
+        """Maintain the logs whose time has come; many of them in the passes of the event loop behind this one."""
+        self._now_us = now_us
+        # a clock that was set back makes a log due too
+        self.round.go(one for one, due_us in self._lively.items() if not 0 < due_us - now_us <= LATER_US)
+
+    def _maintain_if_lively(self, partition: Partition) -> None:
+        if partition in self._lively:
+            self._attempts.attempt(self._maintain, partition, self._now_us)
+
+    @property
+    def due_us(self) -> int:
+        """When the first log is to be maintained."""
+        return min(self._lively.values(), default=NEVER_US)
+
+    def _maintain(self, partition: Partition, now_us: int) -> None:
+        # where it fails its turn comes back a little later, after those of the others
+        self._lively[partition] = now_us + TICK_US
+        next_us = partition.log.maintain(now_us)
+        if next_us is None:
+            del self._lively[partition]
+            self._idle_logs.add(partition.log, len(self._lively))
+        else:
+            self._lively[partition] = next_us
+
+
+class CatalogUpkeep(Component):
+    """The catalog of a broker, seen as a part of it."""
+
+    def __init__(self, catalog: Catalog, commit: Commit) -> None:
+        self._catalog = catalog
+        self._commit = commit
+        self._sync_due_us = 0
+
+    def tick(self, now_us: int) -> None:
+        """Repair the catalog, checkpoint it and sync it, each when it is due."""
+        try:
+            self._catalog.repair_when_due(now_us)
+        finally:
+            self._catalog.checkpoint_when_due()
+        if self._catalog.wal.is_behind and now_us >= self._sync_due_us:
+            self._sync_due_us = now_us + SYNC_US
+            # a failure is in the catalog's ``problem``, and the next write opens the file anew
+            self._commit.submit(self._catalog.wal)
+
+    @property
+    def due_us(self) -> int:
+        """Return when what the parts before have written is synced."""
+        return self._sync_due_us if self._catalog.wal.is_behind else NEVER_US
+
+
+class TransactionMemory(Component):
+    """Has settled transactions forgotten once they are ``keep_us`` old."""
+
+    def __init__(
+        self, memory: WriterStateManager, forget: Sequence[Callable[[int], None]], keep_us: int, now_us: int
+    ) -> None:
+        """Each of ``forget`` drops what was settled before the time that it is given."""
+        self._memory = memory
+        self._forget = forget
+        self._keep_us = keep_us
+        self._due_us = now_us + keep_us
+
+    def tick(self, now_us: int) -> None:
+        """Forget once in ``keep_us``."""
+        if now_us < self._due_us:
+            return
+        self._due_us = now_us + self._keep_us
+        # after these snapshots no start has to ask for what was decided before them
+        self._memory.snapshot_all()
+        for forget in self._forget:
+            forget(now_us - self._keep_us)

@@ -1,0 +1,85 @@
+"""Readable fallbacks of the kernels that make columns: same names, same arguments, same bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.kernels.arrays import Bytes, Longs
+
+from ..messages.layout import BAD_POSITION, FINE, POSITION_MAX, TYPED
+from ..messages.scanning_fallback import ReadMessage, list_messages, scan_messages, write_buffers
+from .layout import BATCH_HEAD_BYTES, LIST_ENDS, PAYLOADS
+from .stored_fallback import read_batch, read_frame
+
+
+class BatchedMessage(NamedTuple):
+    """A frame with what its batch says of it."""
+
+    offset: int
+    timestamp_us: int
+    id: bytes
+    payload_at: int
+    payload_end: int
+    headers_at: int
+    headers_end: int
+    end: int
+
+
+def _open_batch(data: memoryview, at: int, end: int) -> tuple[int, int, ReadMessage] | None:
+    batch = read_batch(data, at, end)
+    if batch is None:
+        return None
+
+    def read(data: memoryview, at: int, end: int) -> BatchedMessage | None:
+        frame = read_frame(data, at, end)
+        if frame is None:
+            return None
+        parts = (frame.payload_at, frame.headers_at, frame.headers_at, frame.end, frame.end)
+        return BatchedMessage(batch.base_offset + frame.offset_delta, batch.base_time_us, frame.id, *parts)
+
+    return at + BATCH_HEAD_BYTES, batch.end, read
+
+
+def scan(
+    region: Bytes,
+    chunks: Longs,
+    cursor: Longs,
+    first: int,
+    end: int,
+    max_rows: int,
+    max_bytes: int,
+    wants: int,
+    keys: Bytes,
+    key_ends: Longs,
+    rows: Longs,
+    starts: Longs,
+    lengths: Longs,
+    kinds: NDArray[np.int8],
+    totals: Longs,
+) -> int:
+    """See ``scanning_fallback.scan_messages``."""
+    span = (cursor, first, end, max_rows, max_bytes, wants)
+    tables = (rows, starts, lengths, kinds, totals)
+    return scan_messages(_open_batch, _judge, TYPED, region, chunks, *span, keys, key_ends, *tables)
+
+
+def _judge(message: BatchedMessage) -> int:
+    return BAD_POSITION if message.timestamp_us > POSITION_MAX else FINE
+
+
+def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> None:
+    """Write the columns of the messages at ``rows`` as Arrow buffers into ``memory``, see ``classic.fallback``."""
+    headers, payloads = places[LIST_ENDS] >= 0, places[PAYLOADS] >= 0
+    listed = list_messages(_open_batch, TYPED, region, rows, headers=headers, payloads=payloads)
+    messages: list[BatchedMessage] = list(listed.messages)
+    # in the order of layout.OFFSETS and what follows
+    buffers = (
+        np.array([message.offset for message in messages], np.int64),
+        np.array([message.timestamp_us for message in messages], np.int64),
+        b"".join(message.id for message in messages),
+        *listed.buffers,
+    )
+    write_buffers(memory, places[: len(buffers)], buffers)

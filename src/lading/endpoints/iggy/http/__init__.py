@@ -1,0 +1,1 @@
+"""Iggy's HTTP interface: routes, logins and the documents of requests and responses."""

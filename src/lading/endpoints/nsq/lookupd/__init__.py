@@ -1,0 +1,1 @@
+"""nsqlookupd's two listeners: where producers register and consumers look topics up."""

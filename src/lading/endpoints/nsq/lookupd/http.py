@@ -1,0 +1,179 @@
+"""nsqlookupd over HTTP: where topics are, and making them (nsq.md 5.3)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from ....model.errors import LadingError, Refusal
+from ....runtime.turns import TurnCounter, Turns, finish_in_turns
+from ...http_shared.http_guard import principal_of
+from ...http_shared.routing import HttpRoute, Parameters
+from ..fork import EXTENDED, PLAIN, VERSION, takes_ext
+from ..nsqd.http_responses import HttpFault, make_handler, make_route
+from ..nsqd.node import Node
+from ..nsqd.parameters import channel_name, channel_of, number, topic_name, topic_of
+from .lookup import Lookup
+
+NAME: Final = "nsqlookupd_http"
+PARTITIONS_MAX: Final = 254
+REPLICATOR_MAX: Final = 5
+_ACCESS: Final = ("", "r", "w")
+
+
+class LookupHttp:
+    """The handlers of nsqlookupd's routes."""
+
+    def __init__(self, node: Node, lookup: Lookup) -> None:
+        self._node = node
+        self._lookup = lookup
+
+    def routes(self) -> list[HttpRoute]:
+        """Return the table of routes; the seed spells one of them in two ways."""
+        creating = ("/topic/create", "/topic/creat")
+        rows: list[tuple[str, str, Any]] = [
+            ("GET", "/ping", self._ping),
+            ("GET", "/info", self._info),
+            ("GET", "/lookup", self._where),
+            ("GET", "/topics", self._topics),
+            ("GET", "/channels", self._channels),
+            ("GET", "/nodes", self._nodes),
+            ("GET", "/listlookup", self._listlookup),
+            *((method, path, self._create) for method in ("POST", "PUT") for path in creating),
+            ("POST", "/topic/meta/update", self._update),
+            ("POST", "/topic/delete", self._delete),
+            ("POST", "/topic/tombstone", self._tombstone),
+            ("POST", "/channel/create", self._channel_create),
+            ("POST", "/channel/delete", self._channel_delete),
+        ]
+        strict = self._node.strict
+        return [make_route(self._node, method, path, make_handler(work, strict=strict)) for method, path, work in rows]
+
+    async def _ping(self, request: Request, path: Parameters) -> str:
+        return "OK"
+
+    async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
+        return {"version": VERSION, "ha_support": False}
+
+    async def _where(self, request: Request, path: Parameters) -> dict[str, Any]:
+        name = request.query_params.get("topic", "")
+        if not name:
+            raise HttpFault("MISSING_ARG_TOPIC")
+        if request.query_params.get("access", "") not in _ACCESS:
+            raise HttpFault("INVALID_ACCESS_MODE")
+        partition = number(request, "partition", "INVALID_ARG_TOPIC_PARTITION", -1)
+        found = self._lookup.lookup(name, partition)
+        if not self._node.strict and not self._lookup.knows(name):
+            raise HttpFault("TOPIC_NOT_FOUND")
+        if not self._node.strict or request.query_params.get("metainfo"):
+            found["meta"] = self._meta(name)
+        return found
+
+    def _meta(self, name: str) -> dict[str, Any]:
+        """Return what the seed's clients go by: who may read, who takes exts."""
+        try:
+            topic = self._node.find(name)
+        except Refusal:
+            return {"partition_num": 0, "replica": 0, "extend_support": False}
+        return {
+            "partition_num": len(topic.partitions),
+            "replica": 1,
+            "extend_support": takes_ext(topic),
+            "ordered": False,
+            "multi_part": len(topic.partitions) > 1,
+            "disable_channel_auto_create": False,
+        }
+
+    async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
+        names = await finish_in_turns(self._lookup.topics())
+        told: dict[str, Any] = {"topics": names}
+        if request.query_params.get("metaInfo") == "true":
+            told["meta_info"] = await finish_in_turns(self._describe(names))
+        return told
+
+    def _describe(self, names: list[str]) -> Turns[list[dict[str, Any]]]:
+        rows, turn = [], TurnCounter()
+        for name in names:
+            rows.append({"topic_name": name, **self._meta(name), "registered_channels": self._lookup.channels(name)})
+            if turn.is_over(10):
+                yield
+        return rows
+
+    async def _channels(self, request: Request, path: Parameters) -> dict[str, Any]:
+        return {"channels": self._lookup.channels(topic_name(request))}
+
+    async def _nodes(self, request: Request, path: Parameters) -> dict[str, Any]:
+        return {"producers": await finish_in_turns(self._lookup.nodes())}
+
+    async def _listlookup(self, request: Request, path: Parameters) -> None:
+        """Name no other lookups: there is only this one, which the client knows already."""
+
+    async def _create(self, request: Request, path: Parameters) -> None:
+        """Create a topic of a number of partitions, extended or plain; the number of copies is always one.
+
+        A topic that exists is answered as the fork does: 200 if nothing differs, else 400 "already exist".
+        """
+        name = topic_name(request)
+        default = None if self._node.strict else 1
+        partitions = number(request, "partition_num", "INVALID_ARG_TOPIC_PARTITION_NUM", default)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise HttpFault("INVALID_ARG_TOPIC_PARTITION_NUM")
+        if not 1 <= number(request, "replicator", "INVALID_ARG_TOPIC_REPLICATOR", default) <= REPLICATOR_MAX:
+            raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
+        extend = request.query_params.get("extend")
+        # who speaks of partitions speaks the fork's language, in which a topic is plain unless it is said
+        counted = bool(request.query_params.get("partition_num"))
+        form = EXTENDED if extend == "true" else PLAIN if counted or extend is not None else None
+        await self._node.declare(name, partitions if counted else None, form, principal_of(request))
+
+    async def _update(self, request: Request, path: Parameters) -> None:
+        topic = topic_of(self._node, request)
+        if request.query_params.get("upgradeext") == "true" and topic.settings.header_form != EXTENDED:
+            await self._node.upgrade(topic)
+
+    async def _delete(self, request: Request, path: Parameters) -> None:
+        if self._node.strict and request.query_params.get("partition") != "**":
+            raise HttpFault("MISSING_ARG_TOPIC_PARTITION")
+        if self._lookup.forget(topic_name(request)) and not self._has(request):
+            return
+        topic = topic_of(self._node, request)
+        await self._node.delete(topic)
+        self._node.record_deletion(topic.flat_name)
+
+    def _has(self, request: Request) -> bool:
+        try:
+            topic_of(self._node, request)
+        except HttpFault:
+            return False
+        return True
+
+    async def _tombstone(self, request: Request, path: Parameters) -> None:
+        """Leave this node out of lookups of the topic for a while; with ``restore`` put it back at once."""
+        name, address = topic_name(request), request.query_params.get("node", "")
+        if not address:
+            raise HttpFault("MISSING_ARG_NODE")
+        (self._lookup.remove_tombstone if request.query_params.get("restore") == "true" else self._lookup.tombstone)(
+            name, address
+        )
+
+    async def _channel_create(self, request: Request, path: Parameters) -> None:
+        name = topic_name(request)
+        try:
+            topic = self._node.find(name)
+        except LadingError:
+            self._node.require_creation(principal_of(request), name)
+            topic = await self._node.create(name)
+        self._node.open_channel(topic, channel_name(request))
+
+    async def _channel_delete(self, request: Request, path: Parameters) -> None:
+        was_registered = self._lookup.forget(topic_name(request), channel_name(request))
+        try:
+            channel = channel_of(self._node, request)
+        except HttpFault:
+            # that of another node is deleted, also where the topic is here without it
+            if was_registered:
+                return
+            raise
+        self._node.channels.delete(channel)
+        self._node.record_deletion(channel.topic.flat_name, channel.name)

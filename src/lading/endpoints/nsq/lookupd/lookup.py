@@ -1,0 +1,247 @@
+"""Nodes of topics: our own node, always as it is now, and other nodes that have registered (nsq.md 5.3)."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ....model.errors import Refusal
+from ....runtime.turns import TurnCounter, Turns, sort_in_turns
+from ..fork import VERSION
+
+if TYPE_CHECKING:
+    from ....broker.core.topology import Topic
+    from ...base.services import Services
+    from ..nsqd.node import Node
+
+
+TOMBSTONE_S: Final = 45.0
+"""So long a tombstone lasts, as upstream's."""
+TOMBSTONES_MAX: Final = 10_000
+NODES_SHARE: Final = 10
+"""All nodes together may register so many times what one may."""
+
+
+@dataclass(slots=True)
+class RegistrationCount:
+    """Registrations of all nodes: counted as they come, as there may be thousands of nodes."""
+
+    count: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class NsqdProducer:
+    """A node, as it has identified itself; ``topics`` is partitions by topic, each with its channels."""
+
+    remote_address: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    distributed_id: str = ""
+    topics: dict[str, dict[int, set[str]]] = field(default_factory=dict)
+    registrations_count: int = 0
+    """Partitions and channels in ``topics``."""
+    total: RegistrationCount = field(default_factory=RegistrationCount)
+    """Those of all nodes, this one's among them."""
+
+    def register(self, topic: str, partition: int, channel: str) -> None:
+        """Add a partition, and a channel of it unless ``channel`` is empty."""
+        channels = self.topics.setdefault(topic, {}).get(partition)
+        if channels is None:
+            channels = self.topics[topic][partition] = set()
+            self._count(1)
+        if channel and channel not in channels:
+            channels.add(channel)
+            self._count(1)
+
+    def _count(self, more: int) -> None:
+        self.registrations_count += more
+        self.total.count += more
+
+    def unregister(self, topic: str, partition: int, channel: str) -> None:
+        """Remove a channel of a partition, or the whole partition."""
+        partitions = self.topics.get(topic, {})
+        channels = partitions.get(partition)
+        if channels is None:
+            return
+        if channel:
+            self._count(-(channel in channels))
+            channels.discard(channel)
+            return
+        del partitions[partition]
+        self._count(-1 - len(channels))
+        if not partitions:
+            del self.topics[topic]
+
+    @property
+    def http_address(self) -> str:
+        """Return the address that tombstones name."""
+        return f"{self.broadcast_address}:{self.http_port}"
+
+    def document(self) -> dict[str, Any]:
+        """Return the node as lookups describe it."""
+        return {
+            "id": self.remote_address,
+            "remote_address": self.remote_address,
+            "hostname": self.hostname,
+            "broadcast_address": self.broadcast_address,
+            "tcp_port": self.tcp_port,
+            "http_port": self.http_port,
+            "version": self.version,
+            "distributed_id": self.distributed_id,
+        }
+
+
+class Lookup:
+    """The registry of one nsqlookupd. ``of(services)`` gives the same one to both of its faces."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.others: set[NsqdProducer] = set()
+        self._total = RegistrationCount()
+        self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
+        """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
+
+    def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
+        """Return whether a node may register more, of which one node may have ``count_max``."""
+        if producer.registrations_count >= count_max:
+            return False
+        return self._total.count < NODES_SHARE * count_max
+
+    def add(self, producer: NsqdProducer) -> None:
+        """Add a node that has registered nothing yet."""
+        producer.total = self._total
+        self.others.add(producer)
+
+    def remove(self, producer: NsqdProducer) -> None:
+        """Forget a node and what it has registered."""
+        if producer in self.others:
+            self.others.discard(producer)
+            self._total.count -= producer.registrations_count
+
+    def _producers_of(self, topic: str) -> list[NsqdProducer]:
+        """Return every node that has the topic, our own first; ours has only this one."""
+        own: list[Topic] = []
+        with suppress(Refusal):
+            own.append(self._node.find(topic))
+        producers = [*self._own({one.flat_name: self._registered(one) for one in own}), *self._sorted_others(topic)]
+        return [one for one in producers if topic in one.topics]
+
+    def _sorted_others(self, topic: str | None = None) -> list[NsqdProducer]:
+        """Return the other nodes, or those of a topic, by their addresses."""
+        others = self.others if topic is None else [one for one in self.others if topic in one.topics]
+        return sorted(others, key=lambda one: one.remote_address)
+
+    def _producers(self) -> Turns[list[NsqdProducer]]:
+        """Return every node with all that it has, our own first."""
+        topics, turn = {}, TurnCounter()
+        for topic in list(self._node.topics()):
+            topics[topic.flat_name] = self._registered(topic)
+            if turn.is_over(1 + len(topic.partitions)):
+                yield
+        return [*self._own(topics), *self._sorted_others()]
+
+    def _registered(self, topic: Topic) -> dict[int, set[str]]:
+        channels = {channel.name for channel in self._node.channels.of_topic(topic)}
+        return {partition.number: channels for partition in topic.partitions}
+
+    def _own(self, topics: dict[str, dict[int, set[str]]]) -> list[NsqdProducer]:
+        node = self._node
+        tcp, http = node.tcp_address(), node.http_address()
+        if tcp is None:
+            return []
+        address = str(tcp)
+        http_port = http.port if http is not None else 0
+        return [NsqdProducer(address, node.hostname, tcp.host, tcp.port, http_port, VERSION, topics=topics)]
+
+    def tombstone(self, topic: str, node: str) -> None:
+        """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""
+        now_s, tombstones = time.monotonic(), self._tombstones
+        tombstones.pop((topic, node), None)
+        # the oldest are the first, as all last as long
+        while tombstones and (next(iter(tombstones.values()))[0] <= now_s or len(tombstones) >= TOMBSTONES_MAX):
+            del tombstones[next(iter(tombstones))]
+        tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
+
+    def remove_tombstone(self, topic: str, node: str) -> None:
+        """Take the tombstone away."""
+        self._tombstones.pop((topic, node), None)
+
+    def _buried(self, topic: str, producer: NsqdProducer) -> bool:
+        until_s, own_id = self._tombstones.get((topic, producer.http_address), (0.0, b""))
+        # one that was made anew under the name is another topic
+        return time.monotonic() < until_s and own_id == self._own_id(topic)
+
+    def _own_id(self, topic: str) -> bytes:
+        try:
+            return self._node.find(topic).uuid
+        except Refusal:
+            return b""
+
+    def forget(self, topic: str, channel: str = "") -> bool:
+        """Forget what other nodes said of a topic or channel, until they say it again; whether that was anything."""
+        found = False
+        for one in self.others:
+            for partition, channels in list(one.topics.get(topic, {}).items()):
+                found |= not channel or channel in channels
+                one.unregister(topic, partition, channel)
+        return found
+
+    def topics(self) -> Turns[list[str]]:
+        """Return names of all topics, in turns."""
+        names: set[str] = set()
+        for one in (yield from self._producers()):
+            names.update(one.topics)
+            yield
+        return (yield from sort_in_turns(names))
+
+    def channels(self, topic: str) -> list[str]:
+        """Return names of a topic's channels."""
+        partitions = (one.topics.get(topic, {}) for one in self._producers_of(topic))
+        return sorted({channel for some in partitions for channels in some.values() for channel in channels})
+
+    def knows(self, topic: str) -> bool:
+        """Return whether any node has the topic."""
+        return bool(self._producers_of(topic))
+
+    def lookup(self, topic: str, partition: int = -1) -> dict[str, Any]:
+        """Return which nodes have a topic, and which of them each partition; partition -1 is any."""
+        found = [one for one in self._producers_of(topic) if not self._buried(topic, one)]
+        numbers = {number: one for one in reversed(found) for number in one.topics[topic]}
+        if partition >= 0:
+            numbers = {number: one for number, one in numbers.items() if number == partition}
+            found = [one for one in found if partition in one.topics[topic]]
+        return {
+            "channels": self.channels(topic),
+            "producers": [one.document() for one in found],
+            "partitions": {str(number): one.document() for number, one in sorted(numbers.items())},
+        }
+
+    def nodes(self) -> Turns[list[dict[str, Any]]]:
+        """Return all nodes with what they have, in turns."""
+        told, turn = [], TurnCounter()
+        for one in (yield from self._producers()):
+            topics = yield from sort_in_turns(one.topics)
+            partitions, tombstones = {}, []
+            for name in topics:
+                partitions[name] = [str(number) for number in sorted(one.topics.get(name, ()))]
+                tombstones.append(self._buried(name, one))
+                if turn.is_over():
+                    yield
+            document = {**one.document(), "tombstones": tombstones, "topics": topics, "partitions": partitions}
+            del document["id"], document["distributed_id"]
+            told.append(document)
+        return told
+
+
+def of(services: Services) -> Lookup:
+    """Return the registry of this process's services; the same one each time."""
+    from ..nsqd.node import of as node_of
+
+    lookup: Lookup = services.shared.get(Lookup) or Lookup(node_of(services))
+    services.shared[Lookup] = lookup
+    return lookup

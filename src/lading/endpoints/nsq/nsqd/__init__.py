@@ -1,0 +1,1 @@
+"""nsqd's two listeners: TCP sessions that publish and consume, and HTTP."""

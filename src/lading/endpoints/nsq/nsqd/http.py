@@ -1,0 +1,327 @@
+"""nsqd over HTTP: publishing, topics, channels and figures (nsq.md 5.2)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from starlette.requests import Request
+
+from ....dialects.nsq import commands, json_text, limits
+from ....dialects.nsq.commands import COMMANDS, Command
+from ....dialects.nsq.errors import fault_of
+from ....model.errors import LadingError
+from ....runtime.turns import finish_in_turns
+from ...base.append_wait import wait_acknowledged
+from ...base.services import now_us
+from ...http_shared.http import read_body
+from ...http_shared.http_guard import principal_of
+from ...http_shared.routing import HttpRoute, Parameters
+from ..fork import EXTENDED, PLAIN, VERSION
+from .http_responses import HttpFault, make_handler, make_route
+from .node import Node, TopicNeeded
+from .options import option
+from .parameters import channel_name, channel_of, topic_name, topic_of
+from .publication import Publication
+from .publish import Publisher, PublishRoute
+from .statistics import statistics, statistics_text
+from .subscribe import parse_start, seek_channel
+
+if TYPE_CHECKING:
+    from ....broker.channels import Channel
+    from ....broker.core.topology import Topic
+
+NAME: Final = "nsqd_http"
+INLINE_BYTES_MAX: Final = 16 << 10
+"""The lines of longer bodies are taken apart in a worker,"""
+PIECE_BYTES: Final = 64 << 10
+"""so much at a time."""
+EXT_HEADER: Final = b"x-nsqext-"
+_TRUE: Final = frozenset({"true", "1"})
+_FALSE: Final = frozenset({"false", "0"})
+_PLACE_BYTES_MAX: Final = 64
+_DIGITS: Final = re.compile(r"[0-9]{1,20}")
+_U64_MAX: Final = (1 << 64) - 1
+_TOLD: Final = ("max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level")
+"""Further members of upstream's ``/info``."""
+
+
+class NsqdHttp:
+    """The handlers of nsqd's routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._publisher = Publisher(node, NAME)
+
+    def routes(self) -> list[HttpRoute]:
+        """Return the table of routes. The fork creates and deletes topics at its nsqlookupd only."""
+        channel_work: dict[str, Callable[[Channel], Any]] = {
+            "empty": lambda channel: channel.empty(),
+            "pause": lambda channel: channel.pause(),
+            "unpause": lambda channel: channel.unpause(),
+            "skip": lambda channel: channel.skip(),
+            "unskip": lambda channel: channel.unskip(),
+        }
+        topic_work: dict[str, Callable[[Topic], Any]] = {
+            "empty": self._node.channels.empty_topic,
+            "pause": lambda topic: self._node.channels.set_paused(topic, True),
+            "unpause": lambda topic: self._node.channels.set_paused(topic, False),
+        }
+        rows: list[tuple[str, str, Any, bool]] = [
+            ("GET", "/ping", self._ping, False),
+            ("GET", "/info", self._info, False),
+            ("POST", "/pub", self._pub, False),
+            ("POST", "/pub_ext", self._pub_ext, False),
+            ("POST", "/pubtrace", self._pubtrace, True),
+            ("POST", "/mpub", self._mpub, False),
+            ("GET", "/stats", self._stats, False),
+            ("POST", "/channel/create", self._channel_create, True),
+            ("POST", "/channel/delete", self._channel_delete, True),
+            ("POST", "/channel/setorder", self._channel_order, True),
+            ("POST", "/channel/setoffset", self._channel_offset, True),
+            *(("POST", f"/channel/{verb}", partial(self._channel, work), True) for verb, work in channel_work.items()),
+        ]
+        if not self._node.strict:
+            rows.append(("GET", "/config/{option}", self._option, True))
+            rows.append(("PUT", "/config/{option}", self._set_option, True))
+            rows.append(("POST", "/topic/create", self._topic_create, True))
+            rows.append(("POST", "/topic/delete", self._topic_delete, True))
+            rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
+        strict = self._node.strict
+        return [
+            make_route(self._node, method, path, make_handler(work, strict=strict, always_v1=always))
+            for method, path, work, always in rows
+        ]
+
+    async def _ping(self, request: Request, path: Parameters) -> str:
+        return "OK"
+
+    async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
+        node = self._node
+        tcp, http = node.tcp_address(), node.http_address()
+        return {
+            "version": VERSION,
+            "broadcast_address": (tcp or http).host if tcp or http else "",  # type: ignore[union-attr]
+            "hostname": node.hostname,
+            "http_port": http.port if http else 0,
+            "tcp_port": tcp.port if tcp else 0,
+            "start_time": node.started_s,
+            **({} if node.strict else {name: option(node, name) for name in _TOLD}),
+            "ha_support": False,
+        }
+
+    # -- publishing
+
+    async def _pub(self, request: Request, path: Parameters) -> str:
+        command = COMMANDS[b"DPUB" if "defer" in request.query_params and not self._node.strict else b"PUB"]
+        await self._published(request, command, await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG"))
+        return "OK"
+
+    async def _pub_ext(self, request: Request, path: Parameters) -> Any:
+        data = self._ext(request)
+        body = await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG")
+        if len(data) > limits.EXT_BYTES_MAX:
+            raise HttpFault("E_INVALID_JSON_HEADER")
+        if 2 + len(data) + len(body) > limits.MESSAGE_BYTES_MAX:
+            raise HttpFault("MSG_TOO_BIG")
+        return await self._published(request, COMMANDS[b"PUB_EXT"], len(data).to_bytes(2, "big") + data + body)
+
+    async def _pubtrace(self, request: Request, path: Parameters) -> Any:
+        text = request.query_params.get("trace_id", "")
+        if _DIGITS.fullmatch(text) is None or int(text) > _U64_MAX:
+            raise HttpFault("INVALID_TRACE_ID")
+        body = await self._body(request, limits.MESSAGE_BYTES_MAX - 8, "MSG_TOO_BIG")
+        return await self._published(request, COMMANDS[b"PUB_TRACE"], int(text).to_bytes(8, "big") + body)
+
+    async def _mpub(self, request: Request, path: Parameters) -> str:
+        body = await self._body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
+        if request.query_params.get("binary", "").lower() in ("", "false", "0"):
+            body = await self._node.services.run_in_worker(len(body), INLINE_BYTES_MAX, frame_lines, body)
+        await self._published(request, COMMANDS[b"MPUB"], body)
+        return "OK"
+
+    def _ext(self, request: Request) -> bytes:
+        """Return the ext of a publication: the parameter, with members from headers, which win over those in it."""
+        added = {
+            name[len(EXT_HEADER) :]: value
+            for name, value in reversed(request.headers.raw)
+            if name.startswith(EXT_HEADER)
+        }
+        text = request.query_params.get("ext", "")
+        if not text and (self._node.strict or not added):
+            raise HttpFault("E_INVALID_JSON_HEADER")
+        try:
+            # strict first: numbers, escapes and all; null is as good as an empty object
+            document = json.loads(text or "{}", parse_constant=_no_constant)
+            if not isinstance(document, dict) and document is not None:
+                raise ValueError("no object")
+        except (ValueError, RecursionError):
+            raise HttpFault("E_INVALID_JSON_HEADER") from None
+        data = (text if document is not None and text else "{}").encode(errors="replace")
+        if not added:
+            return data
+        kept = [member for member in json_text.members(data) or () if _name_of(member.name) not in added]
+        told = [b'"' + member.name + b'":' + member.value for member in kept]
+        # bytes as they came, as the fork has it: HTTP says nothing of their encoding
+        told += [json_text.quote(name) + b":" + json_text.quote(value) for name, value in sorted(added.items())]
+        return b"{" + b",".join(told) + b"}"
+
+    async def _body(self, request: Request, most: int, fault: str) -> bytes:
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > most:
+            raise HttpFault(fault)
+        body = await read_body(request, most, self._node.services.receive)
+        if not body:
+            raise HttpFault("MSG_EMPTY")
+        return body
+
+    async def _published(self, request: Request, command: Command, body: bytes) -> Any:
+        """Publish a command's body; the answer when it lasts."""
+        number = _partition(request)
+        name = request.query_params.get("topic", "")
+        if not name and not self._node.strict:
+            raise HttpFault("MISSING_ARG_TOPIC")
+        if not limits.is_name(name):
+            raise HttpFault("E_TOPIC_NOT_EXIST" if self._node.strict else "INVALID_TOPIC")
+        try:
+            route = self._publisher.to(await self._publishable(name, number), command, number)
+            taken = self._take(request, route, command, body)
+            assert taken.append is not None
+            await wait_acknowledged(taken.append)
+        except HttpFault:
+            raise
+        except LadingError as error:
+            raise fault_of(error, command.failure_code) from None
+        answer = commands.read_trace_answer(taken.answers[8:])
+        if answer is None or command.batch:
+            return "OK"
+        return {
+            "status": "OK",
+            "id": answer.internal_id,
+            "trace_id": str(answer.trace_id),
+            "queue_offset": answer.queue_offset,
+            "rawsize": answer.raw_bytes,
+        }
+
+    async def _publishable(self, name: str, number: int) -> Topic:
+        try:
+            return self._node.publishable(name, number)
+        except TopicNeeded as needed:
+            await needed.make()
+            return self._node.publishable(name, number)
+
+    def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
+        if command.batch:
+            source = np.frombuffer(body, np.uint8)
+            return self._publisher.publish(route, source, 0, 0, source.size, source.size, now_us=now_us())
+        data = commands.write(command.name, body=body)
+        source, body_at = np.frombuffer(data, np.uint8), len(data) - len(body)
+        delay_us = _delay_us(request) if command.lacking else 0
+        return self._publisher.publish(
+            route, source, 0, body_at, source.size, source.size, now_us=now_us(), delay_us=delay_us
+        )
+
+    # -- topics, channels, figures
+
+    async def _topic_create(self, request: Request, path: Parameters) -> None:
+        name = topic_name(request)
+        told = request.query_params.get("extend", "").lower()
+        form = None if not told else EXTENDED if told in _TRUE else PLAIN
+        await self._node.declare(name, None, form, principal_of(request))
+
+    async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
+        work(topic_of(self._node, request))
+
+    async def _channel_create(self, request: Request, path: Parameters) -> None:
+        self._node.open_channel(topic_of(self._node, request), channel_name(request))
+
+    async def _topic_delete(self, request: Request, path: Parameters) -> None:
+        if not self._node.was_deleted(topic_name(request)):
+            await self._node.delete(topic_of(self._node, request))
+
+    async def _channel_delete(self, request: Request, path: Parameters) -> None:
+        if not self._node.was_deleted(topic_name(request), channel_name(request)):
+            self._node.channels.delete(channel_of(self._node, request))
+
+    async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
+        work(channel_of(self._node, request))
+
+    async def _channel_order(self, request: Request, path: Parameters) -> None:
+        """SUB_ORDERED turns a channel to one message at a time; only this turns it back (nsq.md 4.3)."""
+        channel = channel_of(self._node, request)
+        order = request.query_params.get("order", "").lower()
+        if order not in (*_TRUE, *_FALSE):
+            raise HttpFault("INVALID_ARG_ORDER")
+        channel.set_ordered(order in _TRUE)
+
+    async def _channel_offset(self, request: Request, path: Parameters) -> None:
+        """Go on elsewhere, also while it is read: the body is a place as SUB_ADVANCED names them."""
+        channel, number = channel_of(self._node, request), _partition(request)
+        if number >= len(channel.topic.partitions):
+            raise HttpFault("E_TOPIC_NOT_EXIST", 404)
+        start = parse_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
+        if start is None:
+            raise HttpFault("INVALID_OFFSET")
+        seek_channel(channel, number if number >= 0 else None, start)
+
+    async def _option(self, request: Request, path: Parameters) -> Any:
+        return option(self._node, path["option"])
+
+    async def _set_option(self, request: Request, path: Parameters) -> None:
+        """Everything is set when the broker starts."""
+        raise HttpFault("INVALID_OPTION")
+
+    async def _stats(self, request: Request, path: Parameters) -> Any:
+        query = request.query_params
+        clients = query.get("include_clients", query.get("needClients", "true")).lower() not in ("false", "0")
+        work = statistics(self._node, query.get("topic", ""), query.get("channel", ""), clients=clients)
+        found = await finish_in_turns(work)
+        return found if query.get("format") == "json" else statistics_text(found)
+
+
+def _name_of(name: bytes) -> bytes:
+    return json_text.unescape(name).lower()
+
+
+def frame_lines(body: bytes) -> bytes:
+    """Return lines as the body of an MPUB; empty ones are left out. From any thread.
+
+    Piece by piece: millions of lines at once take 40 times their bytes, and no other thread has the interpreter until
+    they are split. Raises HttpFault if a line is too long, or there is none.
+    """
+    parts, count, at = [b""], 0, 0
+    while at < len(body):
+        end = body.rfind(b"\n", at, at + PIECE_BYTES) + 1 or body.find(b"\n", at) + 1 or len(body)
+        lines = [line for line in body[at:end].split(b"\n") if line]
+        if max(map(len, lines), default=0) > limits.MESSAGE_BYTES_MAX:
+            raise HttpFault("MSG_TOO_BIG")
+        parts.append(b"".join(len(line).to_bytes(4, "big") + line for line in lines))
+        count, at = count + len(lines), end
+    if not count:
+        raise HttpFault("MSG_EMPTY")
+    parts[0] = count.to_bytes(4, "big")
+    return b"".join(parts)
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _delay_us(request: Request) -> int:
+    text = request.query_params["defer"]
+    if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
+        raise HttpFault("INVALID_DEFER")
+    return int(text) * 1_000
+
+
+def _partition(request: Request) -> int:
+    text = request.query_params.get("partition", "")
+    if not text:
+        return -1
+    if re.fullmatch(r"-1|[0-9]{1,9}", text) is None:
+        raise HttpFault("INVALID_ARG_TOPIC_PARTITION")
+    return int(text)

@@ -1,0 +1,105 @@
+"""Message frames on their way to one subscriber, and when it gets no more of them.
+
+A client that does not read, or whose user has used up a quota, gets no messages; what it finishes is still read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....runtime.metrics import Labels
+from ...base.responses import ResponseQueue
+from ...base.services import now_us
+from ...base.session import ConnectionHandle
+
+if TYPE_CHECKING:
+    from ....broker.channels import Subscriber
+    from .login import NsqdLogin
+
+ANSWERS_BYTES_MAX: Final = 256 << 10
+"""Answers to a subscriber that does not read, besides its messages; then its commands wait."""
+
+
+class MessageFlow:
+    """The messages that one connection is sent, from its subscription to its end."""
+
+    def __init__(
+        self,
+        connection: ConnectionHandle,
+        responses: ResponseQueue,
+        login: NsqdLogin,
+        face: str,
+        sent_bytes: defaultdict[Labels, float],
+    ) -> None:
+        self._connection = connection
+        self._responses = responses
+        self._login = login
+        self._labels = (face,)
+        self._sent_bytes = sent_bytes
+        self._subscriber: Subscriber | None = None
+        self._is_blocked = False
+        """The client does not read."""
+        self._full_bytes = 0
+        """So much may be on its way to a client that does not read, before its commands wait."""
+        self._held_until_us = 0
+        """The quota lets no message through before; 0: none is held."""
+
+    def start(self, subscriber: Subscriber) -> None:
+        """Begin to send what this subscriber gets."""
+        self._subscriber = subscriber
+        self._tell_subscriber()
+
+    def close(self) -> None:
+        """Send nothing more, and refer to the subscriber no longer: the connection is gone."""
+        self._subscriber = None
+
+    def deliver(self, frames: NDArray[np.uint8]) -> None:
+        """Send message frames, and hold those to come as long as the quota says."""
+        if self._subscriber is None:
+            return
+        self._sent_bytes[self._labels] += frames.size
+        self._responses.push(frames.data)
+        principal = self._login.principal
+        if principal is not None and principal.meter is not None:
+            delay_us = principal.meter.take_read(frames.size, now_us())
+            if delay_us:
+                self._hold(delay_us)
+
+    def block(self, is_blocked: bool) -> None:
+        """Take note that the client does not read what it is sent, or does again."""
+        if is_blocked:
+            self._full_bytes = self._connection.unsent_bytes() + ANSWERS_BYTES_MAX
+        self._is_blocked = is_blocked
+        self._tell_subscriber()
+
+    def is_overfull(self) -> bool:
+        """Return whether a blocked client must read before its commands are read: its responses may not pile up.
+
+        A subscriber may go on for a while, since what it finishes is not answered.
+        """
+        return self._subscriber is None or self._connection.unsent_bytes() > self._full_bytes
+
+    def _tell_subscriber(self) -> None:
+        if self._subscriber is not None:
+            self._subscriber.blocked = self._is_blocked or self._held_until_us > 0
+
+    def _hold(self, delay_us: int) -> None:
+        """Deliver no more for so long; a hold that is longer already stays."""
+        is_timed = self._held_until_us > 0
+        self._held_until_us = max(self._held_until_us, now_us() + delay_us)
+        if not is_timed:
+            self._tell_subscriber()
+            self._connection.call_later(delay_us, self._release)
+
+    def _release(self) -> None:
+        left_us = self._held_until_us - now_us()
+        if left_us > 0:
+            # more was delivered before the hold, or the timer's clock is a little ahead
+            self._connection.call_later(left_us, self._release)
+            return
+        self._held_until_us = 0
+        self._tell_subscriber()

@@ -1,0 +1,70 @@
+"""Query parameters of NSQ's HTTP faces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+
+from ....dialects.nsq import limits
+from ....model.errors import Refusal
+from .http_responses import HttpFault
+
+if TYPE_CHECKING:
+    from ....broker.channels import Channel
+    from ....broker.core.topology import Topic
+    from .node import Node
+
+_NUMBER_DIGITS_MAX: Final = 9
+
+
+def topic_name(request: Request) -> str:
+    """Return the ``topic`` parameter. Raises HttpFault if it is missing or not a name."""
+    name = request.query_params.get("topic", "")
+    if not name:
+        raise HttpFault("MISSING_ARG_TOPIC")
+    if not limits.is_name(name):
+        raise HttpFault("INVALID_TOPIC")
+    return name
+
+
+def channel_name(request: Request) -> str:
+    """Return the ``channel`` parameter."""
+    name = request.query_params.get("channel", "")
+    if not name:
+        raise HttpFault("MISSING_ARG_CHANNEL")
+    if not limits.is_name(name):
+        raise HttpFault("INVALID_ARG_CHANNEL")
+    return name
+
+
+def topic_of(node: Node, request: Request) -> Topic:
+    """Return the topic that a request names. Raises HttpFault if there is none."""
+    name = topic_name(request)
+    try:
+        return node.find(name)
+    except Refusal:
+        raise HttpFault("E_TOPIC_NOT_EXIST" if node.strict else "TOPIC_NOT_FOUND", 404) from None
+
+
+def channel_of(node: Node, request: Request) -> Channel:
+    """Return the channel that a request names."""
+    channel = node.find_channel(topic_of(node, request), channel_name(request))
+    if channel is None:
+        raise HttpFault("CHANNEL_NOT_FOUND")
+    return channel
+
+
+def number(request: Request, name: str, fault: str, default: int | None = None) -> int:
+    """Return a whole number from 0.
+
+    Raises HttpFault ``fault`` if it is not one, MISSING_… if it is missing without default.
+    """
+    text = request.query_params.get(name, "")
+    if not text:
+        if default is None:
+            raise HttpFault(fault.replace("INVALID_", "MISSING_", 1))
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > _NUMBER_DIGITS_MAX:
+        raise HttpFault(fault)
+    return int(text)

@@ -1,0 +1,255 @@
+"""The publications of one connection: from its inbox to the publisher, a line that was met before without parsing."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ....dialects.nsq import commands, limits
+from ....dialects.nsq.commands import Command, Line
+from ....dialects.nsq.errors import NsqProtocolError, fault_of
+from ....model.errors import LadingError
+from ....runtime.metrics import Labels
+from ...base.inbox import Inbox
+from ...base.responses import ResponseQueue
+from ...base.route_cache import RouteCache
+from ...base.session import ConnectionHandle
+from .batch_walk import BatchWalk
+from .publication import Publication
+from .publish import Publisher, PublishRoute
+from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
+
+_SIZE: Final = struct.Struct(">i")
+_SIZE_BYTES: Final = 4
+_NO_LINE: Final = b"\n"
+"""No publication begins with it."""
+
+
+class PublishingClient(Protocol):
+    """A client, as far as what it publishes goes."""
+
+    inbox: Inbox
+    responses: ResponseQueue
+    connection: ConnectionHandle
+
+
+class PublicationReader:
+    """Takes publications out of an inbox, and counts them."""
+
+    def __init__(
+        self,
+        client: PublishingClient,
+        publisher: Publisher,
+        gathering: PublishCoalescer,
+        face: str,
+        requests: defaultdict[Labels, float],
+    ) -> None:
+        self._connection = client.connection
+        self._waiting = client.responses.waiting
+        self.publisher = publisher
+        self._gathering = gathering
+        self.published: defaultdict[str, int] = defaultdict(int)
+        """Messages by topic."""
+        self.routes = publisher.routes
+        """What the lines of this client mean."""
+        self.require_write: Callable[[str], None] | None = None
+        """Raises a Fault for the name of a topic that the client may not publish to; None: it may to all."""
+        self._inbox = client.inbox
+        self._face = face
+        self._requests = requests
+        self._line = _NO_LINE
+        """That of the last publication, if it was gathered with others and each one like it may be."""
+        self._route: PublishRoute | None = None
+        """What that line meant at ``_version`` of the topology."""
+        self._version = -1
+        self._walk: BatchWalk | None = None
+        """Of the MPUB at the front, if it is not whole."""
+
+    def use_routes(self, routes: RouteCache[bytes, PublishRoute]) -> None:
+        """Take lines to mean what they mean to another user from now on."""
+        self.routes = routes
+        self._line, self._route = _NO_LINE, None
+
+    def take_first(self, line: Line, now_us: int) -> Publication | None:
+        """Take a publication by a line that is not known yet: its size is checked before its topic."""
+        inbox, command = self._inbox, line.command
+        if command.parameters[1] == 2 and len(line.parameters) == 2 and not command.lacking:
+            commands.partition_of(line.parameters[1])
+        self.publisher.require_name(command, line.parameters[0])
+        size = commands.read_size(inbox.view, line.end, inbox.have)
+        if size is None:
+            return None
+        self._check_size(command, size)
+        known = bytes(inbox.view[inbox.at : line.end])
+        try:
+            if self.require_write is not None:
+                self.require_write(line.parameters[0].decode(errors="replace"))
+            route = self.publisher.resolve(known, command, list(line.parameters))
+            self.routes.add(known, route)
+        except LadingError as error:
+            fault = fault_of(error, command.failure_code)
+            if not fault.fatal:
+                # the connection goes on behind the body, so the answer waits until all of it is here
+                body = line.end + _SIZE_BYTES
+                end = self._find_batch_end(body) if command.batch else body + size
+                if end is None or inbox.have < end:
+                    return None
+                inbox.at = end
+            raise fault from None
+        return self.take(route, known, line.end, now_us)
+
+    def take_repeated(self, now_us: int) -> Publication | None:
+        """Take all that was received if it is one publication by the line of the one before, else return None.
+
+        Only for a connection of which nothing waits for a response, with its inbox read from the front.
+        """
+        inbox, line = self._inbox, self._line
+        end, body = inbox.have, len(line) + _SIZE_BYTES
+        if (
+            not body < end <= COMMAND_BYTES_MAX
+            or not inbox.data.startswith(line)
+            or _SIZE.unpack_from(inbox.data, body - _SIZE_BYTES)[0] != end - body
+        ):
+            return None
+        route = self._route
+        # the topic may be gone since, or be another one of that name
+        if route is None or self.routes.topology.version != self._version:
+            return None
+        inbox.at = end
+        self.published[route.name] += 1
+        try:
+            return self._gathering.publish(route, line, body - _SIZE_BYTES, inbox, end, self, now_us)
+        except LadingError as error:
+            raise fault_of(error, route.failure) from None
+
+    def take(self, route: PublishRoute, line: bytes, line_end: int, now_us: int) -> Publication | None:
+        """Take the publication at the front, or a run of them with the same ``line``; None if it is not whole."""
+        inbox, command = self._inbox, route.command
+        body = line_end + _SIZE_BYTES
+        if inbox.have < body:
+            return None
+        size = _SIZE.unpack_from(inbox.data, line_end)[0]
+        if not 0 < size <= route.size_max:
+            self._check_size(command, size)
+        end = body + size
+        if end > inbox.have or self._walk is not None:
+            walked_end = self._find_batch_end(body) if command.batch else None
+            if walked_end is None:
+                return None
+            end = walked_end
+        start = inbox.at
+        inbox.at = end
+        is_alone = not start and end == inbox.have and not self._waiting
+        try:
+            if is_alone and route.joins and end <= COMMAND_BYTES_MAX:
+                self.published[route.name] += 1
+                if route.size_max >= COMMAND_BYTES_MAX:
+                    self._line, self._route, self._version = line, route, self.routes.topology.version
+                return self._gathering.publish(route, line, line_end, inbox, end, self, now_us)
+            return self._publish_run(route, start, body, end, now_us)
+        except LadingError as error:
+            fault = fault_of(error, route.failure)
+            if not command.batch:
+                raise fault from None
+        inbox.at = start
+        return self._publish_walked(route, start, body, end, now_us, fault)
+
+    def abort(self) -> None:
+        """Cut the client off: no answer would be true."""
+        self._connection.abort()
+
+    def wait_for_disk(self) -> None:
+        """Take no more of the client until the disk has caught up."""
+        self._connection.wait_for_disk()
+
+    def _publish_run(self, route: PublishRoute, start: int, body: int, end: int, now_us: int) -> Publication:
+        """Publish the command at ``start``, and those behind it with the same line."""
+        inbox, command = self._inbox, route.command
+        if self._gathering.waiting:
+            # what this connection has sent before goes before
+            self._gathering.flush()
+        stop, delay_us = inbox.have, 0
+        if command.lacking:
+            stop, delay_us = end, _delay_us(inbox.view[start : body - _SIZE_BYTES])
+        who = self if end == inbox.have else None
+        taken = self.publisher.publish(
+            route, inbox.array, start, body, end, stop, now_us=now_us, who=who, delay_us=delay_us
+        )
+        inbox.at = taken.end
+        self.published[route.name] += taken.messages_count
+        self._requests[self._face, command.name, "OK"] += taken.commands_count
+        if taken.done:
+            if not self._waiting:
+                self._gathering.served()
+        elif self.publisher.is_congested:
+            self.wait_for_disk()
+        return taken
+
+    def _publish_walked(
+        self, route: PublishRoute, start: int, body: int, end: int, now_us: int, fault: NsqProtocolError
+    ) -> Publication | None:
+        """Publish the MPUB at ``start``, refused with ``fault`` if it ended at ``end``, by the sizes of its items.
+
+        Only what is refused takes this way: if the declared length fits, the store has found that on its own.
+        """
+        inbox = self._inbox
+        walked_end = self._find_batch_end(body)
+        if walked_end is None:
+            return None
+        # the connection goes on behind the items, also if the refusal stands
+        inbox.at = walked_end
+        if walked_end == end:
+            raise fault
+        try:
+            return self._publish_run(route, start, body, walked_end, now_us)
+        except LadingError as error:
+            raise fault_of(error, route.failure) from None
+
+    def _find_batch_end(self, body: int) -> int | None:
+        """Return where the items of the MPUB at the front end, None until all are here."""
+        inbox = self._inbox
+        if self._walk is None:
+            self._walk = BatchWalk()
+        end = self._walk.find_end(inbox.array, body, inbox.have)
+        if end is not None:
+            self._walk = None
+        return end
+
+    def _check_size(self, command: Command, size: int) -> None:
+        if self.publisher.is_strict:
+            _check_forked_size(command, size)
+        else:
+            _check_upstream_size(command, size)
+
+
+def _check_upstream_size(command: Command, size: int) -> None:
+    if command.batch:
+        code, what, most = "E_BAD_BODY", "body", limits.REQUEST_BYTES_MAX
+    else:
+        code, what, most = "E_BAD_MESSAGE", "message", limits.MESSAGE_BYTES_MAX
+    if size <= 0:
+        what = "body" if command.batch else "message body"
+        raise NsqProtocolError(code, f"{command.name} invalid {what} size {size}")
+    if size > most:
+        raise NsqProtocolError(code, f"{command.name} {what} too big {size} > {most}")
+
+
+def _check_forked_size(command: Command, size: int) -> None:
+    most = limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX
+    if size <= 0:
+        raise NsqProtocolError("E_BAD_BODY", f"invalid body size {size}")
+    if size > most:
+        code, what = ("E_BAD_BODY", "body") if command.batch else ("E_BAD_MESSAGE", "message")
+        raise NsqProtocolError(code, f"{what} too big {size} > {most}")
+
+
+def _delay_us(line: memoryview) -> int:
+    text = bytes(line).rstrip(b"\r\n").split(b" ")[2]
+    delay_ms = commands.digits_of(text)
+    if delay_ms is None:
+        raise NsqProtocolError("E_INVALID", f"DPUB could not parse timeout {text.decode(errors='replace')}")
+    if not 0 <= delay_ms <= limits.DEFER_MS_MAX:
+        raise NsqProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limits.DEFER_MS_MAX}")
+    return delay_ms * 1_000

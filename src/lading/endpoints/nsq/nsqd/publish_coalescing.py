@@ -1,0 +1,152 @@
+"""PUB commands that come in one pass of the event loop, from however many connections, as one append for each line.
+
+Most clients wait for every answer, so that one command lies alone in what a connection receives. Those commands are
+kept until the end of the pass; laid one behind the other they are a run, which the log takes at once. The first
+connection of a pass does not wait for others: most of the time there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+
+from ....dialects.nsq.errors import fault_of
+from ....model.errors import LadingError
+from ....runtime.metrics import Labels
+from ...base.inbox import Inbox
+from ...base.services import now_us
+from .publication import Publication
+from .publish import RUN_BYTES_MAX, Publisher, PublishRoute
+
+COMMAND_BYTES_MAX: Final = 16 << 10
+"""A longer command goes its own way: to copy it would cost more than is won."""
+_FAILURE: Final = "E_PUB_FAILED"
+
+
+class GatheredPublisher(Protocol):
+    """A client whose command waits for the end of the pass."""
+
+    def abort(self) -> None:
+        """Cut the client off."""
+
+    def wait_for_disk(self) -> None:
+        """Take no more commands of the client until the disk has caught up."""
+
+
+class GatheredCommands:
+    """Commands with the same line that wait for the end of the pass, and the publication that they become."""
+
+    __slots__ = ("commands", "publication", "publishers", "size_bytes")
+
+    def __init__(self, publication: Publication) -> None:
+        self.publication = publication
+        self.publishers: list[GatheredPublisher] = []
+        self.commands: list[bytearray] = []
+        self.size_bytes = 0
+
+
+class PublishCoalescer:
+    """The commands of this pass; one for all connections of a face."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        endpoint_name: str,
+        requests: dict[Labels, float],
+        at_end_of_pass: Callable[[Callable[[], None]], None],
+        served: Callable[[], None],
+    ) -> None:
+        """``served`` is called when clients that wait for every answer are answered."""
+        self._publisher = publisher
+        self._face = endpoint_name
+        self._told = (endpoint_name, "PUB", "OK")
+        self._requests = requests
+        self._at_end_of_pass = at_end_of_pass
+        self.served = served
+        self._answered = Publication(_FAILURE)
+        self._answered.done = True
+        self._gathered: dict[bytes, GatheredCommands] = {}
+        self._alone: object = None
+        """The one that has published since the last flush, as its publications name it."""
+
+    def publish(
+        self,
+        route: PublishRoute,
+        line: bytes,
+        line_bytes: int,
+        inbox: Inbox,
+        size_bytes: int,
+        who: GatheredPublisher,
+        received_us: int,
+    ) -> Publication:
+        """Publish the PUB command that the first ``size_bytes`` of ``inbox`` are, with this ``line``, in this pass.
+
+        ``who`` is as in ``Appender.append``: the same for all that a client publishes, so that who is alone stays so.
+        """
+        if self._alone is None or self._alone is who:
+            self._alone = who
+            try:
+                source = inbox.array[:size_bytes]
+                append = self._publisher.publish_alike(route, source, 1, line_bytes, who, received_us)
+            except LadingError as error:
+                return self._refuse(error, Publication(_FAILURE, on_answered=self.served), 1)
+            self._requests[self._told] += 1
+            if append.done:
+                self.served()
+                return self._answered
+            publication = Publication(_FAILURE, on_answered=self.served)
+            append.add_done_callback(publication.settle)
+            if self._publisher.is_congested:
+                who.wait_for_disk()
+            return publication
+        gathered = self._gathered.get(line)
+        if gathered is None or gathered.size_bytes > RUN_BYTES_MAX - COMMAND_BYTES_MAX:
+            if gathered is not None:
+                self.flush()
+            elif not self._gathered:
+                self._at_end_of_pass(self.flush)
+            gathered = self._gathered[line] = GatheredCommands(Publication(_FAILURE, on_answered=self.served))
+        gathered.publishers.append(who)
+        gathered.commands.append(inbox.data[:size_bytes])
+        gathered.size_bytes += size_bytes
+        return gathered.publication
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything was gathered that is not appended yet."""
+        return bool(self._gathered)
+
+    def flush(self) -> None:
+        """Append what was gathered."""
+        gathered, self._gathered, self._alone = self._gathered, {}, None
+        for line, each in gathered.items():
+            self._append(line, each)
+
+    def _append(self, line: bytes, gathered: GatheredCommands) -> None:
+        publication, count = gathered.publication, len(gathered.commands)
+        source = np.frombuffer(b"".join(gathered.commands) if count > 1 else gathered.commands[0], np.uint8)
+        try:
+            # the topic may be gone since the commands came
+            route = self._publisher.routes.get(line) or self._publisher.find_route(line)
+            append = self._publisher.publish_alike(route, source, count, len(line), self, now_us())
+        except LadingError as error:
+            self._refuse(error, publication, count)
+            return
+        except BaseException:
+            # no answer would be true: they are cut off, as the loop does where a connection's own work fails
+            for publisher in gathered.publishers:
+                publisher.abort()
+            raise
+        self._requests[self._told] += count
+        append.add_done_callback(publication.settle)
+        if not append.done and self._publisher.is_congested:
+            for publisher in gathered.publishers:
+                publisher.wait_for_disk()
+
+    def _refuse(self, error: LadingError, publication: Publication, count: int) -> Publication:
+        fault = fault_of(error, _FAILURE)
+        self._requests[self._face, "refused", fault.code] += count
+        publication.finish(fault)
+        return publication

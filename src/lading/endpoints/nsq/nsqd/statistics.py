@@ -1,0 +1,183 @@
+"""Document of ``/stats`` of nsqd: topics, channels and clients in NSQ's words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ....dialects.nsq.commands import ClientState
+from ....runtime.turns import TurnCounter, Turns
+from ..fork import VERSION, takes_ext
+
+if TYPE_CHECKING:
+    from ....broker.channels import Channel
+    from ....broker.core.topology import Topic
+    from .node import Node, NodeClient
+
+_STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
+_NS_PER_MS = 1_000_000
+ROWS_AT_ONCE: Final = 5
+"""Topics, channels and clients that are listed between two looks at the clock: each has twenty members."""
+
+
+def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:
+    """Return the document, in turns: of one topic or channel if named, without ``clients`` only how many there are.
+
+    Times in it are nanoseconds where NSQ's are.
+    """
+    turn = TurnCounter(ROWS_AT_ONCE)
+    publishers: dict[str, list[NodeClient]] = {}
+    subscribers: dict[Channel, list[NodeClient]] = {}
+    producers = []
+    for connection in list(node.connections):
+        for name in connection.published:
+            publishers.setdefault(name, []).append(connection)
+        if connection.published if not topic else topic in connection.published:
+            # of one topic only its own: who asks for it may not know of others
+            producers.append(_client(connection))
+        if connection.consumer is not None:
+            subscribers.setdefault(connection.consumer.channel, []).append(connection)
+        if turn.is_over(1 + len(connection.published)):
+            yield
+    rows = []
+    for one in list(node.topics()):
+        if topic not in ("", one.flat_name):
+            continue
+        if channel and node.channels.find(one, channel) is None:
+            # as nsqd does it: a topic without the channel that is asked for is left out
+            continue
+        channels = []
+        for each in list(node.channels.of_topic(one)):
+            if channel in ("", each.name):
+                readers = subscribers.get(each, [])
+                channels.append(_channel(each, readers, clients))
+                if turn.is_over(1 + len(readers)):
+                    yield
+        rows.append(_topic(node, one, channels, publishers.get(one.flat_name, [])))
+        if turn.is_over(1 + len(one.partitions)):
+            yield
+    return {
+        "version": VERSION,
+        "health": "OK",
+        "start_time": node.started_s,
+        "topics": rows,
+        "producers": producers,
+    }
+
+
+def _topic(
+    node: Node, topic: Topic, channels: Sequence[dict[str, Any]], publishers: Iterable[NodeClient]
+) -> dict[str, Any]:
+    depth = node.channels.topic_depth(topic)
+    return {
+        "topic_name": topic.flat_name,
+        "topic_full_name": f"{topic.flat_name}-0",
+        "topic_partition": "0",
+        "partition_num": len(topic.partitions),
+        "channels": channels,
+        "channel_num": len(channels),
+        "depth": depth,
+        "backend_depth": depth,
+        # a delayed message counts when it is published, though it enters the log later
+        "message_count": sum(
+            partition.log.next_offset + node.broker.postponed.count(partition) for partition in topic.partitions
+        ),
+        "message_bytes": topic.size_bytes,
+        "paused": node.channels.is_paused(topic),
+        "is_leader": True,
+        "is_multi_part": len(topic.partitions) > 1,
+        "is_multi_ordered": False,
+        "is_ext": takes_ext(topic),
+        "is_channel_auto_create_disabled": False,
+        "client_pub_stats": [
+            {
+                "remote_addr": one.address,
+                "user_agent": one.identity.user_agent,
+                "pub_count": one.published[topic.flat_name],
+            }
+            for one in publishers
+        ],
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }
+
+
+def _channel(channel: Channel, clients: Sequence[NodeClient], with_clients: bool) -> dict[str, Any]:
+    told = channel.statistics()
+    return {
+        "channel_name": channel.name,
+        "depth": told.depth,
+        "backend_depth": told.depth,
+        "backlogs": told.depth,
+        "in_flight_count": told.in_flight,
+        "deferred_count": told.deferred,
+        "message_count": told.arrived,
+        "requeue_count": told.requeued,
+        "timeout_count": told.timed_out,
+        "clients": [_client(one) for one in clients] if with_clients else [],
+        "client_num": len(clients),
+        "client_count": len(clients),
+        "paused": channel.paused,
+        "skipped": channel.skipping,
+        "zan_test_skipped": False,
+        "delayed_queue_count": 0,
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }
+
+
+def _client(connection: NodeClient) -> dict[str, Any]:
+    identity = connection.identity
+    subscriber = connection.consumer.subscriber if connection.consumer is not None else None
+    return {
+        "name": identity.client_id,
+        "client_id": identity.client_id,
+        "hostname": identity.hostname,
+        "version": "V2",
+        "remote_address": connection.address,
+        "state": _STATES[connection.state],
+        "ready_count": subscriber.ready if subscriber else 0,
+        "in_flight_count": subscriber.in_flight if subscriber else 0,
+        "message_count": subscriber.delivered if subscriber else 0,
+        "finish_count": subscriber.finished if subscriber else 0,
+        "requeue_count": subscriber.requeued if subscriber else 0,
+        "timeout_count": subscriber.timed_out if subscriber else 0,
+        "connect_ts": connection.connected_s,
+        "sample_rate": identity.sample_rate,
+        "deflate": connection.features.deflate,
+        "snappy": connection.features.snappy,
+        "tls": connection.is_encrypted(),
+        "pub_counts": [{"topic": name, "count": count} for name, count in sorted(connection.published.items())],
+        "user_agent": identity.user_agent,
+        "desired_tag": identity.desired_tag,
+        "extend_support": identity.extend_support,
+        "ext_filter": identity.ext_filter,
+        "output_buffer_size": identity.output_buffer_bytes,
+        "output_buffer_timeout": identity.output_buffer_ms * _NS_PER_MS,
+        "msg_timeout": identity.message_timeout_ms * _NS_PER_MS,
+    }
+
+
+def statistics_text(document: dict[str, Any]) -> str:
+    """Return the statistics as text for people."""
+    lines = [
+        f"nsqd v{document['version']}",
+        f"start_time {time.strftime('%FT%TZ', time.gmtime(document['start_time']))}",
+    ]
+    lines += ["", f"Health: {document['health']}", ""]
+    for topic in document["topics"]:
+        state = "*P " if topic["paused"] else "   "
+        lines.append(f"{state}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} msgs: {topic['message_count']}")
+        for channel in topic["channels"]:
+            counts = " ".join(f"{name}: {channel[f'{key}_count']:<5}" for name, key in _COLUMNS)
+            state = "*P " if channel["paused"] else "   "
+            lines.append(f"      {state}[{channel['channel_name']:<20}] depth: {channel['depth']:<5} {counts}")
+    return "\n".join(lines) + "\n"
+
+
+_COLUMNS = (
+    ("inflt", "in_flight"),
+    ("def", "deferred"),
+    ("re-q", "requeue"),
+    ("timeout", "timeout"),
+    ("msgs", "message"),
+)

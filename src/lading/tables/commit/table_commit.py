@@ -1,0 +1,394 @@
+"""From staged files to a table: the steps of a commit, each of which may be the last before a crash."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...model.errors import CorruptLog, LocalError
+from ..failures import translate_disk_errors
+from ..formats.directory import MISSING
+from ..formats.interface import Rename, Table
+from ..formats.manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
+from ..formats.registry import open_table
+from ..formats.rollback import Rollback, RolledBack
+from ..plan.ranges import OffsetRange, merge_ranges
+from ..storage.files import move_file, resolve_name
+from ..storage.object_path import TablePath
+from .state import PipelineStateDirectory
+from .takeover import keep_copy, require_newest
+
+MANIFESTS_CHECKED: Final = 1_000
+"""So many of the newest manifests are looked at when a run begins."""
+HASHED_BYTES_MAX: Final = 256 << 20
+"""So many bytes of the newest files are read then, some tenths of a second; older ones are compared by size."""
+LOG: Final = logging.getLogger("lading.tables")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRange:
+    """Result of a task for one range: the files it staged (with their first offsets) and its counts."""
+
+    piece: OffsetRange
+    files: tuple[tuple[int, DataFile], ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedStepRows:
+    """Result of a task for rows made from messages, without a range: its number, files and counts."""
+
+    task: int
+    files: tuple[DataFile, ...]
+    counts: Mapping[str, int]
+
+    def text(self) -> str:
+        """Return the result as JSON, to be read by ``parse``: it travels in a row of Spark."""
+        files = [file.document() for file in self.files]
+        return json.dumps({"task": self.task, "files": files, "counts": dict(self.counts)})
+
+    @classmethod
+    def parse(cls, text: str) -> StagedStepRows:
+        """Parse what ``text`` returned."""
+        held = json.loads(text)
+        return cls(held["task"], tuple(DataFile(**row) for row in held["files"]), held["counts"])
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """All that the tasks of one batch did."""
+
+    written: Sequence[StagedRange]
+    derived: Sequence[StagedStepRows] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the counts of all tasks."""
+        counts: Counter[str] = Counter()
+        for result in self.written:
+            counts.update(result.counts)
+        for made in self.derived:
+            counts.update(made.counts)
+        return dict(counts)
+
+    @property
+    def files(self) -> list[DataFile]:
+        """Every staged file."""
+        return [
+            *(file for result in self.written for _, file in result.files),
+            *(file for result in self.derived for file in result.files),
+        ]
+
+
+def commit(
+    state: PipelineStateDirectory,
+    run: str,
+    batch: StagedBatch,
+    schemas: Schemas,
+    *,
+    resume_command: str,
+    rename: Rename = move_file,
+    check_batch: Callable[[Sequence[OffsetRange], Mapping[str, int]], None] = lambda ranges, counts: None,
+    deliver: Callable[[Manifest], None] = lambda manifest: None,
+) -> Manifest | None:
+    """Publish a batch: exactly once, however often this is tried and wherever it stops.
+
+    The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
+    last manifest was committed before: its new files are dropped, the old ones completed. LocalError where other
+    published messages would be doubled. None for a batch without ranges. ``check_batch`` may refuse a batch, by
+    raising, before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and
+    may be called again for the same one.
+    """
+    with translate_disk_errors(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
+        ranges = merge_ranges(result.piece for result in batch.written)
+        staged = batch.files
+        if not ranges:
+            return None
+        last = state.manifests.last()
+        if last is not None:
+            if same_ranges(last.ranges, ranges):
+                delete_staged(state, staged)
+                rename_staged_files(state, last, rename=rename, resume_command=resume_command)
+                deliver(last)
+                return last
+            # a batch is only committed after the one before it was complete; make sure of it
+            doubled = overlap(last.covered, ranges)
+            if doubled is not None:
+                delete_staged(state, staged)
+                raise LocalError(
+                    f"topic {doubled.topic!r}, partition {doubled.partition}, offsets {doubled.start} to "
+                    f"{doubled.end - 1}: messages among them are published already (manifest {last.number} and "
+                    f"before), and the checkpoint does not know it. To continue where the manifests end: "
+                    f"{resume_command}"
+                )
+        manifest = _manifest(state, run, batch, ranges, schemas, last)
+        check_batch(ranges, manifest.counts)
+        state.manifests.write(manifest)
+        rename_staged_files(state, manifest, rename=rename, resume_command=resume_command)
+        deliver(manifest)
+        return manifest
+
+
+def amend(state: PipelineStateDirectory, batch: StagedBatch, *, resume_command: str) -> Manifest:
+    """Publish what became of messages of the last manifest after it was published: files and counts of its ranges.
+
+    That is a manifest of its own, whose counts are added to those before. To be called while its state is held for a
+    commit. A batch that is repeated finds the ranges published, as before.
+    """
+    last = state.manifests.last()
+    assert last is not None
+    manifest = _manifest(state, last.run, batch, last.ranges, {}, last)
+    state.manifests.write(manifest)
+    rename_staged_files(state, manifest, resume_command=resume_command)
+    return manifest
+
+
+def rename_staged_files(
+    state: PipelineStateDirectory, manifest: Manifest, *, resume_command: str, rename: Rename = move_file
+) -> None:
+    """Publish every file of a manifest in its table, once; ``find_changed_files`` reports what happens to them later.
+
+    Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says; LocalError, with the
+    command that mends it, if another writer took a table back to before the last manifest.
+    """
+    if state.published >= manifest.number:
+        return
+    # all of them before any file is shown: of two runs with copies of one state, one gets none
+    for place in sorted({resolve_name(state.directory, name) for name in manifest.schemas}, key=str):
+        keep_copy(place, manifest)
+    for directory, files in _by_table(state, manifest).items():
+        try:
+            open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
+        except RolledBack as error:
+            raise _rollback_error(state, directory, error.rollback, resume_command) from None
+    state.note_published(manifest.number)
+
+
+def require_in_place(
+    state: PipelineStateDirectory, tables: Iterable[TablePath], resume_command: str, *, put_back: bool = False
+) -> None:
+    """Raise LocalError, with the command that mends it, if another writer took back what a table had.
+
+    With ``put_back`` it is shown again instead, and a warning tells it.
+    """
+    for place in tables:
+        table = open_table(place)
+        found = table.find_rollback(state.pipeline)
+        if found is None:
+            continue
+        files = _files_of(state, place, found)
+        if not put_back or not files:
+            raise _rollback_error(state, place, found, resume_command)
+        table.put_back((state.pipeline, found.committed), found, files)
+        LOG.warning("%s; they are in it again", _rollback_sentence(state, place, found, files))
+
+
+def _files_of(state: PipelineStateDirectory, table: TablePath, rollback: Rollback) -> dict[int, Sequence[DataFile]]:
+    """Return a table's files of the manifests that were taken back, and of the last one; none if one is not there."""
+    numbers = {*rollback.numbers, rollback.committed}
+    if not numbers.issubset(state.manifests.numbers()):
+        return {}
+    listed = {number: _by_table(state, state.manifests.read(number)).get(table, []) for number in sorted(numbers)}
+    return {number: files for number, files in listed.items() if files}
+
+
+def _rollback_error(
+    state: PipelineStateDirectory, table: TablePath, rollback: Rollback, resume_command: str
+) -> LocalError:
+    files = _files_of(state, table, rollback)
+    sentence = _rollback_sentence(state, table, rollback, files)
+    if not files:
+        return LocalError(
+            f"{sentence}, and the state in {state.directory} does not have these manifests; restore them, or write "
+            "another table from the start"
+        )
+    return LocalError(
+        f"{sentence}; if they are to stay out, write another table, and to put them back and continue: {resume_command}"
+    )
+
+
+def _rollback_sentence(
+    state: PipelineStateDirectory, table: TablePath, rollback: Rollback, files: Mapping[int, Sequence[DataFile]]
+) -> str:
+    numbers = [number for number in rollback.numbers if number in files or not files]
+    which = f"manifest {numbers[0]}" if len(numbers) == 1 else f"manifests {numbers[0]} to {numbers[-1]}"
+    rows = f"the {sum(file.rows for number in numbers for file in files[number])} rows" if files else "the rows"
+    return (
+        f"the table {table} was taken back by another writer ({rollback.by}) to before {rows} of {which} of pipeline "
+        f"{state.pipeline!r}"
+    )
+
+
+def _by_table(state: PipelineStateDirectory, manifest: Manifest) -> dict[TablePath, list[DataFile]]:
+    found: dict[TablePath, list[DataFile]] = {}
+    for file in manifest.files:
+        if file.kind == TABLE:
+            found.setdefault(table_path(state, file), []).append(file)
+    return found
+
+
+def delete_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> None:
+    """Delete staged files that nothing needs."""
+    for file in files:
+        staging_path(state, file).unlink(missing_ok=True)
+
+
+def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[TablePath]) -> None:
+    """After a batch that failed: delete every staged file, except what the last manifest lists, as a commit that stops
+    half-way still has files to publish. What tasks stage that are still under way is deleted at the next start."""
+    with state.committing(None):
+        last = state.manifests.last()
+        _sweep(tables, set() if last is None else {file.staged for file in last.files})
+
+
+def recover(
+    state: PipelineStateDirectory,
+    tables: Collection[TablePath],
+    deliver: Callable[[Manifest], None] = lambda manifest: None,
+    *,
+    resume_command: str = "",
+    take_over: bool = False,
+) -> int:
+    """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
+
+    Raises CorruptLog if manifests are missing, LocalError if a table has later ones than there are, or if another
+    writer took back what it had, unless ``take_over``: then the state gets the last one from there, and the table what
+    was taken back.
+    """
+    with state.committing(None):
+        require_newest(state, tables, resume_command, take_over=take_over)
+        require_in_place(state, tables, resume_command, put_back=take_over)
+        last = state.manifests.last()
+        known = 0 if last is None else last.number
+        if state.published > known:
+            raise CorruptLog(
+                f"pipeline {state.pipeline!r} published manifest {state.published}, but the last one in "
+                f"{state.manifests.directory} is {known}: what the missing ones list would be duplicated; restore them"
+            )
+        if last is not None:
+            rename_staged_files(state, last, resume_command=resume_command)
+            deliver(last)
+        return _sweep(tables)
+
+
+class FileProblem(NamedTuple):
+    """A sentence on published files that are not as they were, and whether one of them no longer exists."""
+
+    sentence: str
+    is_missing: bool = False
+
+
+def find_changed_files(state: PipelineStateDirectory) -> list[FileProblem]:
+    """Return a problem for each manifest of which files, or itself, are not as they were published.
+
+    The newest MANIFESTS_CHECKED are looked at. Files are compared by their size, and from the newest one on also by
+    their bytes, of which HASHED_BYTES_MAX are read.
+    """
+    problems = []
+    left = HASHED_BYTES_MAX
+    tables: dict[TablePath, Table] = {}
+    for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
+        try:
+            manifest = state.manifests.read(number)
+        except CorruptLog as error:
+            problems.append(FileProblem(f"{error}; what it published is not looked at"))
+            continue
+        changed: list[tuple[DataFile, TablePath, str]] = []
+        for directory, files in _by_table(state, manifest).items():
+            table = tables.get(directory) or tables.setdefault(directory, open_table(directory))
+            for file in files:
+                is_read = file.size_bytes <= left
+                left -= file.size_bytes if is_read else 0
+                change = table.find_change((manifest.pipeline, number), file, is_read=is_read)
+                if change is not None:
+                    changed.append((file, directory / file.name, change))
+        if changed:
+            _, path, found = changed[0]
+            others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
+            sentence = (
+                f"table file {path} {found}{others}, with {sum(one.rows for one, _, _ in changed)} rows that manifest "
+                f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
+            )
+            problems.append(FileProblem(sentence, any(change == MISSING for _, _, change in changed)))
+    return problems[::-1]
+
+
+def _sweep(tables: Iterable[TablePath], needed: Collection[str] = ()) -> int:
+    return sum(open_table(table).sweep(needed) for table in tables)
+
+
+def check_schema(table: TablePath, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise LocalError, which names the column, if a table's columns changed other than by additions."""
+    for name, type_ in before.items():
+        if name not in now:
+            raise LocalError(
+                f"the table {table} has the column {name!r} ({type_}), which is not among the columns any more; a "
+                "table keeps its columns: name it again, or write another table"
+            )
+        if now[name] != type_:
+            raise LocalError(
+                f"the table {table} has the column {name!r} as {type_}, and now it would be {now[name]}; a table keeps "
+                "its types: name the old type, another column, or another table"
+            )
+
+
+def table_path(state: PipelineStateDirectory, file: DataFile) -> TablePath:
+    """Return the location of the table that a file belongs to."""
+    return resolve_name(state.directory, file.table)
+
+
+def staging_path(state: PipelineStateDirectory, file: DataFile) -> TablePath:
+    """Return the path of a staged file of a batch."""
+    return open_table(table_path(state, file)).staging_path(file)
+
+
+def _directory(state: PipelineStateDirectory, file: DataFile) -> str:
+    if not file.partition:
+        return ""
+    return f"{open_table(table_path(state, file)).partition_directory(file.partition)}/"
+
+
+def _manifest(
+    state: PipelineStateDirectory,
+    run: str,
+    batch: StagedBatch,
+    ranges: Sequence[OffsetRange],
+    schemas: Schemas,
+    last: Manifest | None,
+) -> Manifest:
+    number = 1 if last is None else last.number + 1
+    topics = sorted({piece.topic for piece in ranges})
+    files = [
+        replace(
+            file,
+            name=f"{_directory(state, file)}{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
+            f"{result.piece.partition:05d}-{first:020d}{Path(file.staged).suffix}",
+        )
+        if file.kind == TABLE
+        else file
+        for result in sorted(
+            batch.written, key=lambda result: (result.piece.topic, result.piece.partition, result.piece.start)
+        )
+        for first, file in result.files
+    ]
+    files += [
+        replace(
+            file,
+            name=f"{_directory(state, file)}{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}"
+            f"{Path(file.staged).suffix}",
+        )
+        for result in sorted(batch.derived, key=lambda result: result.task)
+        for at, file in enumerate(result.files)
+    ]
+    return Manifest(
+        state.pipeline, number, run, ranges, files, batch.counts,
+        {**(last.schemas if last else {}), **schemas},
+        cover(last.covered if last else {}, ranges), advance(last.positions if last else {}, ranges),
+        time.time_ns() // 1000,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a run reads: offsets, ranges and the end of each batch."""

@@ -1,0 +1,225 @@
+"""The options of ``format("lading")``, read once and checked before anything is opened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from ...model.errors import SettingError
+from ...transports.interface import States
+from ...transports.option_values import parse_option
+from .offset_options import Word, parse_offsets
+from .ranges import ROWS_PER_PARTITION
+
+OnBadValue = Literal["null", "fail"]
+DEDUPE_HEADER = "lading-dedupe"
+"""The header that is the same in each try to send a message, where a target is at least once."""
+CHANNEL = "spark"
+"""The channel of a queue that a stream takes messages for, unless it names one."""
+PREFIXES = ("column.", "encoding.", "transport.")
+"""Options that name a column or an option of the transport after the dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Options of reading: see docs/reference/spark.md for each option's meaning."""
+
+    from_: str
+    topic: str
+    starting: Word | Mapping[str, Any] = "earliest"
+    ending: Word | Mapping[str, Any] = "latest"
+    fail_on_data_loss: bool = True
+    states: States = "available"
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    max_rows_per_partition: int = ROWS_PER_PARTITION
+    max_rows_per_batch: int | None = None
+    max_bytes_per_batch: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    on_bad_value: OnBadValue = "null"
+    headers: bool = True
+    verify_checksum: bool = False
+    where: str | None = None
+    pushdown: bool = False
+    spool: str | None = None
+    spool_keep_s: int | None = None
+    channel: str = CHANNEL
+    transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
+        values = _normal(options, SOURCE)
+        where = values.get("where")
+        return cls(
+            from_=_required(values, "from", "a URL such as lading://127.0.0.1:7070 or a directory"),
+            topic=_required(values, "topic", "the name of a topic"),
+            starting=parse_offsets("startingOffsets", values.get("startingoffsets", "earliest")),
+            ending=parse_offsets("endingOffsets", values.get("endingoffsets", "latest")),
+            fail_on_data_loss=_flag("failOnDataLoss", values.get("failondataloss", "true")),
+            states=_word("states", values.get("states", "available"), ("available", "all")),
+            max_rows_per_trigger=_count("maxRowsPerTrigger", values),
+            max_bytes_per_trigger=_size("maxBytesPerTrigger", values),
+            max_rows_per_partition=_count("maxRowsPerPartition", values) or ROWS_PER_PARTITION,
+            max_rows_per_batch=_count("maxRowsPerBatch", values),
+            max_bytes_per_batch=_size("maxBytesPerBatch", values),
+            columns=_prefixed(values, "column."),
+            encodings=_prefixed(values, "encoding."),
+            on_bad_value=_word("on_bad_value", values.get("on_bad_value", "null"), ("null", "fail")),
+            headers=_word("headers", values.get("headers", "array"), ("array", "none")) == "array",
+            verify_checksum=_flag("verify_checksum", values.get("verify_checksum", "false")),
+            where=where if where and where.strip() else None,
+            pushdown=_flag("pushdown", values.get("pushdown", "false")),
+            spool=values.get("spool", "").strip() or None,
+            spool_keep_s=_count("spoolKeepS", values),
+            channel=values.get("channel", CHANNEL).strip(),
+            transport=transport_options(values),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Options of writing: see docs/reference/spark.md for each option's meaning."""
+
+    to: str
+    topic: str
+    headers: tuple[str, ...] = ()
+    """The headers to write from columns, each ``NAME[:KIND] [from COLUMN]``."""
+    transactional_id: str | None = None
+    transaction_timeout_s: float | None = None
+    dedupe_header: str | None = DEDUPE_HEADER
+    transport: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Parse the options as Spark passes them, keys in any case. Raises SettingError that says what one takes."""
+        from ...client.header_columns import split_column_headers
+
+        values = _normal(options, SINK)
+        return cls(
+            to=_required(values, "to", "a URL such as lading://127.0.0.1:7070"),
+            topic=_required(values, "topic", "the name of a topic"),
+            headers=split_column_headers(values.get("headers", "")),
+            transactional_id=values.get("transactionalid", "").strip() or None,
+            transaction_timeout_s=_count("transactionTimeoutS", values),
+            dedupe_header=values.get("dedupe_header", DEDUPE_HEADER).strip() or None,
+            transport=transport_options(values),
+        )
+
+
+SOURCE = (
+    "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
+    "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
+    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
+)  # fmt: skip
+SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
+SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}
+"""Names that Spark's Kafka connector has for the same."""
+INSTEAD = {
+    "subscribe": "topic",
+    "assign": "topic, and startingOffsets by partition",
+    "subscribepattern": "topic: one topic a source",
+    "kafka.bootstrap.servers": 'from, as "kafka://host:9092"',
+    "includeheaders": "nothing: there always is a column headers, and a header can be a column of the schema",
+    "minpartitions": "maxRowsPerPartition",
+    "startingtimestamp": 'startingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
+    "endingtimestamp": 'endingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
+}
+"""Remedies for options of Spark's Kafka connector."""
+BATCH_ONLY = {
+    "endingoffsets": "a stream goes on after any offset; read a range that ends with spark.read and the same options, "
+    "or limit the rows of a stream by the option where, such as \"timestamp < '2026-02-01'\"",
+}
+"""Remedies for options of ``spark.read`` that a stream cannot have, as Spark's Kafka source refuses them."""
+SPARKS_OWN = ("checkpointlocation", "path")
+"""Options that Spark adds by itself."""
+
+
+def refuse_batch_options(options: Mapping[str, str]) -> None:
+    """Raise SettingError for an option that streams cannot have; it would be ignored."""
+    for name in options:
+        if (remedy := BATCH_ONLY.get(name.lower())) is not None:
+            raise SettingError(f"option {name!r}: not supported by readStream; {remedy}")
+
+
+def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    words = {name.lower(): name for name in known}
+    values: dict[str, str] = {}
+    for name, value in options.items():
+        low = SYNONYMS.get(name.lower(), name).lower()
+        if low in INSTEAD:
+            raise SettingError(f"{name!r} is an option of Spark's Kafka connector; here it is {INSTEAD[low]}")
+        if low not in words and low not in SPARKS_OWN and not low.startswith(PREFIXES):
+            near = get_close_matches(low, words, 1, 0.6)
+            hint = f"did you mean {words[near[0]]}? " if near else ""
+            raise SettingError(f"unknown option {name!r}; {hint}There are {', '.join(words.values())}")
+        values[low] = value
+    return values
+
+
+def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options ``transport.*`` with their types. Raises SettingError for a value of another type."""
+    given = _prefixed(values, "transport.")
+    return {name: parse_option(name, text, prefix="transport.") for name, text in given.items()}
+
+
+def type_transport(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a transport, as a file or a caller gives them, with their types."""
+    return transport_options({f"transport.{name}": str(value) for name, value in options.items()})
+
+
+def _prefixed(values: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name[len(prefix) :].lower(): value for name, value in values.items() if name.lower().startswith(prefix)}
+
+
+def _required(values: Mapping[str, str], name: str, what: str) -> str:
+    value = values.get(name, "").strip()
+    if not value:
+        raise SettingError(f'option {name!r} is missing: .option("{name}", …) takes {what}')
+    return value
+
+
+def _flag(name: str, text: str) -> bool:
+    low = text.strip().lower()
+    if low not in ("true", "false"):
+        raise SettingError(f"{name} is {text!r}; it takes true or false")
+    return low == "true"
+
+
+def _word(name: str, text: str, words: tuple[Any, ...]) -> Any:
+    low = text.strip().lower()
+    if low not in words:
+        raise SettingError(f"{name} is {text!r}; it takes {' or '.join(words)}")
+    return low
+
+
+def _count(name: str, values: Mapping[str, str]) -> int | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    plain = text.strip().replace("_", "")
+    if not plain.isdigit() or int(plain) < 1:
+        raise SettingError(f"{name} is {text!r}; it takes a whole number from 1 on")
+    return int(plain)
+
+
+UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _size(name: str, values: Mapping[str, str]) -> int | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    plain = text.strip().lower()
+    digits = plain.rstrip("bkmg ")
+    try:
+        size_bytes = float(digits) * UNITS[plain[len(digits) :].strip()]
+    except (KeyError, ValueError):
+        size_bytes = 0.0
+    if not math.isfinite(size_bytes) or size_bytes < 1:
+        raise SettingError(f"{name} is {text!r}; it takes a number of bytes, also as 64k, 16m or 1g")
+    return int(size_bytes)

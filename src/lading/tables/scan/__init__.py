@@ -1,0 +1,1 @@
+"""One range of a topic as batches of rows."""

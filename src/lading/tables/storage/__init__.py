@@ -1,0 +1,1 @@
+"""Directories and object stores as places of tables."""
