@@ -23,7 +23,7 @@ MENDED_BYTES_MAX: Final = 4 << 20
 
 
 def repair_chunk(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.uint8] | None:
-    """Return a whole copy of the damaged chunk at ``region[start:end]``, or None where more than one bit is wrong."""
+    """Return a whole copy of the damaged chunk at ``region[start:end]``, or None if more than one bit is wrong."""
     size_bytes = end - start
     if not ENVELOPE_BYTES <= size_bytes <= MENDED_BYTES_MAX:
         return None

@@ -30,7 +30,7 @@ def seal(
     min_timestamp_us: int,
     max_timestamp_us: int,
 ) -> bool:
-    """Write the envelope in front of the body that lies at ``array[at + 48 : end]``; False where that cannot be."""
+    """Write the envelope in front of the body that lies at ``array[at + 48 : end]``; False if that cannot be."""
     fits = (
         0 <= at <= end - ENVELOPE_BYTES
         and end <= array.size
@@ -54,7 +54,7 @@ def seal(
 
 
 def check(array: Bytes, at: int, end: int, verify: bool) -> int:
-    """0 where a whole, right chunk begins at ``at`` and does not pass ``end``, else the number of the reason."""
+    """0 if a whole, right chunk begins at ``at`` and does not pass ``end``, else the number of the reason."""
     if end - at < ENVELOPE_BYTES:
         return layout.CUT
     length, crc, magic, version, _, _, reserved, base, count, delta, low, high = ENVELOPE.unpack_from(array.data, at)

@@ -76,7 +76,7 @@ class NearestGroup(TyperGroup):
 
 
 class CreatingGroup(NearestGroup):
-    """A group whose command ``create`` is meant where none of its commands is named."""
+    """A group whose command ``create`` is meant if none of its commands is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse the command line, with ``create`` in front if need be."""

@@ -118,7 +118,7 @@ def _in_partition(
         on_progress(total)
         if done["done"]:
             return total
-        # what arrives meanwhile is not looked at: the end stays that of the first answer
+        # what arrives meanwhile is not looked at: the end stays that of the first response
         first, document = done["first"], document | {"end": done["end"]}
 
 

@@ -115,7 +115,7 @@ def take_places(
     """Copy every distinct value once to ``out``, their ends to ``offsets[1:]``, which of them a row has to ``places``.
 
     ``slots``, all -1, and ``hashes`` are room to work in; as many distinct values fit as there are hashes. Returns how
-    many rows are OK and how many values are distinct, or -1 for that where there is no room for all, or where with
+    many rows are OK and how many values are distinct, or -1 for that if there is no room for all, or where with
     ``text`` a value is of a number kind: it is told otherwise than by its bytes.
     """
     good, end = 0, 0

@@ -18,7 +18,7 @@ _ABSENT: Final = -1
 
 
 class RequestedKeys:
-    """Keys by their texts; ``stored_key`` gives the bytes of a text in the dialect, None where no key there has it."""
+    """Keys by their texts; ``stored_key`` gives the bytes of a text in the dialect, None if no key there has it."""
 
     def __init__(self, keys: Sequence[str], stored_key: Callable[[str], bytes | None]) -> None:
         self._rows: dict[str, int | None] = {}

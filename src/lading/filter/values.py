@@ -165,7 +165,7 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
 def equal_bytes(source: Source, operand: Operand, literal: Literal, domain: Domain) -> pa.BooleanArray | None:
     """Return which rows of a TEXT or BYTES operand are the constant, without a column of all of them.
 
-    None where that column is at hand already, or has more to it than the bytes of its values.
+    None if that column is at hand already, or has more to it than the bytes of its values.
     """
     value, type_ = literal.value, DOMAIN_TYPES[domain]
     wanted = value.encode() if domain is Domain.TEXT and isinstance(value, str) else value

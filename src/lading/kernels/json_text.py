@@ -152,7 +152,7 @@ def _name_end(data: Data, at: int, end: int) -> int:
 
 @routine
 def _scalar_end(data: Data, at: int, end: int) -> tuple[int, int]:
-    """Behind a number or word, and which; -1 where there is none."""
+    """Behind a number or word, and which; -1 if there is none."""
     here = byte(data, at)
     if end - at >= 4 and here == _T and byte(data, at + 1) == _R and byte(data, at + 2) == _U:
         return (at + 4, TRUE) if byte(data, at + 3) == _E else (-1, NO_VALUE)

@@ -72,7 +72,7 @@ def link_kernels(home: str, kernels: Sequence[CompiledKernel]) -> ModuleType:
 
     Unlike a function that Numba made, they take an array of the wrong type for one of theirs, as long as it has as many
     dimensions and items of the same size: who calls them gives what the signature says, in contiguous memory.
-    Raises ImportError where a symbol that they need is not in this process.
+    Raises ImportError if a symbol that they need is not in this process.
     """
     linker = _make_linker()
     missing = sorted({symbol for kernel in kernels for symbol in kernel.imports if not linker.defines(symbol)})

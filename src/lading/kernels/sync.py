@@ -1,4 +1,4 @@
-"""The loop of the sync thread: file numbers in, one answer byte for each out, never taking the interpreter's lock.
+"""The loop of the sync thread: file numbers in, one response byte for each out, never taking the interpreter's lock.
 
 The Python fallback is ``sync_fallback.py``.
 """
@@ -29,7 +29,7 @@ _sync = types.ExternalFunction("fdatasync" if sys.platform == "linux" else "fsyn
 _ERRNO = "__errno_location" if sys.platform == "linux" else "__error"
 _EINTR = errno.EINTR
 _UNKNOWN = 255
-"""An answer is one byte."""
+"""A response is one byte."""
 
 
 @intrinsic

@@ -239,7 +239,7 @@ def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
 
 
 def sync_each(disk: Disk, paths: Sequence[Path]) -> None:
-    """Make files, or the names in directories, durable one by one: ``Disk.sync_paths`` where there is no other way.
+    """Make files, or the names in directories, durable one by one: ``Disk.sync_paths`` if there is no other way.
 
     Many are synced at a time, because a journaling file system then writes what they wait for only once.
     """

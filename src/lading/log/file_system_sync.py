@@ -60,7 +60,7 @@ def _type_of(statfs: Call, descriptor: int) -> int | None:
 
 
 def _find_calls() -> tuple[Call, Call] | None:
-    """Return the C library's ``fstatfs`` and ``syncfs``, or None where they are missing or tell no errors."""
+    """Return the C library's ``fstatfs`` and ``syncfs``, or None if they are missing or tell no errors."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
     if release is None or (int(release[1]), int(release[2])) < KERNEL_MIN:
         return None

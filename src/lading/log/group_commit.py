@@ -181,7 +181,7 @@ class GroupCommit:
                 try:
                     self._ended(job)
                 except Exception:
-                    # the answers that follow in this read belong to other logs
+                    # the responses that follow in this read belong to other logs
                     LOG.exception("a callback of a sync failed")
 
     def _ended(self, job: _Job) -> None:

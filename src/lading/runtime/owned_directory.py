@@ -170,7 +170,7 @@ class DataDirectoryWatch:
 
 @contextmanager
 def lock_data_directory(data: Path) -> Iterator[None]:
-    """Own the data directory, made where it is missing; LocalError where another process does, with its pid.
+    """Own the data directory, made where it is missing; LocalError if another process does, with its pid.
 
     The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
     Raises LocalError, too, for a directory with other files, and one that other users may write.

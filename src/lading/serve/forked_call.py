@@ -36,7 +36,7 @@ def calling_in_fork(call: Callable[[], T]) -> Iterator[Callable[[], T | None]]:
 
 
 def _begin(call: Callable[[], object]) -> tuple[int, BinaryIO] | None:
-    """Return the id of the process and the pipe for its result; None where none can be made."""
+    """Return the id of the process and the pipe for its result; None if none can be made."""
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():

@@ -58,7 +58,7 @@ log = logging.getLogger("lading")
 Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping[str, str]]]
 """Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
 WORKERS_TURN_S: Final = 0.0005
-"""So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
+"""So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than a response takes."""
 TOPICS_MIN: Final = 200
 """Fewer topics are checked sooner than a process is made."""
 DURABILITY_WORDS: Final = {
@@ -199,7 +199,7 @@ def _checking_files(
     """Let the format gate check a large data directory in a process beside the rest of the start.
 
     With thousands of partitions it takes as long as the imports that are still to come, and neither needs what the
-    other finds. Gives what waits for it and returns what was found, or None where the gate still has to check: in a
+    other finds. Gives what waits for it and returns what was found, or None if the gate still has to check: in a
     small directory, and after any error. The caller holds the lock of the directory, so that what was found stays true.
     """
     topics = data / "topics"
@@ -366,7 +366,7 @@ def _log_recoveries(broker: Broker) -> None:
 
 @contextlib.contextmanager
 def open_access(data: Path) -> Iterator[AccessControl]:
-    """Open users and rules of a data directory that no broker has; LocalError where one does.
+    """Open users and rules of a data directory that no broker has; LocalError if one does.
 
     Raises NewerFormat for a directory of a later Lading.
     """

@@ -38,7 +38,7 @@ class IggyListener(UnauthenticatedEndpoint):
     """The release of Iggy that its clients are of. Unset: their login tells it, and without one they are 0.0.40. Only
     0.0.30 looks like another one (0.0.40) and must be set."""
     connections_max: int = Field(default=4096, ge=1)
-    """Further connections are closed; over QUIC they get no answer."""
+    """Further connections are closed; over QUIC they get no response."""
     idle_timeout_ms: int = Field(default=86_400_000, ge=10)
     """A connection without a request for so long is closed, in place of ``connections.idle_timeout_ms``. Over QUIC a
     client that sends no datagram at all is gone after 30 s."""
@@ -127,7 +127,7 @@ class AdminSettings(TokenSettings):
     connections_max: int = Field(default=1024, ge=1)
     """Further connections take the place of one that has not asked or is idle, else get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
-    """Chunks in one answer, and messages looked at for one filtered answer."""
+    """Chunks in one response, and messages looked at for one filtered answer."""
     wait_ms_max: int = Field(default=30_000, ge=0)
     """The longest a long poll may wait."""
 

@@ -109,7 +109,7 @@ class NsqSettings(Section):
 
     compat: Literal["upstream", "youzan"] = "upstream"
     """``upstream``: topics are made by publishing and subscribing, the first channel gets what was kept, DPUB works.
-    ``youzan``: the answers of the fork with extend headers."""
+    ``youzan``: the responses of the fork with extend headers."""
 
 
 class LogSettings(Section):

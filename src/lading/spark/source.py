@@ -116,7 +116,7 @@ class LadingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one range as Arrow batches."""
         piece = partition.value
-        # Spark asks for one empty partition where there are no ranges
+        # Spark asks for one empty partition if there are no ranges
         if piece is not None:
             yield from conform_batches(read_range(self.reading, piece), self.wanted.schema)
 

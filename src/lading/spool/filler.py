@@ -42,7 +42,7 @@ def fill_spool(
     ``caught_up`` is called once, with the spool's end, when what waited in the queue at the start has been taken.
     ``done`` says up to which offset readers are done, None for whatever there is: what lies before it is deleted when
     it is older than ``keep_s``.
-    LadingError where the queue cannot be reached or the spool not be written; what was taken stays the queue's then.
+    LadingError if the queue cannot be reached or the spool not be written; what was taken stays the queue's then.
     """
     transport = open_transport(url, **options)
     try:

@@ -329,7 +329,7 @@ class LadingBroker(BrokerAddresses):
     def assert_no_message(self, topic: str, headers: ExpectedHeaders | None = None) -> None:
         """Raise AssertionError if the topic has a message with all these headers now.
 
-        A topic that does not exist has none: where nothing was sent, nothing created it.
+        A topic that does not exist has none: if nothing was sent, nothing created it.
         """
         __tracebackhide__ = True
         from ..transports.topics import UnknownTopic

@@ -45,7 +45,7 @@ class FetchResult:
         """Messages asked for that this reader may see, as the columns and header keys asked for.
 
         States set later than the write are in the ``state`` column; the columns hold ``offset`` and ``state`` besides
-        the fields asked for. MalformedMessage where bytes are not what the dialect says.
+        the fields asked for. MalformedMessage if bytes are not what the dialect says.
         """
         from ..dialects.registry import decode
 

@@ -37,7 +37,7 @@ MADE_S = 2.0
 
 
 class FilesTransport:
-    """A data directory, one topic's directory in it, or one partition's; LocalError where it is none of these."""
+    """A data directory, one topic's directory in it, or one partition's; LocalError if it is none of these."""
 
     idempotent = False
     capabilities = STORED

@@ -58,7 +58,7 @@ class PartitionMeta:
 
 @dataclass(frozen=True, slots=True)
 class TopicMeta:
-    """One topic: its stream and own name, its flat ``name``, 16-byte id (None where there is none), partitions."""
+    """One topic: its stream and own name, its flat ``name``, 16-byte id (None if there is none), partitions."""
 
     stream: str
     topic: str
@@ -70,7 +70,7 @@ class TopicMeta:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a reader: the next offset, and the epoch it was read under (0 where unknown)."""
+    """Position of a reader: the next offset, and the epoch it was read under (0 if unknown)."""
 
     offset: int
     epoch: int = 0
@@ -215,7 +215,7 @@ class Transport(Protocol):
         ...
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create the topic (its stream too); Refusal TOPIC_NAME_EXISTS where it is."""
+        """Create the topic (its stream too); Refusal TOPIC_NAME_EXISTS if it is."""
         ...
 
     def fetch(
@@ -255,7 +255,7 @@ class Transport(Protocol):
         ...  # fmt: skip
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Become a member of the group; LocalError where there is no server to keep one."""
+        """Become a member of the group; LocalError if there is no server to keep one."""
         ...
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class ReaderPosition(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """The log as a server shows it now; ``end_offset`` is None if that is no answer about the end."""
+    """The log as a server shows it now; ``end_offset`` is None if that is no response about the end."""
 
     topic_id: bytes | None
     epochs: Epochs

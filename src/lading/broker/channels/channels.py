@@ -300,7 +300,7 @@ class Channels(Component):
             self.on_work()
 
     def pump(self, now_us: int) -> int | None:
-        """Deliver in all channels that were woken; when to call again at the latest, None where nothing waits."""
+        """Deliver in all channels that were woken; when to call again at the latest, None if nothing waits."""
         for channel in [one for one, due_us in self._held.items() if due_us <= now_us]:
             self._awake[channel] = None
         self._pumping = True

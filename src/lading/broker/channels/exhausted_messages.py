@@ -16,7 +16,7 @@ from . import Channel
 class ExhaustedMessageHandler:
     """Copied to the dead letter topic, where the topic names one; marked poisoned only where its settings say so.
 
-    Both are certain when the call returns, so that the channel may be done with the message. Refusal where they cannot
+    Both are certain when the call returns, so that the channel may be done with the message. Refusal if they cannot
     be; the channel then tries again.
     """
 

@@ -26,7 +26,7 @@ RETRY_US: Final = 1_000_000
 
 Wake = Callable[[], None]
 Exhausted = Callable[[Partition, int, int], Append | None]
-"""(partition, offset, attempts) of a message that is given up -> where it goes; None where nothing is to wait for."""
+"""(partition, offset, attempts) of a message that is given up -> where it goes; None if nothing is to wait for."""
 
 
 class DispatcherState(NamedTuple):
@@ -81,7 +81,7 @@ class InFlightTracker:
         return counted
 
     def _spill(self, count: int) -> bool:
-        """Set aside the oldest messages that are not done, so that the window can go on; False where it cannot."""
+        """Set aside the oldest messages that are not done, so that the window can go on; False if it cannot."""
         offsets = self.window.pending()[:count]
         if len(self.out_of_window) + len(offsets) > OUT_OF_WINDOW_MAX:
             return False

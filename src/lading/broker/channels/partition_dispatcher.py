@@ -271,7 +271,7 @@ class PartitionDispatcher(InFlightTracker):
     # -- reading
 
     def _load(self) -> int:
-        """Take the next messages from the log into the queues; 0 where there are none or no room, else their weight."""
+        """Take the next messages from the log into the queues; 0 if there are none or no room, else their weight."""
         window = self.window
         if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
             return 0
@@ -444,7 +444,7 @@ class PartitionDispatcher(InFlightTracker):
         return super().expire(now_us)
 
     def listen(self) -> Callable[[], None] | None:
-        """Be woken when more can be seen in the partition; the callback to register, None where that is done."""
+        """Be woken when more can be seen in the partition; the callback to register, None if that is done."""
         if self._listening:
             return None
         self._listening = True

@@ -35,9 +35,9 @@ class CatalogCommit:
         self._is_running = False
 
     def confirm(self) -> PendingResult[None]:
-        """Return an answer that is done when all that was written or waits to be written now is durable.
+        """Return a response that is done when all that was written or waits to be written now is durable.
 
-        It is refused where the disk refuses the write or the sync. Many who ask share one answer.
+        It is refused where the disk refuses the write or the sync. Many who ask share one response.
         """
         if self._next is None:
             self._next = PendingResult()

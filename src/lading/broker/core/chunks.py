@@ -134,7 +134,7 @@ def _chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
 def salvage(span: Span) -> Run:
     """Return the intact messages of the one chunk in a damaged span, each as a chunk of its own.
 
-    None where the damage hit the chunk's dialect code.
+    None if the damage hit the chunk's dialect code.
     """
     damaged = runs(span.region, span.start, span.end, verify=False)[0]
     try:

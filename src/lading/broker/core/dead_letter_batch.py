@@ -33,7 +33,7 @@ class DeadLetterBatch:
     covered: int
     writer_id: bytes
     block: bytes | None = None
-    """The native block; None before ``encode``, and where there is nothing to copy."""
+    """The native block; None before ``encode``, and if there is nothing to copy."""
     offsets: list[int] = field(default_factory=list)
     """Offsets of the block's messages in the source."""
     skipped: list[str] = field(default_factory=list)

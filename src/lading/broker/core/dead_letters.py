@@ -227,7 +227,7 @@ class DeadLetters(Component):
     # ------------------------------------------------------------------------------------------ copying
 
     def next(self, now_us: int) -> DeadLetterBatch | None:
-        """Something to copy now; encode it in any thread, then hand it to ``send``. None where nothing can be done."""
+        """Something to copy now; encode it in any thread, then hand it to ``send``. None if nothing can be done."""
         for marking in self._markings.values():
             if marking.due_us > now_us or marking.states_waiting:
                 continue
@@ -244,7 +244,7 @@ class DeadLetters(Component):
 
     @property
     def next_due_us(self) -> int | None:
-        """When ``next`` should be asked again at the latest; None where nothing waits."""
+        """When ``next`` should be asked again at the latest; None if nothing waits."""
         return min((one.due_us for one in self._markings.values() if not one.states_waiting), default=None)
 
     def _begin(self, marking: PendingDeadLetter, now_us: int) -> DeadLetterBatch | None:
@@ -297,7 +297,7 @@ class DeadLetters(Component):
         return pieces, covered
 
     def send(self, copy: DeadLetterBatch, now_us: int) -> Append | None:
-        """Append an encoded copy; done by itself when the Append is. None where there was nothing to send."""
+        """Append an encoded copy; done by itself when the Append is. None if there was nothing to send."""
         marking = self._markings.get(copy.row.id)
         if marking is None or marking.row is not copy.row:
             return None

@@ -1,4 +1,4 @@
-"""An answer that the broker may give later."""
+"""A response that the broker may give later."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PendingResult(Generic[T]):
     def refuse(self, error: Refusal) -> None:
         """Complete with ``error`` instead of a value.
 
-        The error is kept without the frames that it passed: they keep this answer alive, which keeps the error, and
+        The error is kept without the frames that it passed: they keep this response alive, which keeps the error, and
         with them whatever a request had in hand, until the garbage is collected.
         """
         error.__context__ = None

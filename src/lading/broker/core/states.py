@@ -1,4 +1,4 @@
-"""Message states, set by offsets, ranges or a filter; an answer means they are on disk (design.md Log).
+"""Message states, set by offsets, ranges or a filter; a response means they are on disk (design.md Log).
 
 Any state may follow any other: Iggy defines the four states and no order among them. What changes nothing writes
 nothing, so a request may be repeated.
@@ -80,7 +80,7 @@ class States:
             if changed:
                 stack.enter_context(self._dead_letters.marking(partition, changed, state, reason, now_us))
                 self._write(partition, changed, state, now_us)
-            # also where nothing changes: what another request set may not be on disk yet
+            # also if nothing changes: what another request set may not be on disk yet
             marking = stack.pop_all()
 
         def synced(error: OSError | None) -> None:

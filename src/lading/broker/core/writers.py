@@ -175,7 +175,7 @@ class Writers:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset that is not decided; None where all are."""
+        """The first offset that is not decided; None if all are."""
         ranges = (*self.transactions.values(), *self.open_by_writer.values())
         return min((one[0][0] for one in ranges), default=None)
 

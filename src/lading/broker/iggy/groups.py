@@ -39,7 +39,7 @@ class IggyGroupMember:
             self.current = None
 
     def next_partition(self) -> int | None:
-        """Its partitions in turn, one a poll; None where it has none."""
+        """Its partitions in turn, one a poll; None if it has none."""
         if not self.partitions:
             return None
         self.current = self.partitions[self._turn % len(self.partitions)]

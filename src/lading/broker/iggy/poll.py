@@ -48,7 +48,7 @@ class Last:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Next:
-    """From after the stored position, or from the first message where there is none."""
+    """From after the stored position, or from the first message if there is none."""
 
 
 PollStart = Offset | Timestamp | First | Last | Next
@@ -93,7 +93,7 @@ class IggyPoller:
 
         ``shows_states``: whether answers tell the state of a message; if not, only available ones are among them.
         ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
-        ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
+        ``auto_commit`` stores the last offset of a response that is not empty, wherever it lies.
         """
         if count < 1:
             raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")

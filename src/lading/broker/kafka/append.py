@@ -111,7 +111,7 @@ class KafkaAppender:
     def write_transaction_marker(
         self, partition: Partition, writer: bytes, epoch: int, committed: bool, now_us: int
     ) -> Append:
-        """End in this partition what a writer has open; Refusal where the log does not take it, then nothing changed.
+        """End in this partition what a writer has open; Refusal if the log does not take it, then nothing changed.
 
         Its readers go on as soon as that is synced.
         """

@@ -108,7 +108,7 @@ class MemberIdRequired(Refusal):
 
 @dataclass(slots=True, eq=False)
 class KafkaGroupMember:
-    """A member; ``joining`` and ``syncing`` are the calls of it that wait for an answer."""
+    """A member; ``joining`` and ``syncing`` are the calls of it that wait for a response."""
 
     id: str
     call: JoinGroupRequest

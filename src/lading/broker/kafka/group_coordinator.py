@@ -83,7 +83,7 @@ class KafkaGroupCoordinator(Component):
 
         ``work`` by member id, only from the leader.
 
-        ``protocol`` is (type, name) as the caller was told, None where it does not say.
+        ``protocol`` is (type, name) as the caller was told, None if it does not say.
         """
         answer: PendingResult[SyncGroupResult] = PendingResult()
         try:
@@ -339,7 +339,7 @@ class KafkaGroupCoordinator(Component):
         )
         member.touch(now_us)
         if same and settled:
-            # the answer was lost: nothing has changed
+            # the response was lost: nothing has changed
             answer.finish(group.join_result(member, members=member.id == group.leader))
             return
         if member.joining is not None:

@@ -172,7 +172,7 @@ class NativeGroups(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick where there are members, who may stay away."""
+        """At the next tick if there are members, who may stay away."""
         return SOON_US if any(group.members for group in self._groups.values()) else NEVER_US
 
     def tick(self, now_us: int) -> None:

@@ -74,7 +74,7 @@ no form for, or with kind and value, or one that only the carrier holds."""
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The contents of a carrier: ``entries`` are all headers in order, None where the target shows all of them."""
+    """The contents of a carrier: ``entries`` are all headers in order, None if the target shows all of them."""
 
     key: bytes | None = None
     payload: PayloadWas = PayloadWas.SHOWN

@@ -34,7 +34,7 @@ from .layout import (
 from .messages import decode_columns, read_batches
 
 CHUNKS_MAX: Final = 2048
-"""Chunks of one answer: with tiny ones the work is bounded, not only the bytes."""
+"""Chunks of one response: with tiny ones the work is bounded, not only the bytes."""
 JOINED_CHUNKS: Final = 16
 JOINED_BYTES: Final = 8 << 10
 """More pieces than this, of less than this each, are copied together: a socket takes few long ones better."""

@@ -153,7 +153,7 @@ class FetchResponse:
 
 
 class _Reader:
-    """Takes fields off the front; MalformedMessage where the bytes end before."""
+    """Takes fields off the front; MalformedMessage if the bytes end before."""
 
     __slots__ = ("at", "data")
 

@@ -170,7 +170,7 @@ class _Scanner:
         self._odd = self._null_keys = self._null_values = self._null_payloads = 0
 
     def take(self, at: int, end: int, offset: int, time_us: int, max_bytes: int) -> bool:
-        """Note one message; False where it would be too much."""
+        """Note one message; False if it would be too much."""
         data = self._data
         key_at, key_size, here = _sized(data, at, end, layout.BAD_RECORD)
         value_at, value_size, here = _sized(data, here, end, layout.BAD_RECORD)

@@ -1,4 +1,4 @@
-"""Fetch as a server has it: the request, and the answer around batches that are passed through (kafka.md 3)."""
+"""Fetch as a server has it: the request, and the response around batches that are passed through (kafka.md 3)."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def fetch_answer(
     error: int = 0,
     throttle_ms: int = 0,
 ) -> list[Bytes]:
-    """Return the whole frame of an answer, in pieces: the batches are not copied."""
+    """Return the whole frame of a response, in pieces: the batches are not copied."""
     version = request.version
     flexible = version >= FLEXIBLE
     head: list[bytes] = [INT32.pack(request.correlation), NO_TAGS if flexible else b"", INT32.pack(throttle_ms)]

@@ -27,4 +27,4 @@ BATCH_RECORDS_MAX: Final = 100_000
 """Records of one batch that we make."""
 
 ANSWER_BYTES_MAX: Final = 512 << 20
-"""No memory is taken for a longer answer, whatever its length field says."""
+"""No memory is taken for a longer response, whatever its length field says."""

@@ -1,4 +1,4 @@
-"""Record batches in bulk: bytes -> columns, and which batches of an answer a reader may see.
+"""Record batches in bulk: bytes -> columns, and which batches of a response a reader may see.
 
 The work is done by kernels or, while they are not loaded, by their readable fallbacks; this page chooses, takes memory
 and gives names to what comes out. Header values have kind raw: Kafka declares none.
@@ -294,7 +294,7 @@ def _next_magic(body: Bytes, at: int) -> int | None:
 def visible(table: Table, aborted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
     """Return which batches of a response hold messages for a reader of committed messages.
 
-    ``aborted`` is (producer id, first offset) of each aborted transaction, as the broker told with the answer: from
+    ``aborted`` is (producer id, first offset) of each aborted transaction, as the broker told with the response: from
     there on the transactional batches of that producer are left out until its next control batch (kafka.md 2.4).
     """
     attributes = table[:, layout.ATTRIBUTES]

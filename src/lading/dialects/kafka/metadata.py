@@ -52,7 +52,7 @@ def metadata_answer(
     topics: Sequence[TopicMetadata],
     operations: int = NOT_ASKED,
 ) -> bytes:
-    """Return the whole frame of an answer; ``operations``: bit field of what the client may do with the cluster."""
+    """Return the whole frame of a response; ``operations``: bit field of what the client may do with the cluster."""
     flexible = version >= FLEXIBLE
     tags = NO_TAGS if flexible else b""
     out = [INT32.pack(correlation), tags]

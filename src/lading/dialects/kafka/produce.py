@@ -1,4 +1,4 @@
-"""Produce as a server has it: the request taken apart without copying batches, and its answer (kafka.md 2.3, 3)."""
+"""Produce as a server has it: the request taken apart without copying batches, and its response (kafka.md 2.3, 3)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ResponseLayout(NamedTuple):
 
 
 def response_layout(version: int, topics: Sequence[tuple[bytes, int]]) -> ResponseLayout:
-    """Return the layout of an answer for topics by name and count of partitions, in their order."""
+    """Return the layout of a response for topics by name and count of partitions, in their order."""
     flexible = version >= FLEXIBLE
     around: list[bytes] = []
     before = (NO_TAGS if flexible else b"") + count(len(topics), flexible)
@@ -99,7 +99,7 @@ def response_layout(version: int, topics: Sequence[tuple[bytes, int]]) -> Respon
 
 
 def encode_response(layout: ResponseLayout, correlation: int, outcomes: Sequence[Outcome]) -> bytes:
-    """Return the whole frame of an answer; ``outcomes`` are in the order of the request."""
+    """Return the whole frame of a response; ``outcomes`` are in the order of the request."""
     version, around = layout
     parts: list[bytes] = []
     for before, outcome in zip(around, outcomes, strict=False):
@@ -110,7 +110,7 @@ def encode_response(layout: ResponseLayout, correlation: int, outcomes: Sequence
 
 
 def with_throttle(layout: ResponseLayout, frame: bytes, throttle_ms: int) -> bytes:
-    """Return the frame of an answer that has the client wait; unchanged if its version cannot say so."""
+    """Return the frame of a response that has the client wait; unchanged if its version cannot say so."""
     if layout.version < _WITH_THROTTLE:
         return frame
     end = len(frame) - (len(NO_TAGS) if layout.version >= FLEXIBLE else 0)

@@ -1,7 +1,7 @@
 """Requests as a server takes them and the answers it gives: the head by hand, rare messages through ``kafka.protocol``.
 
 A frame is a length (int32, not counting itself), the head and the body. The head has tagged fields from the version
-on that is flexible; an answer's head likewise, but never that of ApiVersions (kafka.md 3.3).
+on that is flexible; a response's head likewise, but never that of ApiVersions (kafka.md 3.3).
 """
 
 from __future__ import annotations

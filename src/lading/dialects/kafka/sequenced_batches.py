@@ -30,7 +30,7 @@ _MARKER_LENGTH, _KEY_LENGTH, _VALUE_LENGTH = 2 * 16, 2 * 4, 2 * 6
 
 
 def writer_of(producer_id: int) -> bytes:
-    """Return a producer id as the name of a writer; empty where there is none."""
+    """Return a producer id as the name of a writer; empty if there is none."""
     return b"" if producer_id < 0 else producer_id.to_bytes(8, "big")
 
 

@@ -267,7 +267,7 @@ def stamp(
 ) -> None:
     """Write on the batch at ``target[at:]`` what its broker does: offset, leader epoch and, where they differ, times.
 
-    ``append_ms`` is the time of all its records where a topic wants that, and None where producers set times.
+    ``append_ms`` is the time of all its records where a topic wants that, and None if producers set times.
     """
     _OFFSET.pack_into(target.data, at, base_offset)
     _EPOCH.pack_into(target.data, at + _EPOCH_AT, epoch)

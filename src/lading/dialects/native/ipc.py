@@ -73,7 +73,7 @@ class _Table:
         return self.at + offset if offset else 0
 
     def number(self, index: int, form: str) -> int:
-        """Return a number of one ``struct`` letter; 0 where left out."""
+        """Return a number of one ``struct`` letter; 0 if left out."""
         at = self.field(index)
         return int(struct.unpack_from("<" + form, self.data, at)[0]) if at else 0
 

@@ -219,7 +219,7 @@ def restamp(
 ) -> tuple[int, int, int, int]:
     """Copy a checked body to ``target[to:]`` with ``now_us`` as its append time: (bytes, messages, min and max time).
 
-    ``target`` needs as many bytes as the body has; LocalError where it has not.
+    ``target`` needs as many bytes as the body has; LocalError if it has not.
     """
     size_bytes = len(body)
     if to < 0 or to + size_bytes > target.size:

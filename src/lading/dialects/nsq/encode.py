@@ -57,7 +57,7 @@ _JSON: Final[dict[int, Callable[[bytes], str]]] = {
 
 
 def ext_of(headers: Iterable[Header]) -> bytes:
-    """Return the headers of a message as a JSON ext, in their order; no bytes where there are none.
+    """Return the headers of a message as a JSON ext, in their order; no bytes if there are none.
 
     LimitExceeded, naming the header, for what JSON has no form for, and where the whole is over 65,535 bytes.
     """

@@ -79,7 +79,7 @@ def is_json(ext: bytes) -> bool:
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
     """Return whether the ext has a member of this name written without escapes, and the text of the first one.
 
-    The text is None where it is no string. Servers look at the first; escapes in it are not undone.
+    The text is None if it is no string. Servers look at the first; escapes in it are not undone.
     """
     for member in members(ext) or ():
         if member.name == name.encode():

@@ -39,9 +39,9 @@ class Identity:
     desired_tag: str = ""
     ext_filter: Mapping[str, Any] | None = field(default=None, hash=False)
     tls: bool = False
-    """Whether the client wants to change to TLS, if the answer says so."""
+    """Whether the client wants to change to TLS, if the response says so."""
     deflate: bool = False
-    """Whether it wants both directions compressed so, if the answer says so; the same holds for snappy."""
+    """Whether it wants both directions compressed so, if the response says so; the same holds for snappy."""
     deflate_level: int = 0
     snappy: bool = False
     forked: bool = False

@@ -144,7 +144,7 @@ def _require_ids(partition: int, base_offset: int, count: int) -> None:
 
 
 def rebase(body: Bytes, partition: int, base_offset: int) -> None:
-    """Give stored messages the ids of another place in the log, in place; MalformedMessage where they are none."""
+    """Give stored messages the ids of another place in the log, in place; MalformedMessage if they are none."""
     _require_ids(partition, base_offset, body.size // RECORD_BYTES_MIN)
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     count = kernels.rebase(body, partition, base_offset)

@@ -8,7 +8,7 @@ PLAIN_FORM, EXT, TRACED = range(3)
 """Forms of a published message in its command: body; u16 length, ext, body; u64 trace id, body."""
 
 FINE, NO_BODY, TOO_LARGE, BAD_EXT_LENGTH, BAD_JSON, BAD_TRACE, PLAIN_TOPIC, BAD_ITEM = range(8)
-"""Why a publication is refused; errors.py has the answers."""
+"""Why a publication is refused; errors.py has the responses."""
 
 RESPONSE, ERROR, MESSAGE = range(3)
 """Types of frames."""

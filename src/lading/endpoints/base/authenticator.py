@@ -133,7 +133,7 @@ class Authenticator:
         return self._issuer is not None
 
     async def begin_scram(self, name: str, host: str) -> None:
-        """Wait as long as a login has to, before SCRAM's first answer; Refusal if that is too long.
+        """Wait as long as a login has to, before SCRAM's first response; Refusal if that is too long.
 
         It ends with ``finish_scram``. A user who logged in from this address before does not wait, but a wrong proof
         does: to check one takes no slow hash.

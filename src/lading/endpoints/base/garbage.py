@@ -1,6 +1,6 @@
 """Collection of garbage in small pieces: while Python looks for cycles, no client is answered.
 
-Python's own full collection looks at everything that lives, which takes a third of a second where there are ten
+Python's own full collection looks at everything that lives, which takes a third of a second if there are ten
 thousand partitions. Here each looks only at what is new: what survives one is frozen, out of the sight of the next, and
 the next comes before there is much to look at. What was frozen is freed like everything else when the last reference to
 it goes; only its cycles stay. Parts of the broker that live long and come and go, connections, topics and partitions,

@@ -97,7 +97,7 @@ class Inbox:
         return self.have == len(self.view)
 
     def make_room(self, whole: bool) -> bool:
-        """After reading: make room for more. False where memory for requests is used up.
+        """After reading: make room for more. False if memory for requests is used up.
 
         ``whole``: a whole request lies at ``at`` and waits; no room is needed behind it.
         """

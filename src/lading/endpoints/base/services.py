@@ -131,7 +131,7 @@ def _call_soon(callback: Callable[[], None]) -> None:
 
 
 class Endpoint(Protocol):
-    """A server face. ``start`` takes a bound socket; ``stop`` answers what was asked, then closes."""
+    """A server endpoint. ``start`` takes a bound socket; ``stop`` answers what was asked, then closes."""
 
     async def start(self, listener: socket.socket) -> None: ...
 

@@ -51,7 +51,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 def read_resident_bytes() -> int:
-    """Return the resident memory that is this process' own; 0 where the system does not say.
+    """Return the resident memory that is this process' own; 0 if the system does not say.
 
     Pages of files that it has mapped are not counted: those of the log come with what is written and read, are no
     garbage, and the system takes them back whenever it needs them.

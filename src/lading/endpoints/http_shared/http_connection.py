@@ -3,7 +3,7 @@
 Neither uvicorn nor httptools limits a head (h11 does, at several times the cost of a request): header lines were kept
 without end, a value that never ended was copied at each arrival, and requests that came behind an unanswered one were
 parsed and kept. Here a head has at most ``http.head_bytes_max`` and LINES_MAX lines, trailers included, and nothing is
-read behind a whole request before it is answered and the peer takes its answers. Threads: event loop only.
+read behind a whole request before it is answered and the peer takes its responses. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.parser.feed_data(view[at:end])
                 self._pass_body()
             except httptools.HttpParserUpgrade:
-                # the answer is HTTP/1.1, and what follows would be something else
+                # the response is HTTP/1.1, and what follows would be something else
                 self._is_in_message = False
                 self.cycle.keep_alive = False
                 break

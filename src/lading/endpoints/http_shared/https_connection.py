@@ -71,7 +71,7 @@ class EncryptedTransport(asyncio.Transport):
         self.close()
 
     def refuse(self, answer: bytes) -> None:
-        """Part from a client whose handshake failed, with an answer that is not encrypted, or none."""
+        """Part from a client whose handshake failed, with a response that is not encrypted, or none."""
         self._has_ended = True
         if answer:
             self._transport.write(answer)

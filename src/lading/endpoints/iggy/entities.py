@@ -1,4 +1,4 @@
-"""Streams, topics, partitions and groups as Iggy's answers tell them, and what its clients ask of new topics."""
+"""Streams, topics, partitions and groups as Iggy's responses tell them, and what its clients ask of new topics."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ NOTHING: Final = Answer(0, ())
 
 
 class Poller:
-    """Answers poll requests of one release; one for all its connections of a face."""
+    """Answers poll requests of one release; one for all its connections of a endpoint."""
 
     stored_as: ClassVar[int] = codes.IGGY_CLASSIC
     """Messages of this dialect go as they are stored."""
@@ -88,7 +88,7 @@ class Poller:
         self._dropped = services.metrics.dropped.values
 
     def poll(self, payload: memoryview, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
-        """Return the answer, or what makes it if that takes too long for the event loop: to be called in a worker.
+        """Return the response, or what makes it if that takes too long for the event loop: to be called in a worker.
 
         Raises Refusal.
         """

@@ -39,7 +39,7 @@ def allow_all(stream: Identifier, topic: Identifier, right: Right) -> None:
 
 
 class Sender:
-    """Takes send requests of one release; one for all its connections of a face."""
+    """Takes send requests of one release; one for all its connections of a endpoint."""
 
     def __init__(self, services: Services, name: str, release: Release = UNTOLD, require: Require = allow_all) -> None:
         """``require`` is asked for each new route, which counts as long as rights stay."""
@@ -93,7 +93,7 @@ class Sender:
         return append
 
     def _find_route(self, head: bytes, payload: memoryview) -> Route:
-        """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
+        """Return topic and partition choice of a head that is new; Refusal if there is no such topic."""
         command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
         self._require(command.stream, command.topic, Right.WRITE)

@@ -51,7 +51,7 @@ FRAME_BYTES_MAX: Final = REQUEST_PAYLOADS_BYTES_MAX + REQUEST_HEADER_VALUES_BYTE
 values of one byte (37,621,760). Requests of millions of messages below 4 bytes can meet it before Iggy's own limits."""
 
 FRAMING: Final = -1
-"""Stands for the command where there is none."""
+"""Stands for the command if there is none."""
 
 _HEAD_BYTES: Final = 4
 _U32 = struct.Struct("<I")
@@ -168,7 +168,7 @@ class IggySession(ClientSession):
             else:
                 self.responses.add(self._to_refusal(code, error))
         except Exception:
-            # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
+            # such as memory that cannot be had: said to this client, and no reason to leave it without a response
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_error(code, GENERIC))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StateSetter:
-    """Sets states as the HTTP faces do."""
+    """Sets states as the HTTP endpoints do."""
 
     def __init__(self, services: Services) -> None:
         self._broker = services.broker

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESTED_S: Final = 60.0
-"""A connection that was idle for so long makes room for a new one where there is none."""
+"""A connection that was idle for so long makes room for a new one if there is none."""
 
 _SECTION: Final = "connections."
 

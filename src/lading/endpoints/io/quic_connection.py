@@ -200,7 +200,7 @@ class QuicClientConnection(SessionConnection):
         self._quic.reset_stream(stream_id, REFUSED)
 
     def _hold_memory(self) -> None:
-        """Count the memory of what has come; refuse the longest half requests where there is none."""
+        """Count the memory of what has come; refuse the longest half requests if there is none."""
         if self.session.is_lost:
             return
         while not self.inbox.hold_elsewhere(self._requests.held_bytes + self._quic.unordered_bytes):

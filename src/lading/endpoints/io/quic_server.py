@@ -55,7 +55,7 @@ logging.getLogger("quic").setLevel(logging.CRITICAL)
 def make_configuration(files: CertificateFiles, tls: ClientCertificateSettings) -> QuicConfiguration:
     """Return what all connections of an endpoint have in common. No ALPN: no release of Iggy offers any.
 
-    OSError where a file cannot be read.
+    OSError if a file cannot be read.
     """
     configuration = QuicConfiguration(
         is_client=False,

@@ -119,7 +119,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def acknowledge_at_once(self) -> None:
-        """Have the system acknowledge what was received, which it puts off by 40 ms for want of an answer.
+        """Have the system acknowledge what was received, which it puts off by 40 ms for want of a response.
 
         A client that writes a request in two pieces, and has left Nagle's algorithm on, holds the second one back until
         the first is acknowledged. The system forgets the option with what comes next, so that it is set each time.
@@ -142,7 +142,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             try:
                 self._result = session.receive(self._clock())
             except BaseException:
-                # the caller logs it; a callback of the loop would leave the client waiting for its answers
+                # the caller logs it; a callback of the loop would leave the client waiting for its responses
                 self.abort()
                 raise
             finally:

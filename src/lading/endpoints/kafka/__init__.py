@@ -1,7 +1,7 @@
 """Kafka's protocol: any Kafka client works with this as with a broker of one node (kafka.md 3).
 
-``connection`` takes frames apart and keeps the order of answers; Produce and Fetch read their requests themselves;
-every other API is a handler: a function from a request to the fields of its answer, listed by its module.
+``connection`` takes frames apart and keeps the order of responses; Produce and Fetch read their requests themselves;
+every other API is a handler: a function from a request to the fields of its response, listed by its module.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class RequestNeed(NamedTuple):
     name: Callable[[Any], str | None] = lambda body: None
     """None: no such thing is named, so none is needed; not asked for the cluster."""
     refuse: Callable[[Any, int], Fields] = lambda body, code: {"error_code": code}
-    """Return the answer; a list as long as one of the request is a generator, which is read when it is encoded."""
+    """Return the response; a list as long as one of the request is a generator, which is read when it is encoded."""
 
 
 class RowNeed(NamedTuple):
@@ -53,16 +53,16 @@ class RowNeed(NamedTuple):
     asked: str
     """The attribute with the rows."""
     answered: str
-    """The field of the answer with theirs."""
+    """The field of the response with theirs."""
     refuse: Callable[[Any, int], Row]
-    """Return the row of the answer; a list in it is a generator, as above."""
+    """Return the row of the response; a list in it is a generator, as above."""
     name: Callable[[Any], str] = lambda row: row.name
     code: int = TOPIC_AUTHORIZATION_FAILED
     kind: Callable[[Any], ResourceKind] = lambda row: ResourceKind.TOPIC
 
 
 class ListNeed(NamedTuple):
-    """A right without which a row of the answer is left out."""
+    """A right without which a row of the response is left out."""
 
     right: Right
     kind: ResourceKind

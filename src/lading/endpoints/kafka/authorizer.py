@@ -14,7 +14,7 @@ from .authorization import ASKED_ELSEWHERE, KINDS, NEEDS, NEEDS_BY_VERSION, List
 from .handling import Answer, Context, Fields, Framed, Handler, Request, Session
 
 Change = Callable[[Fields], Turns[Fields]]
-"""A change of an answer, in turns."""
+"""A change of a response, in turns."""
 
 
 class _Body:
@@ -105,7 +105,7 @@ class Authorizer:
     def _ask_again(
         self, session: Session, request: Request, needs: Sequence[Need], answer: Future[Fields | Framed]
     ) -> Future[Fields | Framed]:
-        """Return an answer that waits for others, such as members of a group, refused if the right is gone by then."""
+        """Return a response that waits for others, such as members of a group, refused if the right is gone by then."""
         asked: Future[Fields | Framed] = answer.get_loop().create_future()
         version = self._access.version
 

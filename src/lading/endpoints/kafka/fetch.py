@@ -1,7 +1,7 @@
 """Fetch: stored batches are passed through; a fetch that finds too little waits until there is more (kafka.md 3).
 
 Sessions are declined with session id 0, and clients fetch in full then (kafka.md 3.3). ``fetch.min.bytes`` is counted
-over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of an answer goes
+over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of a response goes
 whole whatever they say, so that a consumer with a small limit gets on. Topics and stored batches are the ``Fetcher``'s.
 
 * Fetch 4-16. 5 first offset that is kept; 7 sessions (KIP-227); 9 leader epoch (KIP-320); 10 zstd (KIP-110); 11 rack
@@ -86,7 +86,7 @@ Place = tuple[bytes, "Topic | None", list[FetchPartition]]
 
 
 class DelayedFetch:
-    """One Fetch from its request to its answer."""
+    """One Fetch from its request to its response."""
 
     def __init__(
         self, fetcher: Fetcher, connection: RequestContext, slot: Slot, request: FetchRequest, places: list[Place]
@@ -133,7 +133,7 @@ class DelayedFetch:
         self._ahead = Ahead(self._limit_bytes)
         self._total_bytes = self._count = 0
         self._is_refused = self._has_more = False
-        """A partition is refused; there is more already than the limits let in. Then the answer may not wait."""
+        """A partition is refused; there is more already than the limits let in. Then the response may not wait."""
         self._topics: list[tuple[bytes, list[FetchedPartition]]] = []
         self._to_make: list[tuple[int, int, PartitionRecords]] = []
         """What is still to be made for the rows: topic, row, what."""
@@ -281,7 +281,7 @@ class DelayedFetch:
                 self._reservation.release()
                 self._reservation = None
 
-    # -- the answer
+    # -- the response
 
     def _finish(self) -> None:
         if self._cancel_timer is not None:

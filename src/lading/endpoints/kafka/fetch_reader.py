@@ -35,7 +35,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """The answer for a partition from one offset up to ``end_offset``: ``count`` messages, about ``size_bytes``.
+    """The response for a partition from one offset up to ``end_offset``: ``count`` messages, about ``size_bytes``.
 
     With ``make`` they are still to be made, in a worker, and kept under ``key``.
     """

@@ -70,14 +70,14 @@ class Session:
 
 
 Fields = Mapping[str, Any]
-"""Fields of an answer by the names of ``kafka.protocol``; what is not given takes its default.
+"""Fields of a response by the names of ``kafka.protocol``; what is not given takes its default.
 
-A list of rows may be a generator: it is read once, by the worker that encodes the answer.
+A list of rows may be a generator: it is read once, by the worker that encodes the response.
 """
 
 
 class Framed(NamedTuple):
-    """An answer that is encoded by hand: the error to count, and what makes its frame for a correlation id."""
+    """A response that is encoded by hand: the error to count, and what makes its frame for a correlation id."""
 
     error: int
     frame: Callable[[int], bytes]
@@ -130,7 +130,7 @@ class Context:
 def rows_by_topic(
     topics: Iterable[Any], name: str, row: Callable[[str, Any], Fields], *, rows_at_once: int = ROWS_AT_ONCE
 ) -> Turns[Fields]:
-    """Return an answer with a row for each partition that was asked for, in turns.
+    """Return a response with a row for each partition that was asked for, in turns.
 
     ``name`` is the field of a topic's name.
     """

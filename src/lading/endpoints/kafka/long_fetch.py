@@ -1,6 +1,6 @@
 """A Fetch of hundreds of partitions: read and answered in a worker, and looked for in turns, as others are served.
 
-Its client knows no difference, but for messages that come while it is looked: they are in the answer or in the next.
+Its client knows no difference, but for messages that come while it is looked: they are in the response or in the next.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class _Handlers:
         return self._framed(session, request, rows)
 
     async def _created(self, session: Session, request: Request, rows: list[TopicMetadata], operations: bool) -> Framed:
-        """Return the answer once the missing topics are created."""
+        """Return the response once the missing topics are created."""
         for at, row in enumerate(rows):
             if row.error == UNKNOWN_TOPIC and row.name is not None:
                 try:

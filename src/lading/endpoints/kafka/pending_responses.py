@@ -1,4 +1,4 @@
-"""From what the broker answers, now or later, to the fields of an answer."""
+"""From what the broker answers, now or later, to the fields of a response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def coordinator_code(error: Refusal) -> int:
 def complete_with(
     answer: PendingResult[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
 ) -> Fields | Awaitable[Fields]:
-    """Return the fields of an answer, at once if it is there."""
+    """Return the fields of a response, at once if it is there."""
 
     def made(done: PendingResult[T]) -> Fields:
         return fields(done.value) if done.error is None else refused(done.error)

@@ -3,8 +3,8 @@
 Every request goes one way: its head is looked up, or parsed; its batches are judged, here or in a worker, appended in
 their order, and answered together when all of them last or are refused.
 
-``acks`` 1 and -1 mean the same here: the answer comes when the messages are as durable as the broker's setting
-promises. With 0 there is no answer, and a batch that is refused closes the connection, as Kafka does it.
+``acks`` 1 and -1 mean the same here: the response comes when the messages are as durable as the broker's setting
+promises. With 0 there is no response, and a batch that is refused closes the connection, as Kafka does it.
 
 * Produce 3-11, listed from 0 on: old librdkafka sends uncompressed to a broker that does not list 0 (KAFKA-18659). 3
   transactional ids and record batches (KIP-98); 7 zstd (KIP-110); 8 which records were refused, and why (KIP-467); 9
@@ -101,7 +101,7 @@ class ProduceHandler:
         try:
             self._begin(pending, start, end)
         except BaseException:
-            # the connection closes behind what was asked before, which must not wait for this answer
+            # the connection closes behind what was asked before, which must not wait for this response
             pending.give_up()
             raise
 
@@ -349,7 +349,7 @@ def _version_or_acks(version: int, acks: int) -> LadingError | None:
 
 
 class PendingProduce:
-    """A request under way: its answer goes out when all of its batches are durable, or refused."""
+    """A request under way: its response goes out when all of its batches are durable, or refused."""
 
     __slots__ = ("_acks", "_correlation", "_layout", "_slot", "_waiting", "batches", "connection")
 
@@ -404,7 +404,7 @@ class PendingProduce:
 
 
 class PendingManyProduce(PendingProduce):
-    """A request for many partitions: a worker makes its answer."""
+    """A request for many partitions: a worker makes its response."""
 
     __slots__ = ("reservation",)
 

@@ -421,7 +421,7 @@ class KafkaSession(ProtocolSession):
         return answer
 
     async def _finish(self, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
-        """Return the answer of work in turns, or of a change; the requests behind it wait."""
+        """Return the response of work in turns, or of a change; the requests behind it wait."""
         try:
             return await work
         finally:

@@ -39,7 +39,7 @@ class TransactionMarkers:
         return take_turns(self._write(request.body.markers))
 
     def _write(self, asked: list[Any]) -> Turns[Fields | Awaitable[Fields]]:
-        """Return the answer when all that is written is on disk."""
+        """Return the response when all that is written is on disk."""
         turn, now = TurnCounter(), now_us()
         markers: list[Fields] = []
         pending: list[tuple[Append, dict[str, Any]]] = []

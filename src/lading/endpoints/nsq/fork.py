@@ -1,4 +1,4 @@
-"""Differences of youzan's fork of NSQ from upstream: its version, its answers, and topics fixed to one form."""
+"""Differences of youzan's fork of NSQ from upstream: its version, its responses, and topics fixed to one form."""
 
 from __future__ import annotations
 

@@ -397,7 +397,7 @@ class HashingFile(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Take all of ``data``, which comes in pieces of some hundred bytes; OSError where the disk refuses."""
+        """Take all of ``data``, which comes in pieces of some hundred bytes; OSError if the disk refuses."""
         view = memoryview(data).cast("B")
         self._waiting += view
         self.size_bytes += len(view)

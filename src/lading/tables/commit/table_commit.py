@@ -100,7 +100,7 @@ def commit(
     """Publish a batch: exactly once, however often this is tried and wherever it stops.
 
     The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
-    last manifest was committed before: its new files are dropped, the old ones completed. LocalError where other
+    last manifest was committed before: its new files are dropped, the old ones completed. LocalError if other
     published messages would be doubled. None for a batch without ranges. ``check_batch`` may refuse a batch, by
     raising, before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and
     may be called again for the same one.

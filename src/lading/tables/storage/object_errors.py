@@ -1,4 +1,4 @@
-"""Sentences for what goes wrong at an object store: its address, its bucket, its credentials, its answer."""
+"""Sentences for what goes wrong at an object store: its address, its bucket, its credentials, its response."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class ObjectPath:
         obstore = import_obstore(self)
         with self._translate_errors():
             obstore.copy(self._store, self.key, target.key)
-        # a request that is repeated as its answer was lost finds nothing, which Google and Azure say
+        # a request that is repeated as its response was lost finds nothing, which Google and Azure say
         self.unlink(missing_ok=True)
 
     def unlink(self, *, missing_ok: bool = False) -> None:

@@ -57,7 +57,7 @@ class CurrentFrames:
         return self._frame(operation, body, request, code if operation == READ else 0)
 
     def receive(self, take: Callable[[int], bytearray], bytes_max: int) -> tuple[int, bytearray]:
-        """Return status and body of the next reply; RemoteError where the server ends the connection."""
+        """Return status and body of the next reply; RemoteError if the server ends the connection."""
         facts = parse_reply_header(memoryview(take(HEADER_BYTES)))
         if facts.kind == EVICTION:
             raise RemoteError(f"the Iggy server ended the connection: {Eviction(facts.reason).name.lower()}")

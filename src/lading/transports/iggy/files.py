@@ -36,7 +36,7 @@ _SCHEME: Final = "iggy-files://"
 
 
 class IggyFilesTransport:
-    """A data directory (``local_data`` of the server, which has ``streams`` in it); LocalError where it is none.
+    """A data directory (``local_data`` of the server, which has ``streams`` in it); LocalError if it is none.
 
     A torn tail, damaged messages and files that cannot be read are told in warnings with file, byte and offset.
     """
@@ -90,7 +90,7 @@ class IggyFilesTransport:
         return FetchResult(topic, partition, runs, end, first, last, damaged=damaged)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``; the end offset where there is none."""
+        """First offset whose timestamp is at or after ``timestamp_us``; the end offset if there is none."""
         return self._topic(topic).partition(partition).find_time(timestamp_us)
 
     def send(
@@ -148,7 +148,7 @@ class TopicDirectory:
         return TopicMeta(self._stream, self._topic, self.name, None, partitions)
 
     def partition(self, number: int) -> IggyPartitionFiles:
-        """Return a partition; LocalError where there is none of this number."""
+        """Return a partition; LocalError if there is none of this number."""
         if number not in self._partitions:
             numbers = ", ".join(map(str, self._partitions)) or "none"
             raise LocalError(f"topic {self.name!r} has no partition {number}; there are {numbers}")
@@ -195,7 +195,7 @@ class SegmentFile:
 
     @staticmethod
     def _salvage(run: Run) -> list[Run] | None:
-        """Return the intact messages of a piece that does not decode; None where it does, wrong payloads and all."""
+        """Return the intact messages of a piece that does not decode; None if it does, wrong payloads and all."""
         try:
             for _ in decode(run, ScanRequest(carrier=False)):
                 pass
@@ -259,7 +259,7 @@ class IggyPartitionFiles:
         return [], max(offset, 0)
 
     def find_time(self, timestamp_us: int) -> int:
-        """Return the first offset whose timestamp is at or after a time; the end offset where there is none."""
+        """Return the first offset whose timestamp is at or after a time; the end offset if there is none."""
         import pyarrow as pa
 
         for segment in self._segments:

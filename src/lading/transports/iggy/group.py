@@ -65,7 +65,7 @@ class IggyMembership:
         return self.generation != before
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """Behind the message consumed last, None where nothing was stored."""
+        """Behind the message consumed last, None if nothing was stored."""
         keeper = self._consumed(lambda _release: self._keeper, topic, partition)
         stored = keeper, self._consumed(self._consumer, topic, partition)
         consumed = max((offset for offset in stored if offset is not None), default=None)

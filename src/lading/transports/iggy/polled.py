@@ -23,7 +23,7 @@ _U32: Final = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The messages of one answer: none, or ``count`` of them from ``first`` to ``last``, both offsets included.
+    """The messages of one response: none, or ``count`` of them from ``first`` to ``last``, both offsets included.
 
     ``size_bytes`` is what they take in it.
     """
@@ -40,17 +40,17 @@ class Polled:
 
     @property
     def first(self) -> int:
-        """Offset of the first message, -1 where there is none."""
+        """Offset of the first message, -1 if there is none."""
         return self._of(BASE_OFFSET, -1)
 
     @property
     def last(self) -> int:
-        """Offset of the last message, -1 where there is none."""
+        """Offset of the last message, -1 if there is none."""
         return int(self.run.chunks[-1, LAST_OFFSET]) if len(self.run.chunks) else -1
 
     @property
     def first_timestamp_us(self) -> int:
-        """Time of the earliest message, -1 where there is none."""
+        """Time of the earliest message, -1 if there is none."""
         return self._of(MIN_TIMESTAMP_US, -1)
 
     def _of(self, column: int, nothing: int) -> int:

@@ -40,12 +40,12 @@ def facts_sent_to(release: Release, *, keeps_order: bool) -> Capabilities:
 
 
 _LADING: Final = re.compile(rb"\(Lading [^ ()]+ for clients of ([0-9.]+)\)")
-"""Behind the version of the kernel, which the answers of all releases have."""
+"""Behind the version of the kernel, which the responses of all releases have."""
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
 def find_release(name: str) -> Release:
-    """Return a release by its name; SettingError where there is none that can be read."""
+    """Return a release by its name; SettingError if there is none that can be read."""
     readable = {**BY_NAME, CURRENT.name: CURRENT}
     found = readable.get(name)
     if found is None:
@@ -56,14 +56,14 @@ def find_release(name: str) -> Release:
 def release_of_lading(stats: bytes | bytearray) -> Release | None:
     """Return the release that a listener of Lading's takes a client for, by its answer to ``stats`` in any layout.
 
-    None where another server answered.
+    None if another server answered.
     """
     told = _LADING.search(stats)
     return None if told is None else BY_NAME.get(told[1].decode())
 
 
 def release_of_stats(body: bytes | bytearray) -> Release | None:
-    """Return the release of a server by its answer to ``stats``; None where that does not say it."""
+    """Return the release of a server by its answer to ``stats``; None if that does not say it."""
     if (lading := release_of_lading(body)) is not None:
         return lading
     row = BY_NAME["0.6"].commands.row_by_code[10]
@@ -89,7 +89,7 @@ _LATER_REASONS: Final[Mapping[int, Reason]] = {
 
 
 def reason_of(status: int, release: Release) -> Reason | None:
-    """Return the reason behind a status of a server of ``release``; None where there is none."""
+    """Return the reason behind a status of a server of ``release``; None if there is none."""
     return (_LATER_REASONS if release.has_names else REASON_OF).get(status)
 
 
@@ -99,4 +99,4 @@ def describe_status(status: int, release: Release) -> str:
 
 
 GETTING: Final = (c.GetStream, c.GetTopic, c.GetGroup, c.GetClient)
-"""Commands that releases since 0.6 answer by nothing where there is none."""
+"""Commands that releases since 0.6 answer by nothing if there is none."""

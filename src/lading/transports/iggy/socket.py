@@ -35,11 +35,11 @@ _MISSING: Final = {
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 ANSWER_BYTES_MAX: Final = REQUEST_BYTES_MAX
-"""No memory is taken for a longer answer, whatever its length field says."""
+"""No memory is taken for a longer response, whatever its length field says."""
 
 
 class AnswerTooLarge(RemoteError):
-    """The server announced an answer beyond ANSWER_BYTES_MAX; the connection was given up."""
+    """The server announced a response beyond ANSWER_BYTES_MAX; the connection was given up."""
 
 
 class ConnectionBroken(Unreachable):
@@ -203,7 +203,7 @@ class IggySocket:
             return connection
 
     def _ask_release(self, connection: socket.socket) -> socket.socket:
-        """Ask the server what it is, and log in if it asks for that; RemoteError where it does not say."""
+        """Ask the server what it is, and log in if it asks for that; RemoteError if it does not say."""
         connection.sendall(UNTOLD.commands.encode_request(c.Stats()))
         status, body = self._received(connection, self._probe(connection))
         if status == UNAUTHENTICATED:
@@ -226,14 +226,14 @@ class IggySocket:
         return connection
 
     def _probe(self, connection: socket.socket) -> bytes:
-        """Return the first byte of the server's first answer, or none if that takes long.
+        """Return the first byte of the server's first response, or none if that takes long.
 
         CurrentServer if it leaves a classic request unanswered, and speaks the current way.
         """
         wait_s = min(PROBE_S, self._timeout_s)
         connection.settimeout(wait_s)
         try:
-            # what is readable on an encrypted connection may be no answer
+            # what is readable on an encrypted connection may be no response
             first = connection.recv(1)
         except TimeoutError:
             first = b""
@@ -306,7 +306,7 @@ class IggySocket:
                     raise self._unreachable(failure, again) from None
             except BaseException:
                 if sent:
-                    # half an answer may be left in the connection
+                    # half a response may be left in the connection
                     self.close()
                 raise
             time.sleep(pause_s * random.uniform(0.5, 1.0))

@@ -63,7 +63,7 @@ class IggyStates:
         return rows
 
     def put(self, topic: str, document: dict[str, Any], partition: int | None) -> dict[str, Any]:
-        """Set states as ``document`` says, in a partition or in all, and return the answer's document."""
+        """Set states as ``document`` says, in a partition or in all, and return the response's document."""
         if partition is None:
             return self._put_in_topic(topic, document)
         place, state = self._place(topic), STATE_BY_WORD[document["state"]]
@@ -94,7 +94,7 @@ class IggyStates:
         return {name: done[name] for name in ("seen", "matched", "changed")} | {"ranges": ranges, "done": not ranges}
 
     def _ask(self, command: GetStates | SetStates | SetStatesWhere) -> Any:
-        """Return the answer; LocalError if the server does not know the command.
+        """Return the response; LocalError if the server does not know the command.
 
         Iggy's own server closes the connection then. One that closes it twice and answers a ping in between does not
         know the command. Asking twice is harmless: what has the state already is not set again.

@@ -1,4 +1,4 @@
-"""``iggy://``: the client side of Iggy's TCP protocol, classic generation; a real server or Lading's own face."""
+"""``iggy://``: the client side of Iggy's TCP protocol, classic generation; a real server or Lading's own endpoint."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _partition_of_key(release: Release, key: bytes, partitions: int) -> int:
 class IggyTransport:
     """One Iggy server; ``iggy://host:port/stream`` looks for plain topic names in that stream first.
 
-    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (not sends: the server cannot tell
+    Options: ``timeout_s`` one response may take; ``retries`` of what may be repeated (not sends: the server cannot tell
     a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the generation does:
     their order then travels by carrier wherever a message has two or more; ``release`` of the server, such as "0.9",
     which is found out otherwise, except that 0.0.30 must be named; ``username`` with ``password`` or ``password_file``
@@ -135,7 +135,7 @@ class IggyTransport:
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Create ``stream.topic`` and its stream; a plain name in the URL's stream, else in ``default``.
 
-        Refusal TOPIC_NAME_EXISTS where it is, LocalError for a name that Iggy would store as another one.
+        Refusal TOPIC_NAME_EXISTS if it is, LocalError for a name that Iggy would store as another one.
         """
         stream, topic = split_new_name(name)
         if self._stream is not None and "." not in name:
@@ -387,7 +387,7 @@ class IggyTransport:
         )
 
     def _sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
-        """Poll about ``max_bytes``; fewer messages if the answer would be larger than a client takes."""
+        """Poll about ``max_bytes``; fewer messages if the response would be larger than a client takes."""
         weight = self._message_bytes.get(topic, MESSAGE_BYTES_GUESS)
         count = max(1, min(max_bytes // weight, max_messages or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX))
         while True:

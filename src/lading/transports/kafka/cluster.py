@@ -26,7 +26,7 @@ class KafkaError(RemoteError):
 
 
 class KafkaRefusal(KafkaError, Refusal):
-    """The same where there is a Reason for it."""
+    """The same if there is a Reason for it."""
 
     def __init__(self, message: str, code: int) -> None:
         Exception.__init__(self, message)
@@ -237,7 +237,7 @@ class KafkaCluster:
             # the response was whole
             raise
         except BaseException:
-            # half an answer may be left in the connection
+            # half a response may be left in the connection
             broker.close()
             raise
         self._answered = True

@@ -219,7 +219,7 @@ class _HeartbeatThread(threading.Thread):
             self._asked_back = True
 
     def end(self) -> str:
-        """Stop; the member id, empty where there is none."""
+        """Stop; the member id, empty if there is none."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -263,7 +263,7 @@ class _HeartbeatThread(threading.Thread):
             self._changed.wait_for(lambda: self._ended, longest_s)
 
     def _join(self) -> _Joined | None:
-        """Come together with the others; None where it has to be tried again."""
+        """Come together with the others; None if it has to be tried again."""
         # what it was told of others' topics may be old
         self._counts = None
         subscription = encode_subscription(self._topics)

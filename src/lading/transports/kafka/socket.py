@@ -77,7 +77,7 @@ class KafkaSocket:
     def ask(self, api: str, *, wait_s: float = 0.0, **fields: Any) -> Any:
         """Return the answer to one of ``commands.KEYS``, in the highest version that both sides speak.
 
-        ``wait_s`` is how long the broker may hold the answer back.
+        ``wait_s`` is how long the broker may hold the response back.
         """
         self._ready()
         return self._ask(api, self._version(api), wait_s, **fields)
@@ -99,7 +99,7 @@ class KafkaSocket:
         max_bytes: int,
         wait_ms: int,
     ) -> None:
-        """Ask for batches of a leader of this epoch (-1: of any); the answer is for ``receive_fetch``.
+        """Ask for batches of a leader of this epoch (-1: of any); the response is for ``receive_fetch``.
 
         Where ``topic_id`` is known and the broker takes it, of the topic that has it.
         """
@@ -133,7 +133,7 @@ class KafkaSocket:
         timeout_ms: int,
         transactional_id: str | None = None,
     ) -> None:
-        """Send a batch; the answer is for ``receive_produce``."""
+        """Send a batch; the response is for ``receive_produce``."""
         how: Any = {"timeout_ms": timeout_ms, "transactional_id": transactional_id}
         head = commands.encode_produce(self._next(), CLIENT, topic, partition, len(batch), **how)
         connection = self._ready()

@@ -21,7 +21,7 @@ TOPIC_RESOURCE: Final = 2
 
 
 class KafkaTopics:
-    """Look-ups in one cluster; ``ids`` are those of the topics that were seen, None where the cluster has none."""
+    """Look-ups in one cluster; ``ids`` are those of the topics that were seen, None if the cluster has none."""
 
     def __init__(self, cluster: KafkaCluster, url: str) -> None:
         self._cluster = cluster

@@ -136,7 +136,7 @@ class KafkaDecision(TransactionDecision):
     def last_decided(self) -> str | None:
         """Return the work decided last, after its commits are finished, or None if nothing was decided yet.
 
-        DataLoss where they cannot be, because a transaction timed out after the decision.
+        DataLoss if they cannot be, because a transaction timed out after the decision.
         """
         stored = self._read()
         if stored is None:

@@ -61,7 +61,7 @@ def _read_token(token: str | None, file: str | None, command: str | None) -> str
 class KafkaTransport:
     """One Kafka cluster, ``kafka://host:port[,host:port]``; reads what is committed (read_committed).
 
-    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls``, with ``ca_file`` (a file
+    Options: ``timeout_s`` one response may take; ``retries`` of what may be repeated; ``tls``, with ``ca_file`` (a file
     of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what brokers are shown);
     ``username`` with ``password`` or ``password_file``, and ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512);
     ``oauth_token``, or ``oauth_token_file`` or ``oauth_token_command``, which are read or run for each connection, for
@@ -160,7 +160,7 @@ class KafkaTransport:
             raise LocalError(f"{self.url} has groups of {PROTOCOL.name} alone, none of {protocol}")
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS where it is."""
+        """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS if it is."""
         made = {"name": name, "num_partitions": partitions, "replication_factor": -1}
         wait_ms = int(self._cluster.timeout_s * 1000)
         (row,) = self._cluster.at_controller("CreateTopics", topics=[made], timeout_ms=wait_ms).topics
@@ -203,12 +203,12 @@ class KafkaTransport:
         What compaction, aborted transactions and control records took belongs to the batch that follows it: only
         offsets below the first kept one are a gap. Another ``topic_id`` than before says that the topic was made again.
         Where a new leader's log had been cut back below ``offset`` there are no batches, and ``epochs`` tells from
-        where on. DataLoss where ``offset`` lies beyond the end.
+        where on. DataLoss if ``offset`` lies beyond the end.
         """
         return self._reader.fetch(topic, partition, offset, max_bytes, wait_ms)
 
     def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
-        """Ask the leaders, each for its partitions; where there are several, in turn and for a shorter time."""
+        """Ask the leaders, each for its partitions; if there are several, in turn and for a shorter time."""
 
         def ask() -> None:
             by_leader: dict[KafkaSocket, dict[tuple[str, int], int]] = {}

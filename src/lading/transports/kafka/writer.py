@@ -263,7 +263,7 @@ class KafkaWriter:
                 while len(delivery.sent) >= self._in_flight_max(place, delivery):
                     self._receive_acks(flight, len(flight) - 1)
                 if not delivery.more:
-                    # one of the answers was a refusal, after which all that was taken has been sent again
+                    # one of the responses was a refusal, after which all that was taken has been sent again
                     return
                 broker = self._cluster.leader(*place)
                 flight.append((broker, place))
@@ -351,7 +351,7 @@ class KafkaWriter:
                     raise refused.error from None
 
     def _sent_through(self, place: Place, delivery: _Delivery) -> None:
-        """Send what is left over one connection and take the answers; anything unexpected closes it."""
+        """Send what is left over one connection and take the responses; anything unexpected closes it."""
         broker = self._cluster.leader(*place)
         try:
             while delivery.more or delivery.sent:

@@ -40,7 +40,7 @@ class PartitionFacts(NamedTuple):
 
 
 def read_facts(answer: HttpResponse) -> PartitionFacts:
-    """Return what the headers of an answer say of its partition."""
+    """Return what the headers of a response say of its partition."""
     headers = answer.headers
     return PartitionFacts(
         int(headers["lading-end-offset"]),

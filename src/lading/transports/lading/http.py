@@ -30,7 +30,7 @@ PASSING = (Reason.STOPPING,)
 
 
 class HttpResponse(NamedTuple):
-    """A whole answer; names of ``headers`` in any case."""
+    """A whole response; names of ``headers`` in any case."""
 
     status: int
     headers: Message
@@ -95,9 +95,9 @@ class AdminHttp:
         content: bytes | None = None,
         wait_ms: int = 0,
     ) -> HttpResponse:
-        """Send a JSON ``document`` or raw ``content``, and wait the time-out plus ``wait_ms`` for the answer.
+        """Send a JSON ``document`` or raw ``content``, and wait the time-out plus ``wait_ms`` for the response.
 
-        Raises Refusal if the server gives a reason, RemoteError for other statuses, Unreachable if no answer comes.
+        Raises Refusal if the server gives a reason, RemoteError for other statuses, Unreachable if no response comes.
         """
         path = "/" + "/".join(quote(str(part), safe="") for part in parts)
         params = {name: value for name, value in (query or {}).items() if value is not None}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class LadingTransport(UserAdministration):
     """The admin endpoint of one broker.
 
-    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (reads, and sends: they are
+    Options: ``timeout_s`` one response may take; ``retries`` of what may be repeated (reads, and sends: they are
     idempotent); ``token`` or ``token_file`` where the endpoint asks for one; ``tls`` for HTTPS, with ``ca_file`` (a
     file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what it is shown).
     """
@@ -88,7 +88,7 @@ class LadingTransport(UserAdministration):
         raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
     def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
-        """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS where it is."""
+        """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS if it is."""
         body = {"partitions": partitions, "settings": settings or {}}
         self._http.request("POST", "topics", *split_new_name(name), again=False, document=body)
         return self.topic(name)

@@ -34,7 +34,7 @@ class IdentifyOptions:
     more: dict[str, Any] = field(default_factory=dict)
 
     def document(self, *, tls: bool = False) -> bytes:
-        """Return the body of IDENTIFY; ``tls`` asks to change to TLS behind its answer."""
+        """Return the body of IDENTIFY; ``tls`` asks to change to TLS behind its response."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         said: dict[str, Any] = {
             "client_id": name,
@@ -140,14 +140,14 @@ class NsqConnection:
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send commands that have no answer."""
+        """Send commands that have no response."""
         try:
             self._socket.sendall(data)
         except OSError as failure:
             raise self._broken(failure) from None
 
     def ask(self, data: bytes, *, timeout_s: float | None = None) -> bytes:
-        """Send a command and wait for its answer; NsqRefusal for an error frame, Unreachable where none comes."""
+        """Send a command and wait for its response; NsqRefusal for an error frame, Unreachable if none comes."""
         self.send(data)
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         until = time.monotonic() + timeout_s

@@ -26,7 +26,7 @@ class NsqdAddress(NamedTuple):
 
 
 class LookupResult(NamedTuple):
-    """The nodes that have a topic; ``ext`` is whether it has ext headers, None where the server does not say."""
+    """The nodes that have a topic; ``ext`` is whether it has ext headers, None if the server does not say."""
 
     nodes: list[NsqdAddress]
     ext: bool | None = None
@@ -94,7 +94,7 @@ class Discovery:
         self._ask("POST", "/topic/meta/update", {"topic": topic, "upgradeext": "true"})
 
     def create(self, topic: str, partitions: int) -> bool:
-        """Have an ext topic made; False where the nsqlookupd cannot, so that it is made by publishing."""
+        """Have an ext topic made; False if the nsqlookupd cannot, so that it is made by publishing."""
         try:
             self.create_extended(topic, partitions)
         except RemoteError as error:
@@ -105,7 +105,7 @@ class Discovery:
 
     def _get(self, path: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         found = self._ask("GET", path, parameters)
-        # servers before 1.0 wrap every answer
+        # servers before 1.0 wrap every response
         return dict(found.get("data") or {}) if "status_code" in found else found
 
     def _connection(self) -> HTTPConnection:

@@ -100,7 +100,7 @@ class NsqQueue:
         *,
         in_flight: int,
     ) -> None:
-        """Connects to every node that has the topic; Unreachable or NsqRefusal where none can be talked to.
+        """Connects to every node that has the topic; Unreachable or NsqRefusal if none can be talked to.
 
         ``connect`` connects to a host and port, and says who this is.
         """

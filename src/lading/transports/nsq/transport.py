@@ -232,7 +232,7 @@ class NsqTransport:
         except NsqRefusal as refusal:
             return parse_bound(str(refusal))
         except Unreachable as error:
-            # a server that takes any length waits for the rest, another one closes without a word: then its answers
+            # a server that takes any length waits for the rest, another one closes without a word: then its responses
             # to what is sent are all that tells
             log.debug("nsqd at %s does not tell what a message may have: %s", connection.place, error)
         finally:

@@ -87,7 +87,7 @@ class _Creation:
 
 
 class TopologyChanges:
-    """Every change of the topology of one broker; Refusal where it cannot be, or the disk refuses it."""
+    """Every change of the topology of one broker; Refusal if it cannot be, or the disk refuses it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The commands of one release as a table: bytes of requests and of answers, both ways (iggy.md A1)."""
+"""The commands of one release as a table: bytes of requests and of responses, both ways (iggy.md A1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESPONSE_HEAD: Final = struct.Struct("<II")
 
 @lazy_dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """One line of a command table: code, the name metrics and logs use, the request, the body of its answer.
+    """One line of a command table: code, the name metrics and logs use, the request, the body of its response.
 
     ``payload`` is the layout of the request if that is not what its class says. ``operation`` is the number that a
     command which changes something has in heads of 256 bytes; others have their code there.
@@ -93,7 +93,7 @@ class CommandTable:
             return False
 
     def encode_request(self, command: Any) -> bytes:
-        """Return the whole frame; LocalError where a value does not fit its field."""
+        """Return the whole frame; LocalError if a value does not fit its field."""
         row = self.row_by_request[type(command)]
         payload = self._codecs[row.request].write(command)
         return REQUEST_HEAD.pack(4 + len(payload), row.code) + payload

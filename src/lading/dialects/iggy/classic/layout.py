@@ -17,7 +17,7 @@ STORED_EXTRA_BYTES: Final = STORED_BYTES_MIN - SENT_BYTES_MIN
 """Bytes that a stored message has more than a sent one: 21."""
 
 POLLED_HEAD_BYTES: Final = 4
-"""The body of a poll's answer begins with the number of messages, u32."""
+"""The body of a poll's response begins with the number of messages, u32."""
 
 OFFSETS, STATES, TIMESTAMPS, IDS, CHECKSUMS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES = range(11)
 PAYLOAD_ENDS, PAYLOADS, PLACES = range(11, 14)

@@ -193,7 +193,7 @@ UNTOLD: Final = BY_NAME["0.0.40"]
 SILENT: Final = replace(BY_NAME["0.4"], tells_errors=False)
 """Release of a login without a version, until a request says otherwise.
 
-It gets no words with errors: a client of 0.1 or 0.2 would take them for its next answer. One of 0.4 misses them, and
+It gets no words with errors: a client of 0.1 or 0.2 would take them for its next response. One of 0.4 misses them, and
 raises another error than it means to.
 """
 

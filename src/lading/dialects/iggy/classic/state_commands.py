@@ -20,7 +20,7 @@ from .validation import Rule
 OWN_CODES_FROM: Final = 0x4C41_4400
 """``LAD`` and a zero; request frames carry it little-endian."""
 RANGES_MAX: Final = 100_000
-"""Ranges in one request, and in one answer."""
+"""Ranges in one request, and in one response."""
 REASON_LENGTH_MAX: Final = 1_000
 WHERE_LENGTH_MAX: Final = 1 << 20
 
@@ -121,7 +121,7 @@ class StateRange:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ListedStates:
-    """The first ranges of an answer, and the offset to ask on from (the end of the request: no more)."""
+    """The first ranges of a response, and the offset to ask on from (the end of the request: no more)."""
 
     next_offset: Annotated[int, U64]
     ranges: Annotated[Sequence[StateRange], repeat_to_end(record(StateRange))]

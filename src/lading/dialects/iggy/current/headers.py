@@ -30,7 +30,7 @@ class FrameHeader(NamedTuple):
     client: bytes
     """16 bytes that a client draws for itself."""
     checksum: int
-    """XXH3-64 of the body, or 0 where none is sent."""
+    """XXH3-64 of the body, or 0 if none is sent."""
     checksum_rest: bytes
     time_us: int
     request: int

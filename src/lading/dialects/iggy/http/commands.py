@@ -1,4 +1,4 @@
-"""Requests and answers of Iggy's HTTP face as the commands and blocks of the binary one (iggy.md A5)."""
+"""Requests and answers of Iggy's HTTP endpoint as the commands and blocks of the binary one (iggy.md A5)."""
 
 from __future__ import annotations
 

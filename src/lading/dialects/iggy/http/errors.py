@@ -68,7 +68,7 @@ _LATER_STATUS: Final[Mapping[int, HTTPStatus]] = {
 }
 """The status by code since there are users; all others are 400 (iggy-current.md B5).
 
-Names that are not found have the status of ids: clients since 0.6 take it for an answer.
+Names that are not found have the status of ids: clients since 0.6 take it for a response.
 """
 
 

@@ -1,4 +1,4 @@
-"""Limits of Iggy's HTTP face (iggy.md M6); those of messages are the binary dialect's."""
+"""Limits of Iggy's HTTP endpoint (iggy.md M6); those of messages are the binary dialect's."""
 
 from __future__ import annotations
 

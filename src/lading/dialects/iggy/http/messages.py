@@ -180,7 +180,7 @@ def _header(key: str, value: Any, where: str) -> dict[str, Any]:
 
 
 def _check_sizes(key: bytes, value: bytes, where: str) -> None:
-    # the real HTTP face takes empty and longer ones and loses the topic at its next start (iggy.md M5)
+    # the real HTTP endpoint takes empty and longer ones and loses the topic at its next start (iggy.md M5)
     for size_bytes, size_max, what, reason in (
         (len(key), KEY_BYTES_MAX, "key", Reason.INVALID_HEADER_KEY),
         (len(value), VALUE_BYTES_MAX, "value", Reason.INVALID_HEADER_VALUE),

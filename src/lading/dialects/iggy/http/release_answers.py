@@ -1,4 +1,4 @@
-"""The documents of answers, put together from what releases differ in: names, units, and where they count from."""
+"""The documents of responses, put together from what releases differ in: names, units, and where they count from."""
 
 from __future__ import annotations
 

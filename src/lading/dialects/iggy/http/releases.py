@@ -116,7 +116,7 @@ _CONSUMER: Final = Part("consumer", ("consumer_id", "id"), IDENTIFIER, 1)
 def _partition(first: int) -> Part:
     """Return the part for a partition counted from ``first``.
 
-    A missing partition means the first one, as does 0 where partitions are counted from 1.
+    A missing partition means the first one, as does 0 if partitions are counted from 1.
     """
     form: Form = optional(convert_form(U32, lambda number: number + 1 - first or 1), 1)
     return Part("partition_id", ("partition_id",), form, 1)

@@ -49,7 +49,7 @@ _TAIL = struct.Struct("<BQIB")
 
 
 class PollRoute(NamedTuple):
-    """Route of a poll, from its head; ``partition`` is None where a group member is given one of its own."""
+    """Route of a poll, from its head; ``partition`` is None if a group member is given one of its own."""
 
     topic: Topic
     consumer: ConsumerRef
@@ -85,7 +85,7 @@ class CurrentPoller:
         self._messages_out = services.metrics.messages_out.values
 
     def poll(self, body: memoryview, client: Client, now_us: int) -> PolledBatches | Callable[[], PolledBatches]:
-        """Return the answer, or what makes it if that takes too long for the event loop: to be called in a worker.
+        """Return the response, or what makes it if that takes too long for the event loop: to be called in a worker.
 
         Raises Refusal.
         """

@@ -117,7 +117,7 @@ class CurrentSender:
         return append
 
     def _find_route(self, head: bytes) -> Route:
-        """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
+        """Return topic and partition choice of a head that is new; Refusal if there is no such topic."""
         data = memoryview(head)
         stream, at = IDENTIFIER_FROM_ZERO.read(data, 0)
         topic, at = IDENTIFIER_FROM_ZERO.read(data, at)

@@ -189,7 +189,7 @@ class CurrentSession(ClientSession):
         except LadingError as error:
             self.responses.add(self._to_error(header, error))
         except Exception:
-            # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
+            # such as memory that cannot be had: said to this client, and no reason to leave it without a response
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_status(header, GENERIC))
 

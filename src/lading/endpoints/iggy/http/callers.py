@@ -113,7 +113,7 @@ class HttpCallers:
     async def log_in(self, name: str, password: str, release: JsonRelease, request: Request) -> dict[str, Any]:
         """Return the answer to a login, which says that it is of ``release``.
 
-        Refusal where it is none, or comes from another machine.
+        Refusal if it is none, or comes from another machine.
         """
         release = self._told or release
         client = self._client(request, release)
@@ -134,7 +134,7 @@ class HttpCallers:
         return self._answer(client, release)
 
     def refresh(self, token: str, request: Request) -> dict[str, Any]:
-        """Return the answer that a login gave, with new tokens; Refusal for a token that is not valid for this."""
+        """Return the response that a login gave, with new tokens; Refusal for a token that is not valid for this."""
         now_s = now_us() // 1_000_000
         claims = self._tokens.read(token, now_s, REFRESH, ACCESS)
         release = BY_TOKEN[claims.release]
@@ -177,7 +177,7 @@ def _here_of(request: Request) -> Address:
 
 
 class IggyHttpGuard(HttpGuard):
-    """The guard while no users are set up; then the face itself asks for its own tokens, which only it knows."""
+    """The guard while no users are set up; then the endpoint itself asks for its own tokens, which only it knows."""
 
     def __init__(self, services: Services, name: str) -> None:
         super().__init__(services, name, [name, "admin"], frozenset({Access.ADMINISTRATE}))

@@ -1,4 +1,4 @@
-"""Iggy over HTTP: the JSON face of the same commands, in the documents of each release (iggy.md A5, M5 to M7).
+"""Iggy over HTTP: the JSON endpoint of the same commands, in the documents of each release (iggy.md A5, M5 to M7).
 
 Beside what the real server has: message states, listed and set (docs/reference/http-states).
 """

@@ -97,7 +97,7 @@ class NsqdProducer:
 
 
 class Lookup:
-    """The registry of one nsqlookupd. ``of(services)`` gives the same one to both of its faces."""
+    """The registry of one nsqlookupd. ``of(services)`` gives the same one to both of its endpoints."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -67,7 +67,7 @@ class LookupHandlers:
 
 
 class LookupSession(ProtocolSession):
-    """One node that has connected. It is answered one command after the other; every Fault is the last answer."""
+    """One node that has connected. It is answered one command after the other; every Fault is the last response."""
 
     limits = SessionLimits(unanswered_max=1, write_buffer_bytes=64 << 10)
 
@@ -82,7 +82,7 @@ class LookupSession(ProtocolSession):
         self._producer: NsqdProducer | None = None
         self._awaits_body = False
         self._was_blocked = False
-        """The node has not read its answers since it was last heard."""
+        """The node has not read its responses since it was last heard."""
 
     # -- what the connection calls
 
@@ -181,7 +181,7 @@ class LookupSession(ProtocolSession):
         return True
 
     def _take_command(self) -> bool:
-        """Answer one command; False where it is not whole."""
+        """Answer one command; False if it is not whole."""
         inbox = self.inbox
         stop = inbox.data.find(b"\n", inbox.at, inbox.have)
         if (inbox.have if stop < 0 else stop) - inbox.at > limits.LINE_BYTES_MAX:

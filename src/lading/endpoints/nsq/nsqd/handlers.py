@@ -150,7 +150,7 @@ def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
             auth=connection.login.needs_auth,
         )
     )
-    # in this order, each with an answer of its own in the new form
+    # in this order, each with a response of its own in the new form
     if features.tls:
         connection.login.start_tls(connection.responses)
         connection.respond(commands.OK)

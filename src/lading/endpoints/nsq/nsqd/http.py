@@ -180,7 +180,7 @@ class NsqdHttp:
         return body
 
     async def _published(self, request: Request, command: Command, body: bytes) -> Any:
-        """Publish a command's body; the answer when it lasts."""
+        """Publish a command's body; the response when it lasts."""
         number = _partition(request)
         name = request.query_params.get("topic", "")
         if not name and not self._node.strict:

@@ -81,7 +81,7 @@ class HttpFault(LadingError):
 
 
 Work = Callable[[Request, Parameters], Awaitable[Any]]
-"""A handler that gives the data of its answer: a document, a text, or None for nothing."""
+"""A handler that gives the data of its response: a document, a text, or None for nothing."""
 
 
 _RIGHTS: Final[Mapping[str, Right | None]] = {

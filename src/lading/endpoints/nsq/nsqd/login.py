@@ -90,7 +90,7 @@ class NsqdLogin:
         return await self._authenticator.log_in_with_token(secret, self._host)
 
     def accept(self, login: Future[Principal]) -> bytes:
-        """Act for the user that ``check`` has found, and return the answer. Raises NsqProtocolError for none."""
+        """Act for the user that ``check`` has found, and return the response. Raises NsqProtocolError for none."""
         try:
             principal = login.result()
         except LadingError:
@@ -115,7 +115,7 @@ class NsqdLogin:
             raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"') from None
 
     def start_tls(self, responses: ResponseQueue) -> None:
-        """Change to TLS behind the answer that was given last. Raises NsqProtocolError if others are to come."""
+        """Change to TLS behind the response that was given last. Raises NsqProtocolError if others are to come."""
         if not responses.is_empty:
             raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
         self._connection.start_tls()

@@ -17,7 +17,7 @@ from ....dialects.nsq.publishing import Stored
 
 Bytes = NDArray[np.uint8]
 Store = Callable[[int, int, Bytes, int, int], WriteResult]
-"""(partition, time in us, array, at, base offset) -> what was stored there; Fault where nothing may be."""
+"""(partition, time in us, array, at, base offset) -> what was stored there; Fault if nothing may be."""
 
 _SIZE_BYTES: Final = 4
 COUNT_BYTES: Final = 4
@@ -37,7 +37,7 @@ class MessageStore(Protocol):
     """Position of the next command."""
 
     def store(self, partition: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
-        """Write them; Fault where nothing may be stored."""
+        """Write them; Fault if nothing may be stored."""
 
 
 class RunStore:

@@ -1,4 +1,4 @@
-"""One NSQ node: what its four faces share, from the topics by their NSQ names to the clock of the channels."""
+"""One NSQ node: what its four endpoints share, from the topics by their NSQ names to the clock of the channels."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class NodeClient(Protocol):
 
 
 class Node:
-    """The node of one broker. ``of(services)`` gives the same one to every face."""
+    """The node of one broker. ``of(services)`` gives the same one to every endpoint."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -87,7 +87,7 @@ class Node:
         self.connections: set[NodeClient] = set()
         self.tcp: Address | None = None
         self.http: Address | None = None
-        """Where the faces of nsqd really listen."""
+        """Where the endpoints of nsqd really listen."""
         self._pump_at: asyncio.TimerHandle | None = None
         self._pump_soon = False
         self._deleted: dict[tuple[str, str], float] = {}

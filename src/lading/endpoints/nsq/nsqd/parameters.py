@@ -1,4 +1,4 @@
-"""Query parameters of NSQ's HTTP faces."""
+"""Query parameters of NSQ's HTTP endpoints."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class PublicationReader:
         except LadingError as error:
             fault = fault_of(error, command.failure_code)
             if not fault.fatal:
-                # the connection goes on behind the body, so the answer waits until all of it is here
+                # the connection goes on behind the body, so the response waits until all of it is here
                 body = line.end + _SIZE_BYTES
                 end = self._find_batch_end(body) if command.batch else body + size
                 if end is None or inbox.have < end:
@@ -157,7 +157,7 @@ class PublicationReader:
         return self._publish_walked(route, start, body, end, now_us, fault)
 
     def abort(self) -> None:
-        """Cut the client off: no answer would be true."""
+        """Cut the client off: no response would be true."""
         self._connection.abort()
 
     def wait_for_disk(self) -> None:

@@ -50,7 +50,7 @@ class PublishRoute:
 
 
 class Publisher:
-    """Takes publications; one for all connections of a face."""
+    """Takes publications; one for all connections of a endpoint."""
 
     def __init__(self, node: Node, face: str) -> None:
         self._node = node

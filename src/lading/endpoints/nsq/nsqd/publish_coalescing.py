@@ -1,6 +1,6 @@
 """PUB commands that come in one pass of the event loop, from however many connections, as one append for each line.
 
-Most clients wait for every answer, so that one command lies alone in what a connection receives. Those commands are
+Most clients wait for every response, so that one command lies alone in what a connection receives. Those commands are
 kept until the end of the pass; laid one behind the other they are a run, which the log takes at once. The first
 connection of a pass does not wait for others: most of the time there are none.
 """
@@ -48,7 +48,7 @@ class GatheredCommands:
 
 
 class PublishCoalescer:
-    """The commands of this pass; one for all connections of a face."""
+    """The commands of this pass; one for all connections of a endpoint."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PublishCoalescer:
         at_end_of_pass: Callable[[Callable[[], None]], None],
         served: Callable[[], None],
     ) -> None:
-        """``served`` is called when clients that wait for every answer are answered."""
+        """``served`` is called when clients that wait for every response are answered."""
         self._publisher = publisher
         self._face = endpoint_name
         self._told = (endpoint_name, "PUB", "OK")
@@ -135,7 +135,7 @@ class PublishCoalescer:
             self._refuse(error, publication, count)
             return
         except BaseException:
-            # no answer would be true: they are cut off, as the loop does where a connection's own work fails
+            # no response would be true: they are cut off, as the loop does where a connection's own work fails
             for publisher in gathered.publishers:
                 publisher.abort()
             raise

@@ -148,7 +148,7 @@ class NsqdSession(ProtocolSession):
         is_held_up = self.responses.waiting or self.is_blocked or self.is_congested or self.is_ended
         if is_held_up or self.consumer is not None or self.inbox.at:
             return self._take_all(now_us)
-        # the usual read of a publisher that waits for each answer: not a rule of its own, only a shorter way
+        # the usual read of a publisher that waits for each response: not a rule of its own, only a shorter way
         try:
             publication = self.intake.take_repeated(now_us)
         except NsqProtocolError as fault:
@@ -277,7 +277,7 @@ class NsqdSession(ProtocolSession):
     # -- commands
 
     def _step(self) -> bool:
-        """Take one command, or a run of equal ones; False where the next is not whole."""
+        """Take one command, or a run of equal ones; False if the next is not whole."""
         inbox = self.inbox
         if not self._has_greeted:
             return self._greet()
