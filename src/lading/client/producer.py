@@ -146,7 +146,7 @@ class Producer:
         while True:
             with self._lock:
                 outbox = self._outboxes.setdefault((topic, number), Outbox())
-                if outbox.waiting and outbox.is_closing:
+                if outbox.is_closing:
                     outbox.close_batch()
                 gathering = outbox.gathering
                 if not gathering.count or (
@@ -331,15 +331,13 @@ class Producer:
                     sent = self.transport.send(topic, number, batch, strict=self._strict, compression=self._compression)
             except Exception as error:
                 if _is_fatal(error):
-                    outbox.waiting.popleft()
-                    outbox.is_under_way = False
+                    outbox.remove_first()
                     self._partitions.pop(topic, None)
                     error.add_note(f"{batch.num_rows} messages for topic {topic!r}, partition {number}, were not sent")
                     self._given_up_count += batch.num_rows
                     self._tell(messages, None, error)
                 raise
-            outbox.waiting.popleft()
-            outbox.is_under_way = False
+            outbox.remove_first()
             self._tell(messages, sent, None)
 
     def _tell(self, messages: Sequence[Outgoing], sent: SendResult | None, error: Exception | None) -> None:
