@@ -17,7 +17,7 @@ from lading.model.state import State
 PACKAGE = Path(lading.__file__).parent
 LAYOUTS = ("layout", "send_layout", "window_layout", "limits", "chunk_table", "rules")
 UNCHECKED = ("load8", "load16", "load32", "load64", "loadi64", "store8", "store16", "store32", "store64", "memcpy")
-LINES_MAX = 400
+LINES_MAX = 600
 
 
 def sources() -> list[Path]:

@@ -86,7 +86,7 @@ def test_compiled_code_is_found_by_its_compiler() -> None:
 
 def test_code_that_is_in_no_kernel_keeps_the_cache(copy: Path) -> None:
     before = engine._fingerprint()
-    with (copy / "serve.py").open("a") as file:
+    with (copy / "serve" / "serve.py").open("a") as file:
         file.write("\nANOTHER = 1\n")
     assert engine._fingerprint() == before
 

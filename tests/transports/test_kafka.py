@@ -62,7 +62,7 @@ def test_somebody_else_answers() -> None:
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        with pytest.raises(CorruptError, match="is it a Kafka broker"):
+        with pytest.raises(CorruptError, match="speaks HTTP, not Kafka; name the address of a Kafka broker"):
             KafkaTransport(f"kafka://127.0.0.1:{server.getsockname()[1]}", timeout_s=5).topic("t")
         thread.join(5)
 
