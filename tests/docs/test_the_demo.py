@@ -13,11 +13,19 @@ from deltalake import DeltaTable
 
 from lading.cli.demo_faults import DAMAGED_EVERY, MISTYPED_EVERY
 from lading.cli.demo_kafka import share
+from lading.cli.demo_pipeline import BATCHES, choose_batch_rows
 from lading.cli.flights import read_table
 from lading.pipeline.settings import PipelineSettings
 from tests.docs.pages import Step, run_here
 
 FLIGHTS = 12_000
+
+
+@pytest.mark.parametrize("flights", [100, FLIGHTS, 336_776, 336_777])
+def test_no_batch_of_the_demo_is_a_handful(flights: int) -> None:
+    """The run of all flights stopped at a batch of eight, of which two were bad."""
+    last = flights - (BATCHES - 1) * choose_batch_rows(flights)
+    assert flights // 10 < last <= choose_batch_rows(flights)
 
 
 def fates(flight: dict[str, Any], native: int) -> list[str]:
