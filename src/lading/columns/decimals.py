@@ -36,7 +36,7 @@ def read_decimal(text: str, type_: pa.Decimal128Type) -> Decimal | None:
 
 
 def convert_texts(texts: pa.StringArray, type_: pa.Decimal128Type) -> tuple[pa.Array[Any], NDArray[np.bool_]]:
-    """Return texts as decimals, null if there is none, and which texts cannot be read.
+    """Return texts as decimals, null for a text that is null or cannot be read, and a mask of those that cannot.
 
     Texts of the usual form are converted by Arrow; those with exponents, leading zeros or more decimals one by one.
     """

@@ -271,7 +271,7 @@ class PartitionDispatcher(InFlightTracker):
     # -- reading
 
     def _load(self) -> int:
-        """Take the next messages from the log into the queues; 0 if there are none or no room, else their weight."""
+        """Move the next messages of the log into the queues; return their weight, 0 if there is nothing to move."""
         window = self.window
         if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
             return 0

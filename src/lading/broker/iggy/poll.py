@@ -48,7 +48,7 @@ class Last:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Next:
-    """From after the stored position, or from the first message if there is none."""
+    """Read on after the stored position, or from the first message if no position is stored."""
 
 
 PollStart = Offset | Timestamp | First | Last | Next

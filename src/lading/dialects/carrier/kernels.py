@@ -253,7 +253,7 @@ def make(
     at = 0
     ends[0] = 0
     for index in range(rows.size):
-        # Numba frees an array behind its last use: this one holds it for the whole loop
+        # Numba frees an array after its last use: this one holds it for the whole loop
         table[0] = 0
         row = rows[index]
         flags = ENTRIES_FLAG
@@ -412,7 +412,7 @@ def undo(
     columns = (base(name_ends), base(names), base(value_ends), base(values), base(value_valid), base(scratch))
     shown = (base(table), *columns)
     for index in range(rows.size):
-        # Numba frees an array behind its last use: these two hold theirs for the whole loop
+        # Numba frees an array after its last use: these two hold theirs for the whole loop
         room[0] = 0
         table[0] = 0
         row = rows[index]

@@ -118,7 +118,7 @@ def undo(
         size = carrier_lengths[row]
         if size == -1:
             continue
-        # Numba frees an array behind its last use: these hold theirs for the whole loop
+        # Numba frees an array after its last use: these hold theirs for the whole loop
         scratch[0] = 0
         table[0] = 0
         plain[0] = 0

@@ -180,7 +180,7 @@ def write(
     headers = (base(name_ends), name_data, base(kinds), base(value_ends), value_data, base(value_valid), *room)
     first_ms = times_us[low] // 1000
     for row in range(low, high):
-        # Numba frees an array behind its last use: this one holds it for the whole loop
+        # Numba frees an array after its last use: this one holds it for the whole loop
         table[0] = 0
         # head: length, attributes, time and offset
         delta = offsets[row] - offsets[low]

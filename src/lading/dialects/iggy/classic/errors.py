@@ -271,7 +271,7 @@ NEWEST_CODES: Final[Mapping[Reason, int]] = {
 """Codes since 0.11 (iggy-current.md B7)."""
 
 REASON_OF: Final[Mapping[int, Reason]] = {code: reason for reason, code in reversed(list(CODE_OF.items()))}
-"""The reason behind a code; where several share one, the first of ``CODE_OF``."""
+"""The reason of each code; if several reasons have the same code, the first of them in ``CODE_OF``."""
 
 
 class StatusError(LadingError):

@@ -77,7 +77,7 @@ class CreateUser:
     status: Annotated[int, U8]
     permissions: Annotated[Permissions | None, SOME_PERMISSIONS]
     options: Mapping[str, Any] | None = None
-    """Since 0.11; there are none for users."""
+    """Options, which clients can send since 0.11; none is defined for users."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class UpdateUser:
     name: Annotated[str | None, optional(SHORT_TEXT)]
     status: Annotated[int | None, optional(U8)]
     options: Mapping[str, Any] | None = None
-    """Since 0.11; there are none for users."""
+    """Options, which clients can send since 0.11; none is defined for users."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

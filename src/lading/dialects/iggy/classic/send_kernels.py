@@ -192,7 +192,7 @@ def restamp(
         write += HEADERS_LENGTH + rest
         at += SENT_HEADERS_LENGTH + rest
         count += 1
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     seen_array[0] = 0
     return (_OK if count else _NO_MESSAGES), count, write - to
 

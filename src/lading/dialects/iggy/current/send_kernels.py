@@ -150,7 +150,7 @@ def stamp(
     store64(out, to + BASE_OFFSET, base_offset)
     store64(out, to + BASE_TIME, now_us)
     store64(out, to + BATCH_CHECKSUM, batch_checksum(out, to, scratch, count))
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     scratch_array[0] = 0
     return _OK, count, size
 
@@ -253,6 +253,6 @@ def write(
         store64(out, head + BATCH_LENGTH, at - head)
         store32(out, head + MESSAGE_COUNT, high - low)
         store64(out, head + BATCH_CHECKSUM, batch_checksum(out, head, scratch, high - low))
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     scratch_array[0] = 0
     return FITS

@@ -192,7 +192,7 @@ def cut(
             part += 1
             count += kept
         at = stop_at
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     scratch_array[0] = 0
     return part, count, FINE, at
 
@@ -285,6 +285,6 @@ def intact(body: Bytes, first: int, end: int, found: Longs, budget: int) -> int:
                 last = own
             here = next_at
         at = stop_at
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     scratch_array[0] = 0
     return kept

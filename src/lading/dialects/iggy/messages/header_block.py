@@ -101,7 +101,7 @@ def measure_headers_at_edge(data: Data, at: int, end: int, typed: int) -> tuple[
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     measured = measure_headers(base(copy), 0, end - at, typed)
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     copy[0] = 0
     return measured
 

@@ -98,7 +98,7 @@ def _check_block_at_edge(data: Data, at: int, end: int, typed: int) -> int:
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     status = _check_block(base(copy), 0, end - at, typed)
-    # Numba frees an array behind its last use: this one was used by its address
+    # Numba frees an array after its last use: this one was used by its address
     copy[0] = 0
     return status
 
