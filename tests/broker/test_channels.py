@@ -387,13 +387,13 @@ def test_a_filter_of_many_tests_reads_a_json_value_once(broker: Broker, monkeypa
     reader = Reader(header_filter=HeaderFilter.any(tests)).subscribe(channel, 4)
     large = b'{"k255":{"x":"v"},"pad":[' + b",".join([b"{}"] * 20_000) + b"]}"
     put(broker, topic.partition(0), b"m", b"n", headers=[[("k", large)], [("k", b"{}")]])
-    parse, parsed = filters._parsed, list[bytes | None]()
+    parse, parsed = filters._parse_json, list[bytes | None]()
 
     def counted(text: bytes | None) -> object:
         parsed.append(text)
         return parse(text)
 
-    monkeypatch.setattr(filters, "_parsed", counted)
+    monkeypatch.setattr(filters, "_parse_json", counted)
     pump(broker)
     assert reader.payloads() == [b"m"]
     assert len(parsed) == 2

@@ -35,7 +35,7 @@ WORDS: Final[dict[str, tuple[str, int]]] = {
 }
 """By what is meant: what it looks like, and how often it may be there."""
 
-PARTICIPLES_MAX: Final = 249
+PARTICIPLES_MAX: Final = 132
 """Private functions that are named by a participle (``_made``) instead of a verb with its object."""
 
 

@@ -39,7 +39,7 @@ def plan_prune(store: BackupStore, *, keep: int | None, newer_than_us: int | Non
     newest = read_point(store).name
     lately = now_us - newer_than_us if newer_than_us is not None else now_us + 1
     last = names[len(names) - keep :] if keep is not None else []
-    kept = [name for name in names if name == newest or name in last or _taken_us(store, name) >= lately]
+    kept = [name for name in names if name == newest or name in last or _parse_time_us(store, name) >= lately]
     removed = [name for name in names if name not in kept]
     needed = {segment for name in kept for segment in _segments_of(read_point(store, name))}
     listed: set[str] = set()
@@ -86,7 +86,7 @@ def prune(
     return plan
 
 
-def _taken_us(store: BackupStore, name: str) -> int:
+def _parse_time_us(store: BackupStore, name: str) -> int:
     try:
         return round(datetime.strptime(name, POINT_NAME).replace(tzinfo=UTC).timestamp() * 1e6)
     except ValueError:

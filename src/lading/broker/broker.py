@@ -83,7 +83,7 @@ class Broker:
         self.access.on_changed = self.topology.forget_routes
         self.changes = TopologyChanges(
             self.topology, self.catalog, directory, self._make_log,
-            TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),
+            TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget),
         )  # fmt: skip
         """For who lets others have their turn meanwhile."""
         self.renames = Renames(self.topology, self.changes, self.access, self.catalog, directory)
@@ -125,7 +125,7 @@ class Broker:
         self.damages = self._add(Damages())
         self.postponed = self._add(
             DelayedMessages(
-                self.catalog, self.appender, directory, self._open_log, self._synced, self.damages.watch,
+                self.catalog, self.appender, directory, self._open_log, self._on_synced, self.damages.watch,
             )
         )  # fmt: skip
         self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES, self.postponed))
@@ -204,7 +204,7 @@ class Broker:
             self.producers.ids.skip_known(partitions_of(topics))
 
     def _watch(self, partition: Partition) -> None:
-        partition.log.on_synced = partial(self._synced, partition)
+        partition.log.on_synced = partial(self._on_synced, partition)
         partition.log.on_rest = partition.forget_recent
 
     @property
@@ -232,7 +232,7 @@ class Broker:
     # a change of topics is done when parts hear of it: what the disk refuses one of them now it does later, and the
     # others hear of it all the same
 
-    def _resized(self, topic: Topic) -> None:
+    def _notify_resized(self, topic: Topic) -> None:
         for component in self._components:
             self._attempts.attempt(component.on_topic_resized, topic)
 
@@ -246,7 +246,7 @@ class Broker:
         partition.log.on_synced = None
         partition.notify_readers()
 
-    def _synced(self, partition: Partition) -> None:
+    def _on_synced(self, partition: Partition) -> None:
         try:
             for callback in self._sync_callbacks:
                 callback(partition)

@@ -48,7 +48,7 @@ class FailurePages:
             Route("/api/failures", self._list),
             Route("/api/dead-letters", self._dead_letters),
             Route("/api/quarantine", self._quarantine),
-            Route("/api/quarantined", self._quarantined),
+            Route("/api/quarantined", self._show_quarantined),
             Route("/api/dead-letters/redrive", changing(self._redrive, is_read_only=is_read_only), methods=["POST"]),
             Route(
                 "/api/quarantine/redrive", changing(self._redrive_quarantine, is_read_only=is_read_only),
@@ -120,7 +120,7 @@ class FailurePages:
         rows = list(quarantine.rows(where, reasons, ROWS_MAX))
         return json_answer({"bars": quarantine.histogram(where), "rows": rows})
 
-    def _quarantined(self, request: Request) -> Response:
+    def _show_quarantined(self, request: Request) -> Response:
         """One message beside its reasons."""
         found = self._quarantine_of(text_of(request, "pipeline")).find(text_of(request, "message"))
         facts = [{name: str(row[name]) for name in ("reason", "header", "detail", "replays")} for row in found]

@@ -103,11 +103,11 @@ class ActiveSegment(Segment):
 
     def _region(self, size: int) -> Region:
         if self._map is None or self._map.size < size:
-            self._map = self._mapped()
+            self._map = self._map_region()
             self.on_map()
         return self._map
 
-    def _mapped(self) -> Region:
+    def _map_region(self) -> Region:
         if not self.resting:
             return self.file.map(self._capacity)
         file = self._disk.open(self.path)
@@ -140,7 +140,7 @@ class ActiveSegment(Segment):
         self.save_index()
         self._index.end = None
 
-    def _known_end(self) -> LogPosition | None:
+    def _find_end(self) -> LogPosition | None:
         return self.written
 
     def _rescan(self, limit: LogPosition) -> None:

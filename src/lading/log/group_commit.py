@@ -165,9 +165,9 @@ class GroupCommit:
     def complete(self) -> None:
         """Report the syncs that ended, and start those that waited for them; never blocks."""
         for key, _ in self._selector.select(0):
-            self._answered(key.data)
+            self._take_results(key.data)
 
-    def _answered(self, thread: _Thread) -> None:
+    def _take_results(self, thread: _Thread) -> None:
         try:
             answers = os.read(thread.answers, 4096)
         except BlockingIOError:
@@ -179,12 +179,12 @@ class GroupCommit:
             job.open -= 1
             if not job.open:
                 try:
-                    self._ended(job)
+                    self._complete_job(job)
                 except Exception:
                     # the responses that follow in this read belong to other logs
                     LOG.exception("a callback of a sync failed")
 
-    def _ended(self, job: _Job) -> None:
+    def _complete_job(self, job: _Job) -> None:
         log = job.log
         del self._running[log]
         try:
@@ -223,7 +223,7 @@ class GroupCommit:
             if left <= 0:
                 return False
             for key, _ in self._selector.select(left):
-                self._answered(key.data)
+                self._take_results(key.data)
         return True
 
     def close(self) -> None:

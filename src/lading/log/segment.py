@@ -242,7 +242,7 @@ class Segment:
             wanted = offset
             for damage in self.damage:
                 if damage.first <= wanted < damage.end:
-                    whole = _mended(region, damage) if damage.end <= limit.offset else None
+                    whole = _repair_copy(region, damage) if damage.end <= limit.offset else None
                     if whole is not None:
                         return Span(whole, 0, whole.size, damage.first, damage.end)
                     if damage.one_chunk and damage.end <= limit.offset:
@@ -352,7 +352,7 @@ class Segment:
         index = self._index or self.read_index()[0]
         hints = [index.entry(i) for i in range(len(index))]
         end, latest, known = self.end, self.max_timestamp_us, self.damage
-        limit = self._known_end() or limit
+        limit = self._find_end() or limit
         found = self.scan_from(IndexEntry(self.base_offset, 0, 0), limit.position, hints)
         if found.end_offset < limit.offset:
             found.bad_bytes = limit.position - found.end_position
@@ -373,7 +373,7 @@ class Segment:
                 "and whether the file was truncated"
             ) from error
 
-    def _known_end(self) -> LogPosition | None:
+    def _find_end(self) -> LogPosition | None:
         """Return where the chunks end, visible to readers or not, or None if only the limit of readers is known."""
         return self.end
 
@@ -386,7 +386,7 @@ def _do_nothing() -> None:
     """Do nothing: open files are not counted."""
 
 
-def _mended(region: Region, damage: Damage) -> NDArray[np.uint8] | None:
+def _repair_copy(region: Region, damage: Damage) -> NDArray[np.uint8] | None:
     """Return a repaired copy of a chunk in which one bit flipped, if its offsets are the missing ones."""
     whole = repair_chunk(region, damage.start, damage.stop)
     if whole is None:

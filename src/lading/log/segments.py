@@ -93,7 +93,7 @@ class Segments:
         if self._watchers is not None:
             self.watch(*self._watchers)
         self._bases.append(base_offset)
-        self._used(old)
+        self._keep_recent(old)
         self._closed_bytes += old.written.position
         self.active = new
         return also_sync
@@ -105,7 +105,7 @@ class Segments:
             segment = self._all[number]
             span = segment.span(max(offset, segment.base_offset), self._limit(segment), max_bytes)
             if segment is not self.active:
-                self._used(segment)
+                self._keep_recent(segment)
             if span is not None:
                 return span
             number += 1
@@ -146,7 +146,7 @@ class Segments:
         assert segment.end is not None
         return segment.end
 
-    def _used(self, segment: Segment) -> None:
+    def _keep_recent(self, segment: Segment) -> None:
         """Keep only the maps of the closed segments read last."""
         self._recent[segment.base_offset] = None
         self._recent.move_to_end(segment.base_offset)

@@ -26,26 +26,26 @@ class TypedGetters:
         """Return the bytes of a raw value, or of a kind that this version does not know."""
         name, kind, data = self._parts()
         if data is None or (kind in set(Kind) and kind != Kind.RAW):
-            raise _refused(name, kind, data, "raw bytes")
+            raise _wrong_kind_error(name, kind, data, "raw bytes")
         return data
 
     def as_str(self) -> str:
         """Return the text of a string, or of a raw value that is UTF-8, as Kafka declares no kinds."""
         name, kind, data = self._parts()
         if data is None or kind not in (Kind.STRING, Kind.RAW):
-            raise _refused(name, kind, data, "a string")
+            raise _wrong_kind_error(name, kind, data, "a string")
         try:
             return data.decode()
         except UnicodeDecodeError:
             if kind == Kind.STRING:
                 raise CorruptError(f"{name} is a string whose bytes are not UTF-8") from None
-            raise _refused(name, kind, data, "a string: its bytes are not UTF-8") from None
+            raise _wrong_kind_error(name, kind, data, "a string: its bytes are not UTF-8") from None
 
     def as_bool(self) -> bool:
         """Return a bool."""
         name, kind, data = self._parts()
         if kind != Kind.BOOL or data is None:
-            raise _refused(name, kind, data, "a bool")
+            raise _wrong_kind_error(name, kind, data, "a bool")
         return bool(decode_value(kind, data))
 
     def as_i8(self) -> int:
@@ -99,7 +99,7 @@ class TypedGetters:
     def _number(self, wanted: Kind) -> int | float:
         name, kind, data = self._parts()
         if kind not in _NUMBERS or data is None:
-            raise _refused(name, kind, data, f"a {wanted.word}")
+            raise _wrong_kind_error(name, kind, data, f"a {wanted.word}")
         value = decode_value(kind, data)
         assert isinstance(value, int | float)
         return value
@@ -127,7 +127,7 @@ def _kind_word(kind: int) -> str:
     return Kind(kind).word if kind in set(Kind) else f"unknown kind {kind}"
 
 
-def _refused(name: str, kind: int, data: bytes | None, wanted: str) -> LocalError:
+def _wrong_kind_error(name: str, kind: int, data: bytes | None, wanted: str) -> LocalError:
     if data is None:
         return LocalError(f"{name} is null, not {wanted}")
     return LocalError(f"{name} is of kind {_kind_word(kind)}, not {wanted}")

@@ -22,7 +22,7 @@ def headers_table(headers: Sequence[HeaderRow]) -> str:
     """Return a table of headers, in order: key, kind, value."""
     if not headers:
         return f'<span style="{_GREY}">no headers</span>'
-    rows = "".join(f"<tr><td>{escape(key)}</td>{_typed_cells(kind, value)}</tr>" for key, kind, value in headers)
+    rows = "".join(f"<tr><td>{escape(key)}</td>{_format_cells(kind, value)}</tr>" for key, kind, value in headers)
     return f"<table><thead><tr><th>header</th><th>kind</th><th>value</th></tr></thead><tbody>{rows}</tbody></table>"
 
 
@@ -36,7 +36,7 @@ def message_table(
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _typed_cells(kind: int, value: bytes | None) -> str:
+def _format_cells(kind: int, value: bytes | None) -> str:
     """Return the cells of a header's kind and of its value, as bytes if they cannot be of that kind."""
     word = Kind(kind).word if kind in set(Kind) else f"kind {kind}"
     try:
@@ -46,7 +46,7 @@ def _typed_cells(kind: int, value: bytes | None) -> str:
     if typed is None or isinstance(typed, bytes):
         cell = _bytes(typed)
     else:
-        cell = _shortened(typed) if isinstance(typed, str) else escape(str(typed))
+        cell = _shorten_text(typed) if isinstance(typed, str) else escape(str(typed))
     return f'<td><span style="{_BADGE}">{word}</span></td><td>{cell}</td>'
 
 
@@ -61,12 +61,12 @@ def _bytes(data: bytes | None) -> str:
     except UnicodeDecodeError:
         text = ""
     if text and all(letter.isprintable() or letter in "\t\n\r" for letter in text):
-        return _shortened(text)
+        return _shorten_text(text)
     more = f" … {len(data):,} bytes" if len(data) > _BYTES_SHOWN else ""
     return f"<code>0x{data[:_BYTES_SHOWN].hex()}</code>{more}"
 
 
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     if not text:
         return f'<i style="{_GREY}">empty</i>'
     more = f" … {len(text):,} characters" if len(text) > _CHARACTERS_SHOWN else ""

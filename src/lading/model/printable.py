@@ -18,12 +18,12 @@ _UNSEEN_IN_LINES: Final = re.compile(f"(?!\n)[{_UNSEEN}]")
 
 def escape_unseen(text: str) -> str:
     r"""Return ``text`` with escapes such as ``\x1b``, ``\n`` or ``\u202e`` for what a terminal would act on."""
-    return _UNSEEN_CHARACTER.sub(_escaped, text)
+    return _UNSEEN_CHARACTER.sub(_escape_match, text)
 
 
 def escape_unseen_in_lines(text: str) -> str:
     """Return what ``escape_unseen`` does, but keep line ends: for text of several lines."""
-    return _UNSEEN_IN_LINES.sub(_escaped, text)
+    return _UNSEEN_IN_LINES.sub(_escape_match, text)
 
 
 def escape_unseen_in_json(document: str) -> str:
@@ -31,5 +31,5 @@ def escape_unseen_in_json(document: str) -> str:
     return _UNSEEN_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape", "backslashreplace").decode("ascii")

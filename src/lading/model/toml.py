@@ -19,7 +19,7 @@ def toml_key(name: str) -> str:
 def toml_text(text: str) -> str:
     """Return a basic string in ASCII. Unlike JSON, TOML has no surrogate pairs; a lone surrogate becomes U+FFFD."""
     quoted = json.dumps(text, ensure_ascii=False)
-    return _BEYOND_ASCII.sub(_escaped, quoted)
+    return _BEYOND_ASCII.sub(_escape_match, quoted)
 
 
 def toml_value(value: Any) -> str:
@@ -38,7 +38,7 @@ def toml_value(value: Any) -> str:
     return toml_text(str(value))
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     code = ord(found[0])
     if 0xD800 <= code <= 0xDFFF:
         return "\\ufffd"

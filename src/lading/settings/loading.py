@@ -50,10 +50,12 @@ def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str,
         raise SettingError(_sentence(error, given)) from None
     settings = _with_token_files(settings)
     _require_credentials(settings)
-    return Loaded(settings, {key: item.origin for key, item in given.items()} | _inherited_origins(settings, given))
+    return Loaded(
+        settings, {key: item.origin for key, item in given.items()} | _list_inherited_origins(settings, given)
+    )
 
 
-def _inherited_origins(settings: Settings, given: Mapping[str, Given]) -> dict[str, str]:
+def _list_inherited_origins(settings: Settings, given: Mapping[str, Given]) -> dict[str, str]:
     """Return where listeners have what they do not set themselves from."""
     origins: dict[str, str] = {}
     for name, _ in settings.endpoints.sections():
@@ -69,7 +71,7 @@ def _section_of(field_type: Any) -> type[Section] | None:
     return field_type if isinstance(field_type, type) and issubclass(field_type, Section) else None
 
 
-def _named_section_of(field_type: Any) -> type[Section] | None:
+def _section_of_tables(field_type: Any) -> type[Section] | None:
     """Return the section of each of several tables that users name, such as listeners; None for any other type."""
     return _section_of(get_args(field_type)[1]) if get_origin(field_type) is Mapping else None
 
@@ -100,7 +102,7 @@ def _require_known(key: str, value: Any, origin: str) -> None:
                 near = difflib.get_close_matches(key, keys(), 1, 0.6)
             advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(siblings)}"
             raise SettingError(f"unknown setting {key} ({origin}); {advice}")
-        named = _named_section_of(field.annotation)
+        named = _section_of_tables(field.annotation)
         is_named = named is not None
         inner = named or _section_of(field.annotation)
         if inner is None and depth < len(path) - 1:

@@ -62,7 +62,7 @@ class Channels(Component):
         """Called when ``pump`` should be called soon; not again before it was."""
         self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
         """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
-        self.on_unused: Callable[[Topic], None] = _unused
+        self.on_unused: Callable[[Topic], None] = _ignore_unused
         """Called when the last channel of an ephemeral topic is gone."""
         self._catalog = catalog
         self._store = ChannelStore(catalog)
@@ -93,16 +93,16 @@ class Channels(Component):
             stored = lanes.get((uuid, ORIGIN), {})
             if stored or uuid in paused:
                 starts = {
-                    partition.number: self._stored_start(partition, one, omissions)
+                    partition.number: self._start_of_stored(partition, one, omissions)
                     for partition in topic.partitions
                     if (one := stored.get(partition.number)) is not None
                 }
                 self._queues.load(topic, starts, paused=uuid in paused)
         for uuid, name in self._store.channels():
             if (known := by_uuid.get(uuid)) is not None:
-                self._loaded(known, name, lanes.get((uuid, name), {}), omissions)
+                self._load_channel(known, name, lanes.get((uuid, name), {}), omissions)
 
-    def _stored_start(
+    def _start_of_stored(
         self, partition: Partition, stored: StoredLane, omissions: Mapping[tuple[bytes, str, int], tuple[int, bytes]]
     ) -> QueueStart:
         delayed_from, extra = omissions.get((partition.topic.uuid, ORIGIN, partition.number), (0, b""))
@@ -113,7 +113,7 @@ class Channels(Component):
             load_omissions(extra, partition, delayed_end),
         )
 
-    def _loaded(
+    def _load_channel(
         self,
         topic: Topic,
         name: str,
@@ -260,7 +260,7 @@ class Channels(Component):
         limit = self._queues.find_limit(lane.partition)
         lane.read_limit = NO_LIMIT if limit is None else limit
 
-    def _delayed_end(self, partition: Partition) -> int:
+    def _find_delayed_end(self, partition: Partition) -> int:
         limit, end = self._queues.find_delayed_limit(partition), self._delayed.next_offset(partition)
         return end if limit is None else min(limit, end)
 
@@ -269,12 +269,12 @@ class Channels(Component):
         waiting = self._delayed.list_waiting(lane.partition)
         if not waiting:
             return 0
-        end = self._delayed_end(lane.partition)
+        end = self._find_delayed_end(lane.partition)
         return sum(offset < end and not lane.omissions.has_delayed(offset) for offset in waiting)
 
     def omit_delayed(self, lane: PartitionDispatcher) -> None:
         """Have a channel pass over the messages that ``count_delayed`` counts."""
-        lane.omissions.omit_delayed(0, self._delayed_end(lane.partition))
+        lane.omissions.omit_delayed(0, self._find_delayed_end(lane.partition))
 
     def on_delayed_entered(self, partition: Partition, delayed_offset: int, first: int, end: int) -> None:
         """Have the channels that dropped a delayed message pass over it in the log that it has entered."""
@@ -417,5 +417,5 @@ def _nowhere(channel: Channel, partition: Partition, offset: int, attempts: int)
     return None
 
 
-def _unused(topic: Topic) -> None:
+def _ignore_unused(topic: Topic) -> None:
     return None

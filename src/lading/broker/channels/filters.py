@@ -68,30 +68,30 @@ class HeaderFilter:
     @classmethod
     def exact(cls, key: str, text: str, *, inverse: bool = False) -> HeaderFilter:
         """Return a test that the value is this text."""
-        return cls._checked("exact", ((key, text),), inverse)
+        return cls._make_checked("exact", ((key, text),), inverse)
 
     @classmethod
     def regex(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
         """Return a test that the value has a part that matches (RE2 syntax, as Go's)."""
-        return cls._checked("regex", ((key, pattern),), inverse, lambda: _make_regex(pattern, pattern))
+        return cls._make_checked("regex", ((key, pattern),), inverse, lambda: _make_regex(pattern, pattern))
 
     @classmethod
     def glob(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
         """Return a test that the whole value matches: ``*``, ``?``, ``[abc]``, ``[!a-c]``, ``{one,two}``."""
-        return cls._checked("glob", ((key, pattern),), inverse, lambda: _make_glob(pattern))
+        return cls._make_checked("glob", ((key, pattern),), inverse, lambda: _make_glob(pattern))
 
     @classmethod
     def any(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
         """Return a test that at least one of the exact tests holds."""
-        return cls._checked("any", tuple(clauses), inverse)
+        return cls._make_checked("any", tuple(clauses), inverse)
 
     @classmethod
     def all(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
         """Return a test that all of the exact tests hold."""
-        return cls._checked("all", tuple(clauses), inverse)
+        return cls._make_checked("all", tuple(clauses), inverse)
 
     @classmethod
-    def _checked(
+    def _make_checked(
         cls,
         test: Test,
         clauses: tuple[tuple[str, str], ...],
@@ -131,7 +131,7 @@ class HeaderFilter:
     def _find_present(page: Page) -> Mask:
         present: Mask | None = page.columns.get("headers")
         if present is None:
-            present = page.columns["headers"] = _sized(page.with_headers(), page)
+            present = page.columns["headers"] = _fit_to_page(page.with_headers(), page)
         return present
 
     def _exact(self, page: Page) -> list[Mask]:
@@ -142,7 +142,7 @@ class HeaderFilter:
         ]
 
 
-def _sized(mask: Mask, page: Page) -> Mask:
+def _fit_to_page(mask: Mask, page: Page) -> Mask:
     """Return the mask, or one of nothing for a page that cannot be decoded, which has no headers."""
     return mask if len(mask) == len(page.offsets) else np.zeros(len(page.offsets), np.bool_)
 
@@ -225,11 +225,11 @@ def _within(page: Page, path: Sequence[str], texts: Sequence[bytes | None]) -> l
     documents: list[Any] | None = page.columns.get(("json", path[0]))
     if documents is None:
         # parsed once for all filters and all their tests: 256 tests of one large object would hold up the loop
-        documents = page.columns["json", path[0]] = [_parsed(text) for text in texts]
+        documents = page.columns["json", path[0]] = [_parse_json(text) for text in texts]
     return [_string_at(document, path[1:]) for document in documents]
 
 
-def _parsed(text: bytes | None) -> Any:
+def _parse_json(text: bytes | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):

@@ -110,7 +110,7 @@ class InFlightTracker:
         retried = self.window.find_retried().tolist()
         entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
         for offset, entry in self.out_of_window.items():
-            entries.append((offset, _stored_due_us(entry), entry.attempts))
+            entries.append((offset, _due_after_restart_us(entry), entry.attempts))
         return DispatcherState(self.window.first, self.window.end, pending, entries)
 
     def restore(self, state: DispatcherState) -> None:
@@ -144,7 +144,7 @@ class InFlightTracker:
             self.out_of_window.remove(offset)
             at += 1
         if at:
-            self._released(subscriber, at)
+            self._release_messages(subscriber, at)
             subscriber.finished += at
             self._statistics.finished += at
         return at
@@ -159,7 +159,7 @@ class InFlightTracker:
                 f"partition {self.partition} has {len(self.out_of_window)} deferred messages in this channel already, "
                 f"the limit is {OUT_OF_WINDOW_MAX}: requeue message {offset} without a delay, or finish it",
             )
-        self._released(subscriber, 1)
+        self._release_messages(subscriber, 1)
         subscriber.requeued += 1
         self._statistics.requeued += 1
         if delay_us > 0:
@@ -203,23 +203,23 @@ class InFlightTracker:
         late = self.window.find_expired(now_us)
         if len(late):
             for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):
-                self._timed_out(int(number), int(count))
+                self._count_timed_out(int(number), int(count))
             self._wait(late)
         due = list(self.out_of_window.due(now_us))
         for offset, entry in due:
             if entry.owner > 0:
-                self._timed_out(entry.owner, 1)
+                self._count_timed_out(entry.owner, 1)
             self._wait_again(offset, entry)
         self._give_up_or_return([offset for offset, _ in due])
         return bool(len(late) or due)
 
-    def _timed_out(self, number: int, count: int) -> None:
+    def _count_timed_out(self, number: int, count: int) -> None:
         subscriber = self._subscribers[number]
-        self._released(subscriber, count)
+        self._release_messages(subscriber, count)
         subscriber.timed_out += count
         self._statistics.timed_out += count
 
-    def _released(self, subscriber: Subscriber, count: int) -> None:
+    def _release_messages(self, subscriber: Subscriber, count: int) -> None:
         subscriber.in_flight -= count
         self.in_flight -= count
         self.changed = True
@@ -242,7 +242,7 @@ class InFlightTracker:
             for offset in given_up:
                 self._dead_letter(offset)
             offsets = [offset for offset in offsets if offset not in set(given_up)]
-        self._returned(offsets)
+        self._return_messages(offsets)
 
     def _wait_again(self, offset: int, entry: OutOfWindowMessage) -> None:
         """Have what was set aside wait again: in the window, if that still reaches back to it."""
@@ -256,7 +256,7 @@ class InFlightTracker:
         entry = self.out_of_window.get(offset)
         return self.window.attempts(offset) if entry is None else entry.attempts
 
-    def _returned(self, offsets: list[int]) -> None:
+    def _return_messages(self, offsets: list[int]) -> None:
         if offsets:
             if len(offsets) < FEW:
                 for offset in offsets:
@@ -277,20 +277,22 @@ class InFlightTracker:
             self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
             return
         if gone is None:
-            self._left(offset)
+            self._complete_leaving(offset)
         else:
             gone.add_done_callback(
-                lambda append: self._left(offset) if append.error is None else self._stayed(offset, attempts)
+                lambda append: (
+                    self._complete_leaving(offset) if append.error is None else self._defer_leaving(offset, attempts)
+                )
             )
 
-    def _left(self, offset: int) -> None:
+    def _complete_leaving(self, offset: int) -> None:
         entry = self.out_of_window.get(offset)
         if entry is not None and entry.owner == LEAVING:
             self.out_of_window.remove(offset)
             self._statistics.exhausted += 1
             self.changed = True
 
-    def _stayed(self, offset: int, attempts: int) -> None:
+    def _defer_leaving(self, offset: int, attempts: int) -> None:
         entry = self.out_of_window.get(offset)
         if entry is not None and entry.owner == LEAVING:
             self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
@@ -313,7 +315,7 @@ class InFlightTracker:
             self.changed = True
 
 
-def _stored_due_us(entry: OutOfWindowMessage) -> int:
+def _due_after_restart_us(entry: OutOfWindowMessage) -> int:
     """Return when a message is due after a restart: at once if it was on its way elsewhere, so that it leaves then."""
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 

@@ -55,14 +55,14 @@ class Page:
         """Decode the page once for the texts of several headers, for ``texts``."""
         missing = tuple(key for key in dict.fromkeys(keys) if ("texts", key) not in self.columns)
         if missing:
-            parts = list(self._decoded(frozenset({"offset"}), missing))
+            parts = list(self._decode_parts(frozenset({"offset"}), missing))
             for key in missing:
                 self.columns["texts", key] = self._list_texts((part.located[key], part.count) for part in parts)
 
     def texts(self, key: str) -> list[bytes | None]:
         """Return the text of the last value of a header for each message, None if it has none or is not text."""
         loaded: list[bytes | None] | None = self.columns.get(("texts", key))
-        return list(loaded) if loaded is not None else self._list_texts(self._located(key))
+        return list(loaded) if loaded is not None else self._list_texts(self._locate_values(key))
 
     @staticmethod
     def _list_texts(parts: Iterable[tuple[Located, int]]) -> list[bytes | None]:
@@ -78,7 +78,7 @@ class Page:
     def find_tags(self, header: str, tags: Sequence[str]) -> NDArray[np.int16]:
         """Return for each message 1 + the index of its tag in ``tags``, or 0; ``header`` is the same in every call."""
         if self._tags is None:
-            self._tags = self._located(header)
+            self._tags = self._locate_values(header)
         codes = [np.zeros(count, np.int16) for _, count in self._tags]
         for number, tag in enumerate(tags, 1):
             wanted = np.frombuffer(tag.encode(), np.uint8)
@@ -97,15 +97,15 @@ class Page:
             with suppress(MalformedMessage):
                 return dialect.with_block(self.run, self.first, self.end)
         counts: list[NDArray[np.int64]] = []
-        for part in self._decoded(frozenset({"headers"})):
+        for part in self._decode_parts(frozenset({"headers"})):
             column: Any = part.columns["headers"]
             counts.append(np.diff(column.offsets.to_numpy()))
         return np.concatenate(counts) > 0 if counts else np.zeros(0, np.bool_)
 
-    def _located(self, key: str) -> list[tuple[Located, int]]:
-        return [(part.located[key], part.count) for part in self._decoded(frozenset({"offset"}), (key,))]
+    def _locate_values(self, key: str) -> list[tuple[Located, int]]:
+        return [(part.located[key], part.count) for part in self._decode_parts(frozenset({"offset"}), (key,))]
 
-    def _decoded(self, fields: frozenset[str], keys: tuple[str, ...] = ()) -> Iterator[Any]:
+    def _decode_parts(self, fields: frozenset[str], keys: tuple[str, ...] = ()) -> Iterator[Any]:
         """Return the page's messages; what cannot be decoded has neither tag nor headers."""
         try:
             parts = list(registry.decode(self.run, ScanRequest(self.first, self.end, fields, keys)))

@@ -105,7 +105,7 @@ class PartitionDispatcher(InFlightTracker):
                 self.out_of_window.wait(offset, entry)
                 offsets.append(offset)
         self._again_first = self._again_first or bool(offsets)
-        self._returned(offsets)
+        self._return_messages(offsets)
         subscriber.in_flight -= len(offsets)
         self.in_flight -= len(offsets)
         del self._subscribers[subscriber.number]
@@ -125,7 +125,7 @@ class PartitionDispatcher(InFlightTracker):
         weight = self._find_again() if self._again and (self.ordered or self._again_first) else 0
         if self.ordered:
             return self._work_in_order(now_us)
-        left = self._bound(PASS_MESSAGES)
+        left = self._messages_max(PASS_MESSAGES)
         while True:
             for point in points:
                 left -= self._serve(point, now_us, eager, left)
@@ -163,7 +163,7 @@ class PartitionDispatcher(InFlightTracker):
         """Whether the pass has no time left for the patterns of filters."""
         return self._filters > 0 and self._pattern_budget.steps_left <= 0
 
-    def _bound(self, messages: int) -> int:
+    def _messages_max(self, messages: int) -> int:
         return max(messages // DECODED_SHARE, 1) if self._decodes else messages
 
     def _work_in_order(self, now_us: int) -> Worked:
@@ -221,14 +221,14 @@ class PartitionDispatcher(InFlightTracker):
 
     def _give(self, subscriber: Subscriber, portion: PageSlice, count: int, now_us: int) -> None:
         page = portion.page
-        if self._hidden(portion):
+        if self._remove_hidden(portion):
             return
         if count > 1 and count * page.message_bytes > DELIVERY_BYTES:
             count = max(DELIVERY_BYTES // page.message_bytes, 1)
         if subscriber.header_filter is None and not subscriber.sample_percent:
             offsets = portion.take(count)
         else:
-            offsets = self._wanted(subscriber, portion, count)
+            offsets = self._take_matching(subscriber, portion, count)
         if not len(offsets):
             return
         attempts = self._hand_over(offsets, subscriber, now_us)
@@ -241,7 +241,7 @@ class PartitionDispatcher(InFlightTracker):
         self._counters.messages_out += given
         subscriber.on_delivery(Delivery(self.partition, page, offsets, attempts))
 
-    def _hidden(self, portion: PageSlice) -> bool:
+    def _remove_hidden(self, portion: PageSlice) -> bool:
         """Take out what was hidden since the page was read; whether nothing else is left."""
         rest = portion.rest
         for first, end, _ in self.partition.log.unavailable_ranges(int(rest[0]), int(rest[-1]) + 1):
@@ -250,7 +250,7 @@ class PartitionDispatcher(InFlightTracker):
             self._drop(hidden)
         return not len(portion)
 
-    def _wanted(self, subscriber: Subscriber, portion: PageSlice, count: int) -> NDArray[np.int64]:
+    def _take_matching(self, subscriber: Subscriber, portion: PageSlice, count: int) -> NDArray[np.int64]:
         """Return up to ``count`` messages that pass the subscriber's filter; those before that do not pass are done."""
         rest = portion.rest[:PAGE_MESSAGES]
         mask = np.ones(len(rest), np.bool_)
@@ -276,7 +276,7 @@ class PartitionDispatcher(InFlightTracker):
         if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
             return 0
         before = window.end
-        reading, pages = self._pages(before, self._bound(PAGE_MESSAGES))
+        reading, pages = self._pages(before, self._messages_max(PAGE_MESSAGES))
         if (end := reading.end_offset) > self.read_limit:
             reading, pages = self._pages_before_limit(before, pages)
             end = self.read_limit
@@ -323,7 +323,7 @@ class PartitionDispatcher(InFlightTracker):
         return self._weight(pages, end - before)
 
     def _weight(self, pages: Sequence[Page], messages: int) -> int:
-        decoded = self._bound(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES if self._decodes else 0
+        decoded = self._messages_max(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES if self._decodes else 0
         return max(messages if self._decodes else messages // 4, decoded, 1)
 
     def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
@@ -344,7 +344,7 @@ class PartitionDispatcher(InFlightTracker):
         offsets = np.array(sorted(taken), np.int64)
         found: list[tuple[str, PageSlice]] = []
         at = weight = 0
-        while at < len(offsets) and weight < self._bound(PASS_MESSAGES):
+        while at < len(offsets) and weight < self._messages_max(PASS_MESSAGES):
             reading, pages = self._pages(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
             stop = max(int(np.searchsorted(offsets, reading.end_offset)), at + 1)
             wanted, present = offsets[at:stop], []
@@ -412,7 +412,7 @@ class PartitionDispatcher(InFlightTracker):
         pending = self.window.pending()
         owners = self.window.owners(pending).tolist() + [entry.owner for _, entry in self.out_of_window.items()]
         for number, count in Counter(owner for owner in owners if owner > 0).items():
-            self._released(self._subscribers[number], count)
+            self._release_messages(self._subscribers[number], count)
         self.out_of_window.clear()
         self.window.clear(offset)
         self._again.clear()

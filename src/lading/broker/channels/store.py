@@ -76,7 +76,7 @@ class ChannelStore:
         """Stored lanes by (topic id, channel name) and partition number."""
         found: dict[tuple[bytes, str], dict[int, StoredLane]] = {}
         for row in self._catalog.positions(CHANNEL):
-            state, flags = _decoded(row.offset, row.extra or b"")
+            state, flags = _decode_state(row.offset, row.extra or b"")
             stored = StoredLane(state, row.epoch, flags)
             found.setdefault((row.topic, row.consumer), {})[row.partition] = stored
         return found
@@ -123,12 +123,12 @@ def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_
         name,
         state.first,
         partition.log.epoch,
-        _encoded(state._replace(entries=[_dated(entry, shift_us) for entry in state.entries]), flags),
+        _encode_state(state._replace(entries=[_shift_entry(entry, shift_us) for entry in state.entries]), flags),
         now_us,
     )
 
 
-def _dated(entry: tuple[int, int, int], shift_us: int) -> tuple[int, int, int]:
+def _shift_entry(entry: tuple[int, int, int], shift_us: int) -> tuple[int, int, int]:
     offset, due_us, attempts = entry
     # 0 and 1 are no times: not put off, and due at once
     return (offset, due_us + shift_us, attempts) if due_us > 1 else entry
@@ -169,7 +169,7 @@ def after_cut(stored: StoredLane, partition: Partition) -> DispatcherState:
     )
 
 
-def _encoded(state: DispatcherState, flags: int) -> bytes:
+def _encode_state(state: DispatcherState, flags: int) -> bytes:
     ranges = ranges_of_rising(state.pending).astype("<i8")
     end = state.end
     if len(ranges) > RANGES_MAX:
@@ -181,7 +181,7 @@ def _encoded(state: DispatcherState, flags: int) -> bytes:
     return head + ranges.tobytes() + entries.tobytes()
 
 
-def _decoded(first: int, extra: bytes) -> tuple[DispatcherState, int]:
+def _decode_state(first: int, extra: bytes) -> tuple[DispatcherState, int]:
     """(state, flags); of an ``extra`` that is none only the offset counts, which repeats but loses nothing."""
     empty = DispatcherState(first, first, np.empty(0, np.int64), [])
     if len(extra) < _HEAD.size:

@@ -141,7 +141,7 @@ class SubscribersByTag:
         fresh = subscriber.tag not in self._points
         point = self._points.setdefault(subscriber.tag, TagSubscribers(subscriber.tag))
         point.subscribers.append(subscriber)
-        return self._changed(fresh)
+        return self._refresh_tags(fresh)
 
     def remove(self, subscriber: Subscriber) -> bool:
         """Remove a subscriber. Return whether its tag has gone with it."""
@@ -152,9 +152,9 @@ class SubscribersByTag:
         gone = bool(subscriber.tag) and not point.subscribers
         if gone:
             del self._points[subscriber.tag]
-        return self._changed(gone)
+        return self._refresh_tags(gone)
 
-    def _changed(self, tags: bool) -> bool:
+    def _refresh_tags(self, tags: bool) -> bool:
         if tags:
             self.in_order = tuple(self._points.values())
             self.tags = tuple(tag for tag in self._points if tag)

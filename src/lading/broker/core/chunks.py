@@ -62,7 +62,9 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
             # nothing readable lies between: who waited here would wait for ever
             at = log.last_stable_offset
             break
-        base_offset, end_offset, data, count = _salvaged(span) if span.damaged else _whole(span, log.last_stable_offset)
+        base_offset, end_offset, data, count = (
+            _salvage_chunk(span) if span.damaged else _whole(span, log.last_stable_offset)
+        )
         if end_offset <= at:
             break
         if data:
@@ -75,13 +77,13 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
                 end_offset,
                 count,
                 log.unavailable_ranges(base_offset, end_offset),
-                _left_out(log, base_offset, end_offset),
+                _list_excluded_ranges(log, base_offset, end_offset),
             )
         at = end_offset
     return Chunks(b"", at, at, 0)
 
 
-def _left_out(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
+def _list_excluded_ranges(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
     return sorted([*log.aborted_ranges(first, end), *log.control_ranges(first, end)])
 
 
@@ -99,7 +101,7 @@ def _whole(span: Span, last_stable_offset: int) -> tuple[int, int, Bytes, int]:
     return base_offset, end_offset, span.region.data[span.start : stop], count
 
 
-def _salvaged(span: Span) -> tuple[int, int, Bytes, int]:
+def _salvage_chunk(span: Span) -> tuple[int, int, Bytes, int]:
     """(base, end, bytes, messages) of what the dialect finds intact in one damaged chunk, in chunks of its own."""
     found = salvage(span)
     rows = found.chunks

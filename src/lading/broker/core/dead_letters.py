@@ -112,11 +112,11 @@ class DeadLetters(Component):
         if state != State.POISONED:
             self._confirm_over(partition)
         elif partition.topic.settings.dead_letter_topic is not None:
-            yield from self._intended(partition, changed, reason, now_us)
+            yield from self._record_intents(partition, changed, reason, now_us)
             return
         yield
 
-    def _intended(self, partition: Partition, changed: Ranges, reason: str | None, now_us: int) -> Iterator[None]:
+    def _record_intents(self, partition: Partition, changed: Ranges, reason: str | None, now_us: int) -> Iterator[None]:
         target = self._target(partition, now_us)
         topic = partition.topic
         drafts = [
@@ -128,7 +128,7 @@ class DeadLetters(Component):
         rows = [replace(draft, id=ident) for draft, ident in zip(drafts, self._store.add(drafts), strict=True)]
         ids = [row.id for row in rows]
         # with them all that was written to the file before is there for good
-        self._soft = {ident: where for ident, where in self._soft.items() if not self._confirmed(ident)}
+        self._soft = {ident: where for ident, where in self._soft.items() if not self._is_confirmed(ident)}
         self._soft |= dict.fromkeys(ids, partition)
         for row in rows:
             self._take_in(PendingDeadLetter(row, partition, states_waiting=True))
@@ -158,7 +158,7 @@ class DeadLetters(Component):
             self._take_in(PendingDeadLetter(replace(draft, id=ident), partition))
         self.on_pending()
 
-    def _confirmed(self, ident: int) -> bool:
+    def _is_confirmed(self, ident: int) -> bool:
         marking = self._markings.get(ident)
         return marking is None or marking.row.confirmed
 
@@ -311,10 +311,10 @@ class DeadLetters(Component):
         except Refusal as refusal:
             self._later(marking, refusal, now_us)
             return None
-        append.add_done_callback(lambda done: self._sent(copy, done, now_us))
+        append.add_done_callback(lambda done: self._on_copy_appended(copy, done, now_us))
         return append
 
-    def _sent(self, copy: DeadLetterBatch, done: Append, now_us: int) -> None:
+    def _on_copy_appended(self, copy: DeadLetterBatch, done: Append, now_us: int) -> None:
         marking = self._markings.get(copy.row.id)
         if marking is None or marking.row is not copy.row:
             return

@@ -204,7 +204,7 @@ class DelayedMessages(Component):
         span = log.read(offset, 1)
         if span is None or span.damaged or span.base_offset != offset:
             LOG.warning("%s: a delayed message can no longer be read; it is skipped", held.partition)
-            self._entered(held, offset, offset + 1)
+            self._mark_entered(held, offset, offset + 1)
             return
         run = runs(span.region, span.start, span.end, verify=False)[0]
         end = int(run.chunks[0, LAST_OFFSET]) + 1
@@ -221,17 +221,17 @@ class DelayedMessages(Component):
             heapq.heappush(held.due, (now_us + RETRY_US, offset))
             return
         held.entering.add(offset)
-        append.add_done_callback(lambda done: self._done(held, offset, end, done, now_us))
+        append.add_done_callback(lambda done: self._on_entry_appended(held, offset, end, done, now_us))
 
-    def _done(self, held: _Held, offset: int, end: int, append: Append, now_us: int) -> None:
+    def _on_entry_appended(self, held: _Held, offset: int, end: int, append: Append, now_us: int) -> None:
         held.entering.discard(offset)
         if append.error is None:
             self.on_entered(held.partition, offset, append.base_offset, append.base_offset + append.count)
-            self._entered(held, offset, end)
+            self._mark_entered(held, offset, end)
         else:
             heapq.heappush(held.due, (now_us + RETRY_US, offset))
 
-    def _entered(self, held: _Held, offset: int, end: int) -> None:
+    def _mark_entered(self, held: _Held, offset: int, end: int) -> None:
         held.entered.set(offset, end, 0)
         held.changed = True
 

@@ -101,7 +101,7 @@ def select_in_turns(
     }
     left = MAX_OFFSET if max_rows is None else max(max_rows, 1)
     batches: list[pa.RecordBatch] = []
-    for part in _decoded(reading, query, end):
+    for part in _decode_reading(reading, query, end):
         mask = yield from _mask_in_turns(part, query)
         rows = np.flatnonzero(mask)
         if not len(rows):
@@ -116,7 +116,7 @@ def select_in_turns(
     return Selected(batches, max(min(reading.end_offset, end), reading.first_offset))
 
 
-def _decoded(reading: ReadResult, query: Query, end: int) -> Iterator[Decoded]:
+def _decode_reading(reading: ReadResult, query: Query, end: int) -> Iterator[Decoded]:
     for run, first, stop in reading.pieces:
         if first < end:
             for part in registry.decode(run, ScanRequest(first, min(stop, end), query.fields, query.keys)):

@@ -59,7 +59,7 @@ class States:
         with self._dead_letters.marking(partition, changed, state, reason, now_us):
             self._write(partition, changed, state, now_us)
             partition.log.sync_states()
-        return self._changed(partition, changed)
+        return self._count_changes(partition, changed)
 
     def set_soon(
         self,
@@ -99,13 +99,13 @@ class States:
             done(refusal)
 
         self._commit.submit(partition.log, synced)
-        return self._changed(partition, changed) if changed else 0
+        return self._count_changes(partition, changed) if changed else 0
 
     def _write(self, partition: Partition, changed: Ranges, state: int, now_us: int) -> None:
         for first, end in changed:
             partition.log.set_state(first, end, state, now_us)
 
-    def _changed(self, partition: Partition, changed: Ranges) -> int:
+    def _count_changes(self, partition: Partition, changed: Ranges) -> int:
         count = sum(end - first for first, end in changed)
         self._counters.states_set += count
         self._touched(partition)

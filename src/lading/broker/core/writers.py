@@ -116,7 +116,9 @@ class Writers:
         if writer is not None and epoch == writer.epoch and writer_id not in expected:
             name = f"writer {writer_id.hex()}"
             if self._is_shut_out(writer, transaction_id):
-                raise _reused_error(name, sequence, "it has started again at block 0 in another transaction since")
+                raise _writer_id_reused_error(
+                    name, sequence, "it has started again at block 0 in another transaction since"
+                )
             if sequence == writer.next_sequence:
                 return None
             number_is_taken = False
@@ -124,13 +126,15 @@ class Writers:
                 if block.sequence == sequence:
                     if self._belongs_to(block, transaction_id):
                         if digest and block.digest and digest != block.digest:
-                            raise _reused_error(name, sequence, f"offset {block.base_offset} has other content")
+                            raise _writer_id_reused_error(
+                                name, sequence, f"offset {block.base_offset} has other content"
+                            )
                         return block
                     number_is_taken = True
             if sequence == 0 and transaction_id and transaction_id not in self.transactions:
                 return None
             if number_is_taken:
-                raise _reused_error(name, sequence, "that number was used outside of this transaction")
+                raise _writer_id_reused_error(name, sequence, "that number was used outside of this transaction")
         elif writer_id not in expected and sequence == 0 and (writer is None or epoch > writer.epoch):
             return None
         raise Refusal(Reason.OUT_OF_SEQUENCE, self._explain(writer_id, epoch, sequence, expected))
@@ -280,7 +284,7 @@ def _dump_block(block: AppendedBlock) -> tuple[int | None, ...]:
     return block if block.transaction_id != 0 or block.digest else block[:4]
 
 
-def _reused_error(name: str, sequence: int, cause: str) -> Refusal:
+def _writer_id_reused_error(name: str, sequence: int, cause: str) -> Refusal:
     """Return the error for a number that a writer used for another block."""
     return Refusal(
         Reason.WRITER_ID_REUSED,

@@ -225,7 +225,7 @@ class KafkaGroupCoordinator(Component):
 
     # -- how it works
 
-    def _found(self, name: str) -> KafkaGroup:
+    def _find_or_create_group(self, name: str) -> KafkaGroup:
         _require_name(name)
         return self._groups.get(name) or KafkaGroup(name)
 
@@ -249,7 +249,7 @@ class KafkaGroupCoordinator(Component):
         return member
 
     def _join(self, call: JoinGroupRequest, answer: PendingResult[JoinGroupResult], now_us: int) -> None:
-        settings, group = self._settings, self._found(call.group)
+        settings, group = self._settings, self._find_or_create_group(call.group)
         low_us, high_us = settings.session_timeout_us_min, settings.session_timeout_us_max
         if not low_us <= call.session_timeout_us <= high_us:
             raise Refusal(

@@ -370,11 +370,11 @@ class TransactionCoordinator(Component):
             else:
                 producer.partitions.discard(partition)
                 producer.unacknowledged += 1
-                append.add_done_callback(partial(self._marked, producer, partition))
+                append.add_done_callback(partial(self._on_marker_appended, producer, partition))
         self._end_when_marked(producer)
         return refused
 
-    def _marked(self, producer: TransactionalProducer, partition: Partition, append: Append) -> None:
+    def _on_marker_appended(self, producer: TransactionalProducer, partition: Partition, append: Append) -> None:
         producer.unacknowledged -= 1
         if append.error is not None and append.error.reason is not Reason.PARTITION_NOT_FOUND:
             producer.partitions.add(partition)

@@ -56,7 +56,7 @@ class LoginThrottle:
     def wait_us(self, name: str, host: str, now_us: int) -> int:
         """Return how long to wait before checking a login, whose turn is taken by that. Raises Refusal if too long."""
         rows = [(rule, found) for rule, key in _keys(name, host) if (found := self._find(key, now_us)) is not None]
-        waits_us = [_bounded_wait_us(rule, found.free_us - now_us) for rule, found in rows]
+        waits_us = [_limit_wait_us(rule, found.free_us - now_us) for rule, found in rows]
         wait_us = max(waits_us, default=0)
         if wait_us > WAIT_US_MAX:
             self.failures_count += 1
@@ -109,7 +109,7 @@ def _keys(name: str, host: str) -> list[tuple[SlowDown, _Key]]:
     return [(BY_PAIR, ("pair", name, host)), (BY_ADDRESS, ("address", "", host)), (BY_NAME, ("name", name, ""))]
 
 
-def _bounded_wait_us(rule: SlowDown, wait_us: int) -> int:
+def _limit_wait_us(rule: SlowDown, wait_us: int) -> int:
     wait_us = max(wait_us, 0)
     return wait_us if rule.wait_us_max is None else min(wait_us, rule.wait_us_max)
 

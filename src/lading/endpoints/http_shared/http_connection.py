@@ -154,7 +154,7 @@ class HttpConnection(HttpToolsProtocol):
             self._place = context.places
         elif context.reserve.admit(self, ""):
             self._place = context.reserve
-            self.app = _reserved(self.app, context.reserved_paths)
+            self.app = _restrict_to_reserved(self.app, context.reserved_paths)
         else:
             context.drop("connections_max")
             transport.abort()
@@ -433,7 +433,7 @@ class HttpConnection(HttpToolsProtocol):
 _TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 
 
-def _reserved(app: ASGIApp, paths: frozenset[str]) -> Callable[[Scope, Receive, Send], Any]:
+def _restrict_to_reserved(app: ASGIApp, paths: frozenset[str]) -> Callable[[Scope, Receive, Send], Any]:
     """Return an application for connections of the reserve: 503 but for ``paths``."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

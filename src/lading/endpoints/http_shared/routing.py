@@ -128,7 +128,7 @@ class Router:
         """Return the route, what its path names, and the methods that the path allows if this one is not among them."""
         allowed: set[str] = set()
         for pattern, route in self._routes:
-            parameters = _matched(pattern, parts)
+            parameters = _match_path(pattern, parts)
             if parameters is None:
                 continue
             if route.method == method or (route.method == "GET" and method == "HEAD"):
@@ -146,7 +146,7 @@ def _parts_of(raw_path: bytes) -> list[str] | None:
         return None
 
 
-def _matched(pattern: Sequence[str], parts: Sequence[str]) -> Parameters | None:
+def _match_path(pattern: Sequence[str], parts: Sequence[str]) -> Parameters | None:
     if len(pattern) != len(parts):
         return None
     parameters = {}

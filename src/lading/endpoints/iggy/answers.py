@@ -60,7 +60,7 @@ def answer_of(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -
             parts += cut.parts
             count += cut.count
         else:
-            for carried in _carried(piece, fit):
+            for carried in _carry_messages(piece, fit):
                 parts.append(registry.dialect(codes.IGGY_CLASSIC).encode(carried.batch))
                 count += carried.batch.num_rows
                 stubs += len(carried.unholdable)
@@ -71,7 +71,7 @@ def answer_of(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -
     return Answer(count, parts, stubs, place)
 
 
-def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
+def _carry_messages(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
     """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
     own = piece.run.dialect == codes.IGGY_CLASSIC
     for some in registry.decode(
@@ -86,7 +86,7 @@ def batch_of(reading: ReadResult, fit: Fit) -> tuple[pa.RecordBatch, int]:
 
     Callable from any thread.
     """
-    carried = [part for piece in reading.pieces for part in _carried(piece, fit)]
+    carried = [part for piece in reading.pieces for part in _carry_messages(piece, fit)]
     table = pa.Table.from_batches([part.batch for part in carried], schema=SCHEMA).combine_chunks()
     batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=SCHEMA)
     return _with_states(batch, reading.hidden), sum(len(part.unholdable) for part in carried)

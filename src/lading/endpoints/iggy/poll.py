@@ -104,7 +104,7 @@ class Poller:
         route = self._routes.get(name)
         if route is None:
             command = self._parse(payload)
-            route = self._routed(command)
+            route = self._find_route(command)
             if is_lasting(command.consumer):
                 self._routes.add(name, route)
         polled = self._poll(route, client, strategy(value), count, bool(auto_commit), now_us)
@@ -112,7 +112,7 @@ class Poller:
 
     def _poll_command(self, command: PollMessages, client: Client | None, now_us: int) -> Answer | Callable[[], Answer]:
         """Answer a poll whose request is parsed."""
-        route = self._routed(command)
+        route = self._find_route(command)
         return self._answer(self._poll_route(command, route, client, now_us), route[0])
 
     def read(
@@ -128,7 +128,7 @@ class Poller:
         The messages are as the log has them, ``bytes_max`` of them at most but for a first one that is longer. None if
         a group member has no partition.
         """
-        polled = self._poll_route(command, self._routed(command), client, now_us, states, bytes_max)
+        polled = self._poll_route(command, self._find_route(command), client, now_us, states, bytes_max)
         if polled.reading is None or polled.partition is None:
             return None
         return polled.reading, self._fit(polled.partition.topic, polled.partition)
@@ -197,7 +197,7 @@ class Poller:
         assert isinstance(command, PollMessages)
         return command
 
-    def _routed(self, command: PollMessages) -> Route:
+    def _find_route(self, command: PollMessages) -> Route:
         self._require(command.stream, command.topic, Right.READ)
         topic = self._broker.topology.topic(command.stream, command.topic)
         return topic, consumer_of(command.consumer, topic, self._broker.groups), partition_of(command)

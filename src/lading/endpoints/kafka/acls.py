@@ -64,7 +64,7 @@ class Acls:
             return {**refused, "resources": []}
         found: dict[tuple[int, str, int], list[Fields]] = {}
         for rule in self._matching(request.body):
-            kind, name, pattern, acl = _told(rule)
+            kind, name, pattern, acl = _describe_rule(rule)
             found.setdefault((kind, name, pattern), []).append(acl)
         return {
             **_DONE,
@@ -107,7 +107,11 @@ class Acls:
         whole = {rule for rule in self._access.table.all_rules() if gone.intersection(_parts(rule))}
         kept = [part for rule in whole for part in _parts(rule) if part not in gone]
         await self._change(self._access.change_rules(kept, whole))
-        return {"filter_results": [{**_DONE, "matching_acls": [_deleted(rule) for rule in rules]} for rules in found]}
+        return {
+            "filter_results": [
+                {**_DONE, "matching_acls": [_describe_deleted(rule) for rule in rules]} for rules in found
+            ]
+        }
 
     def _refusal(self, session: Session, right: Right) -> dict[str, Any] | None:
         if not self._access.is_enabled:
@@ -129,7 +133,7 @@ def _parts(rule: AccessRule) -> list[AccessRule]:
 
 def _matches(wanted: Any, rule: AccessRule) -> bool:
     """Return whether a rule, as Kafka says it, is what a filter asks for (KIP-290 for patterns)."""
-    kind, name, pattern, acl = _told(rule)
+    kind, name, pattern, acl = _describe_rule(rule)
     asked_name, asked_pattern = wanted.resource_name_filter, wanted.pattern_type_filter
     if asked_name is not None and asked_pattern == MATCH:
         is_named = name in (asked_name, WILDCARD) or (pattern == PREFIXED and asked_name.startswith(name))
@@ -145,7 +149,7 @@ def _matches(wanted: Any, rule: AccessRule) -> bool:
     )
 
 
-def _told(rule: AccessRule) -> tuple[int, str, int, dict[str, Any]]:
+def _describe_rule(rule: AccessRule) -> tuple[int, str, int, dict[str, Any]]:
     """Return a rule as Kafka describes it: resource type, name, pattern, and the remaining fields."""
     name, pattern = rule.name, LITERAL
     if rule.kind is ResourceKind.CLUSTER:
@@ -162,8 +166,8 @@ def _told(rule: AccessRule) -> tuple[int, str, int, dict[str, Any]]:
     return _TYPES[rule.kind], name, pattern, acl
 
 
-def _deleted(rule: AccessRule) -> dict[str, Any]:
-    kind, name, pattern, acl = _told(rule)
+def _describe_deleted(rule: AccessRule) -> dict[str, Any]:
+    kind, name, pattern, acl = _describe_rule(rule)
     return {**_DONE, "resource_type": kind, "resource_name": name, "pattern_type": pattern, **acl}
 
 

@@ -80,7 +80,7 @@ def _partitions(number: str, asked: str = "partition_index", name: str = "name")
     return refuse
 
 
-def _named(row: Any, code: int) -> Row:
+def _name_row(row: Any, code: int) -> Row:
     return {"name": row.name, "error_code": code, "error_message": None}
 
 
@@ -93,21 +93,21 @@ def _no_positions(body: Any, code: int) -> Fields:
     return {"error_code": code, "topics": []}
 
 
-def _added(row: Any, code: int) -> Row:
+def _partitions_v3_row(row: Any, code: int) -> Row:
     rows = ({"partition_index": number, "partition_error_code": code} for number in row.partitions)
     return {"name": row.name, "results_by_partition": rows}
 
 
 def _not_added(body: Any, code: int) -> Fields:
-    return {"results_by_topic_v3_and_below": (_added(row, code) for row in body.v3_and_below_topics)}
+    return {"results_by_topic_v3_and_below": (_partitions_v3_row(row, code) for row in body.v3_and_below_topics)}
 
 
-def _written(row: Any, code: int) -> Row:
+def _partitions_row(row: Any, code: int) -> Row:
     rows = ({"partition_index": number, "error_code": code} for number in row.partition_indexes)
     return {"name": row.name, "partitions": rows}
 
 
-def _described_config(row: Any, code: int) -> Row:
+def _configs_row(row: Any, code: int) -> Row:
     return {**_config(row, code), "configs": []}
 
 
@@ -130,7 +130,7 @@ def _config_name(row: Any) -> str:
 
 
 def _configs(right: Right, answered: str) -> RowNeed:
-    refuse = _described_config if answered == "results" else _config
+    refuse = _configs_row if answered == "results" else _config
     return RowNeed(right, "resources", answered, refuse, _config_name, kind=_config_kind)
 
 
@@ -180,7 +180,7 @@ def _not_moved(body: Any, code: int) -> Fields:
 def _no_markers(body: Any, code: int) -> Fields:
     return {
         "markers": (
-            {"producer_id": marker.producer_id, "topics": (_written(row, code) for row in marker.topics)}
+            {"producer_id": marker.producer_id, "topics": (_partitions_row(row, code) for row in marker.topics)}
             for marker in body.markers
         )
     }
@@ -229,8 +229,8 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
             lambda name: str(name), _GROUP, lambda row: ResourceKind.GROUP,
         )
     ],
-    v.CREATE_TOPICS: [RowNeed(Right.CREATE, "topics", "topics", _named)],
-    v.CREATE_PARTITIONS: [RowNeed(Right.ALTER, "topics", "results", _named)],
+    v.CREATE_TOPICS: [RowNeed(Right.CREATE, "topics", "topics", _name_row)],
+    v.CREATE_PARTITIONS: [RowNeed(Right.ALTER, "topics", "results", _name_row)],
     v.DELETE_RECORDS: [
         RowNeed(
             Right.DELETE, "topics", "topics",
@@ -246,7 +246,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.INIT_PRODUCER_ID: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id, _no_id)],
     v.ADD_PARTITIONS_TO_TXN: [
         RequestNeed(Right.WRITE, _TRANSACTION, lambda body: str(body.v3_and_below_transactional_id), _not_added),
-        RowNeed(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _added),
+        RowNeed(Right.WRITE, "v3_and_below_topics", "results_by_topic_v3_and_below", _partitions_v3_row),
     ],
     v.ADD_OFFSETS_TO_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id), _MEMBER],
     v.END_TXN: [RequestNeed(Right.WRITE, _TRANSACTION, _transactional_id)],
@@ -268,7 +268,7 @@ NEEDS: Final[Mapping[int, Sequence[Need]]] = {
     v.LIST_TRANSACTIONS: [
         ListNeed(Right.DESCRIBE, ResourceKind.TRANSACTION, "transaction_states", "transactional_id")
     ],
-    v.DESCRIBE_PRODUCERS: [RowNeed(Right.READ, "topics", "topics", _written)],
+    v.DESCRIBE_PRODUCERS: [RowNeed(Right.READ, "topics", "topics", _partitions_row)],
     v.DESCRIBE_CONFIGS: [_configs(Right.DESCRIBE_CONFIGS, "results")],
     v.ALTER_CONFIGS: [_configs(Right.ALTER_CONFIGS, "responses")],
     v.INCREMENTAL_ALTER_CONFIGS: [_configs(Right.ALTER_CONFIGS, "responses")],

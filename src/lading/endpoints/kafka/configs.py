@@ -66,7 +66,7 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _retained(scale: int) -> Callable[[str], int]:
+def _make_retention_parser(scale: int) -> Callable[[str], int]:
     number = _number(-1, UNLIMITED // scale - 1)
 
     def parse(text: str) -> int:
@@ -76,7 +76,7 @@ def _retained(scale: int) -> Callable[[str], int]:
     return parse
 
 
-def _shown(scale: int) -> Callable[[int], str]:
+def _make_retention_printer(scale: int) -> Callable[[int], str]:
     return lambda value: "-1" if value >= UNLIMITED else str(value // scale)
 
 
@@ -122,8 +122,12 @@ _NEVER_MS: Final = str((1 << 63) - 1)
 _TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
 
 CONFIGS: Final[Mapping[str, Config]] = {
-    "retention.ms": Config("retention_age_us", "log.retention.ms", _LONG, _retained(1000), _shown(1000)),
-    "retention.bytes": Config("retention_bytes", "log.retention.bytes", _LONG, _retained(1), _shown(1)),
+    "retention.ms": Config(
+        "retention_age_us", "log.retention.ms", _LONG, _make_retention_parser(1000), _make_retention_printer(1000)
+    ),
+    "retention.bytes": Config(
+        "retention_bytes", "log.retention.bytes", _LONG, _make_retention_parser(1), _make_retention_printer(1)
+    ),
     "max.message.bytes": Config("message_bytes_max", "message.max.bytes", _INT, _number(1, 1 << 30), str),
     "message.timestamp.type": Config(
         "append_time",
@@ -253,12 +257,12 @@ class _Handlers:
         synonyms, turn = bool(request.body.include_synonyms), TurnCounter()
         results = []
         for one in request.body.resources:
-            results.append(self._described(session, one, synonyms=synonyms))
+            results.append(self._describe_resource(session, one, synonyms=synonyms))
             if turn.is_over(len(CONFIGS) + len(FIXED) + len(INERT)):
                 yield
         return {"results": results}
 
-    def _described(self, session: Session, asked: Any, *, synonyms: bool) -> Fields:
+    def _describe_resource(self, session: Session, asked: Any, *, synonyms: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         try:
             if asked.resource_type == TOPIC:
@@ -329,10 +333,10 @@ class _Handlers:
 
     async def _all_altered(self, request: Request, changes: _Changes) -> Fields:
         body = request.body
-        rows = [await self._altered(one, changes, validate_only=body.validate_only) for one in body.resources]
+        rows = [await self._alter_resource(one, changes, validate_only=body.validate_only) for one in body.resources]
         return {"responses": rows}
 
-    async def _altered(self, asked: Any, changes: _Changes, *, validate_only: bool) -> Fields:
+    async def _alter_resource(self, asked: Any, changes: _Changes, *, validate_only: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         if asked.resource_type == BROKER and _resets_throttles(asked.configs):
             return {**row, "error_code": 0}

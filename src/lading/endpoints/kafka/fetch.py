@@ -145,7 +145,7 @@ class DelayedFetch:
             error, partition = self._partition(topic, one)
             if partition is None or error:
                 self._is_refused = True
-                rows.append(_refused(one, error, partition))
+                rows.append(_refuse_partition(one, error, partition))
                 continue
             room, total = self._limit_bytes - self._total_bytes, self._total_bytes
             batches = fetcher.read(partition, one, committed=committed, room=room, force=not total, ahead=self._ahead)
@@ -156,7 +156,7 @@ class DelayedFetch:
             self._count += batches.count
             if batches.make is not None:
                 self._to_make.append((len(self._topics) - 1, len(rows), batches))
-            rows.append(self._fetched(one, partition, batches))
+            rows.append(self._describe_fetched(one, partition, batches))
 
     def _partition(self, topic: Topic | None, wanted: FetchPartition) -> tuple[int, Partition | None]:
         if topic is None:
@@ -174,7 +174,9 @@ class DelayedFetch:
             return OFFSET_OUT_OF_RANGE, partition
         return 0, partition
 
-    def _fetched(self, wanted: FetchPartition, partition: Partition, batches: PartitionRecords) -> FetchedPartition:
+    def _describe_fetched(
+        self, wanted: FetchPartition, partition: Partition, batches: PartitionRecords
+    ) -> FetchedPartition:
         log = partition.log
         aborted: Sequence[tuple[int, int]] = ()
         if self._request.committed and batches.end_offset > wanted.offset:
@@ -334,7 +336,7 @@ class DelayedFetch:
         self._slot.fill(fetch_answer(self._request, topics, 0, throttle_ms))
 
 
-def _refused(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:
+def _refuse_partition(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:
     if partition is None:
         return FetchedPartition(wanted.partition, error)
     log = partition.log

@@ -106,7 +106,7 @@ class FetchReader:
             made = batch_slicing.empty(offset, reading.end_offset)
             return PartitionRecords((made,), len(made), reading.end_offset)
         if _is_pass_through(reading, offset):
-            return _stored(reading, max_bytes, force=force)
+            return _slice_stored(reading, max_bytes, force=force)
         return self._to_make(partition, reading, offset)
 
     def _to_make(self, partition: Partition, reading: ReadResult, offset: int) -> PartitionRecords:
@@ -121,7 +121,7 @@ class FetchReader:
             return PartitionRecords(made.parts, made.size_bytes, reading.end_offset, reading.count)
 
         def make() -> ConvertedBatches:
-            return _made(reading, left_out, fit)
+            return _convert_reading(reading, left_out, fit)
 
         return PartitionRecords((), reading.size_bytes, reading.end_offset, reading.count, make, key)
 
@@ -145,7 +145,7 @@ def _is_pass_through(reading: ReadResult, offset: int) -> bool:
     return at == reading.end_offset and not reading.damaged and not reading.hidden
 
 
-def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> PartitionRecords:
+def _slice_stored(reading: ReadResult, max_bytes: int, *, force: bool) -> PartitionRecords:
     parts: list[Bytes] = []
     size_bytes, end_offset = 0, reading.first_offset
     for piece in reading.pieces:
@@ -159,7 +159,7 @@ def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> PartitionRec
     return PartitionRecords(parts, size_bytes, end_offset, end_offset - reading.first_offset)
 
 
-def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) -> ConvertedBatches:
+def _convert_reading(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) -> ConvertedBatches:
     """Return the batches of a reading for a Kafka consumer; from any thread."""
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
@@ -170,7 +170,7 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
                 covered = behind
                 continue
             for first, end in subtract_ranges(left_out, begin, behind):
-                for some, unholdable in _carried(piece, first, end, fit, change):
+                for some, unholdable in _carry_messages(piece, first, end, fit, change):
                     parts.append(some)
                     stubs += unholdable
                 covered = end
@@ -179,7 +179,9 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
     return ConvertedBatches(parts, sum(map(len, parts)), stubs)
 
 
-def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
+def _carry_messages(
+    piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None
+) -> Iterator[tuple[bytes, int]]:
     """Return messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.decode(piece.run, ScanRequest(first, end, FIELDS_WITH_ORIGIN)):
         messages = registry.to_batch(decoded)

@@ -120,7 +120,7 @@ class Groups:
                 "members": [],
             }
 
-        return complete_with(self._groups.join(call, now_us=now_us()), _joined, refused)
+        return complete_with(self._groups.join(call, now_us=now_us()), _encode_join, refused)
 
     def sync(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body = request.body
@@ -129,7 +129,7 @@ class Groups:
         answer = self._groups.sync(_member_call(body), protocol, work, now_us=now_us())
         return complete_with(
             answer,
-            _synced,
+            _encode_sync,
             lambda error: {
                 "error_code": coordinator_code(error),
                 "protocol_type": None,
@@ -171,7 +171,7 @@ class Groups:
         operations = request.version >= _OPERATIONS_FROM and request.body.include_authorized_operations
         for name in request.body.groups:
             group = self._groups.find(name)
-            row = _described(name, group, request.version)
+            row = _describe_group(name, group, request.version)
             if operations and row["error_code"] == NONE:
                 resource = Resource(ResourceKind.GROUP, name)
                 told = find_authorized_operations(self._context.broker.access, session.principal, resource)
@@ -253,7 +253,7 @@ def _member_call(body: Any) -> MemberCall:
     return MemberCall(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
 
 
-def _joined(joined: JoinGroupResult) -> Fields:
+def _encode_join(joined: JoinGroupResult) -> Fields:
     return {
         "error_code": NONE,
         "generation_id": joined.generation,
@@ -269,7 +269,7 @@ def _joined(joined: JoinGroupResult) -> Fields:
     }
 
 
-def _synced(synced: SyncGroupResult) -> Fields:
+def _encode_sync(synced: SyncGroupResult) -> Fields:
     return {
         "error_code": NONE,
         "protocol_type": synced.protocol_type,
@@ -278,7 +278,7 @@ def _synced(synced: SyncGroupResult) -> Fields:
     }
 
 
-def _described(name: str, group: KafkaGroup | None, version: int) -> dict[str, Any]:
+def _describe_group(name: str, group: KafkaGroup | None, version: int) -> dict[str, Any]:
     if group is None:
         missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
         return {

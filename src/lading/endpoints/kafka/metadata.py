@@ -69,23 +69,25 @@ class _Handlers:
         operations = request.version >= OPERATIONS_FROM and request.body.include_topic_authorized_operations
         if asked is None or (request.version == 0 and not asked):
             return take_turns(self._all(session, request, operations))
-        return take_turns(self._named(session, request, operations))
+        return take_turns(self._describe_named(session, request, operations))
 
-    def _named(self, session: Session, request: Request, operations: bool) -> Turns[Framed | Awaitable[Framed]]:
+    def _describe_named(
+        self, session: Session, request: Request, operations: bool
+    ) -> Turns[Framed | Awaitable[Framed]]:
         body, turn = request.body, TurnCounter()
         rows: list[TopicMetadata] = []
         for one in body.topics:
-            rows.append(self._asked(session, one.name, one.topic_id))
+            rows.append(self._find_topic(session, one.name, one.topic_id))
             if turn.is_over(1 + len(rows[-1].epochs)):
                 yield
         may_create = self._context.settings.auto_create and (
             request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
         )
         if may_create and any(row.error == UNKNOWN_TOPIC for row in rows):
-            return self._created(session, request, rows, operations)
+            return self._create_missing(session, request, rows, operations)
         if operations:
             rows = yield from self._with_operations(session, rows)
-        return self._framed(session, request, rows)
+        return self._frame_response(session, request, rows)
 
     def _all(self, session: Session, request: Request, operations: bool) -> Turns[Framed]:
         turn, rows = TurnCounter(), []
@@ -95,9 +97,11 @@ class _Handlers:
                 yield
         if operations:
             rows = yield from self._with_operations(session, rows)
-        return self._framed(session, request, rows)
+        return self._frame_response(session, request, rows)
 
-    async def _created(self, session: Session, request: Request, rows: list[TopicMetadata], operations: bool) -> Framed:
+    async def _create_missing(
+        self, session: Session, request: Request, rows: list[TopicMetadata], operations: bool
+    ) -> Framed:
         """Return the response once the missing topics are created."""
         for at, row in enumerate(rows):
             if row.error == UNKNOWN_TOPIC and row.name is not None:
@@ -113,7 +117,7 @@ class _Handlers:
                     rows[at] = TopicMetadata(code_of(error), row.name, _NOBODY.bytes)
         if operations:
             rows = await finish_in_turns(self._with_operations(session, rows))
-        return self._framed(session, request, rows)
+        return self._frame_response(session, request, rows)
 
     def _with_operations(self, session: Session, rows: list[TopicMetadata]) -> Turns[list[TopicMetadata]]:
         turn, told = TurnCounter(), []
@@ -130,7 +134,7 @@ class _Handlers:
         resource = flat_topic_resource(broker.topology, row.name)
         return to_bit_field(find_authorized_operations(broker.access, session.principal, resource))
 
-    def _framed(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
+    def _frame_response(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
         address = self._context.choose_address(session)
         broker = BrokerNode(NODE_ID, address.host, address.port)
         operations = NOT_ASKED
@@ -154,7 +158,7 @@ class _Handlers:
         room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
         rows: list[Fields] = []
         for name in sorted(one for one in names if one >= start[0]):
-            found = self._asked(session, name, None)
+            found = self._find_topic(session, name, None)
             row = {**_fields(found), "topic_authorized_operations": self._topic_operations(session, found)}
             places = row["partitions"][start[1] if name == start[0] else 0 :]
             if places and not room:
@@ -191,7 +195,7 @@ class _Handlers:
         resource = topic_resource(topic.stream.name, topic.name)
         return self._context.broker.access.allows(session.principal, Right.DESCRIBE, resource)
 
-    def _asked(self, session: Session, name: str | None, uuid: UUID | None) -> TopicMetadata:
+    def _find_topic(self, session: Session, name: str | None, uuid: UUID | None) -> TopicMetadata:
         if not name:
             topic_id = (uuid or _NOBODY).bytes
             topic = self._context.broker.topology.topic_by_uuid(topic_id)

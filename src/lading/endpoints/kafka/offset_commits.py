@@ -87,10 +87,10 @@ class GroupPositions:
         if version >= _MANY_GROUPS_FROM:
             groups = []
             for one in body.groups:
-                topics = yield from self._found(session, one.group_id, one.topics, stable, turn)
+                topics = yield from self._find_offsets(session, one.group_id, one.topics, stable, turn)
                 groups.append({"group_id": one.group_id, "topics": topics})
             return {"groups": groups}
-        topics = yield from self._found(session, body.group_id, body.topics, stable, turn)
+        topics = yield from self._find_offsets(session, body.group_id, body.topics, stable, turn)
         return {"error_code": NONE, "topics": topics}
 
     def delete(self, session: Session, request: Request) -> Answer:
@@ -102,10 +102,10 @@ class GroupPositions:
             return {"error_code": GROUP_NOT_FOUND, "topics": []}
         if group.members and group.protocol_type != PROTOCOL:
             return {"error_code": GROUP_NOT_EMPTY, "topics": []}
-        subscribed, name = _subscribed(group), group.name
+        subscribed, name = _list_subscribed_topics(group), group.name
 
         def row(topic: str, one: Any) -> Fields:
-            code = self._deleted(name, topic, one.partition_index, subscribed)
+            code = self._delete_offset(name, topic, one.partition_index, subscribed)
             return {"partition_index": one.partition_index, "error_code": code}
 
         return take_turns(self._delete(request.body.topics, row))
@@ -114,7 +114,7 @@ class GroupPositions:
         found = yield from rows_by_topic(topics, "name", row)
         return {"error_code": NONE, **found}
 
-    def _deleted(self, group: str, topic: str, number: int, subscribed: Collection[str] | None) -> int:
+    def _delete_offset(self, group: str, topic: str, number: int, subscribed: Collection[str] | None) -> int:
         try:
             partition = self._broker.topology.resolve(topic).partition(number)
             if subscribed is None or topic in subscribed:
@@ -124,7 +124,7 @@ class GroupPositions:
             return coordinator_code(refusal)
         return NONE
 
-    def _found(
+    def _find_offsets(
         self, session: Session, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter
     ) -> Turns[list[Fields]]:
         if topics is None:
@@ -176,7 +176,7 @@ class GroupPositions:
         }
 
 
-def _subscribed(group: KafkaGroup) -> Collection[str] | None:
+def _list_subscribed_topics(group: KafkaGroup) -> Collection[str] | None:
     """Return the topics that its members want, or None if that cannot be read: it might be any."""
     topics: set[str] = set()
     try:

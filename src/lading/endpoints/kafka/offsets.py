@@ -43,14 +43,14 @@ class OffsetAndTimestamp(NamedTuple):
 NOTHING: Final = OffsetAndTimestamp(-1)
 
 
-def _timed(found: offsets_for_times.Timed | None) -> OffsetAndTimestamp:
+def _to_offset_and_timestamp(found: offsets_for_times.Timed | None) -> OffsetAndTimestamp:
     return NOTHING if found is None else OffsetAndTimestamp(found.offset, found.timestamp_us // 1000)
 
 
 _ENDS: Final[dict[int, Callable[[Partition, int], OffsetAndTimestamp]]] = {
     -1: lambda partition, end: OffsetAndTimestamp(end),
     -2: lambda partition, end: OffsetAndTimestamp(partition.log.first_offset),
-    -3: lambda partition, end: _timed(offsets_for_times.latest(partition)),
+    -3: lambda partition, end: _to_offset_and_timestamp(offsets_for_times.latest(partition)),
     -4: lambda partition, end: OffsetAndTimestamp(partition.log.first_offset),
     -5: lambda partition, end: NOTHING,
 }
@@ -108,7 +108,9 @@ class _Handlers:
             ask = _ENDS.get(asked.timestamp)
             found = NOTHING if ask is None else ask(partition, end)
         else:
-            found = _timed(offsets_for_times.first_since(partition, min(asked.timestamp, TIME_MS_MAX) * 1000))
+            found = _to_offset_and_timestamp(
+                offsets_for_times.first_since(partition, min(asked.timestamp, TIME_MS_MAX) * 1000)
+            )
         epoch = log.epoch if found.offset >= 0 else -1
         return {
             **row,

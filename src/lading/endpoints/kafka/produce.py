@@ -304,7 +304,7 @@ class ProduceHandler:
         if facts.producer_id < 0:
             append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
         else:
-            append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, source)
+            append = self._broker.producers.append(partition, _to_sequence(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count
         return append
 
@@ -314,7 +314,7 @@ def _judge_all(data: Bytes, batches: list[PartitionBatch]) -> None:
         judge(data, batch)
 
 
-def _sequenced(facts: BatchHeader) -> BatchSequence:
+def _to_sequence(facts: BatchHeader) -> BatchSequence:
     return BatchSequence(facts.producer_id, facts.producer_epoch, facts.sequence, facts.records, facts.transactional)
 
 

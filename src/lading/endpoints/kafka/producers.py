@@ -64,7 +64,7 @@ class _Handlers:
     def describe(self, session: Session, request: Request) -> Fields:
         dates, rows = self._context.broker.dates, []
         for name in request.body.transactional_ids:
-            row = _described(name, self._producers.find(name), dates)
+            row = _describe_transaction(name, self._producers.find(name), dates)
             visible = [one for one in row["topics"] if self._context.may_describe(session.principal, one["topic"])]
             rows.append({**row, "topics": visible})
         return {"transaction_states": rows}
@@ -76,13 +76,16 @@ class _Handlers:
         turn, topics = TurnCounter(), []
         for one in request.body.topics:
             topics.append(
-                {"name": one.name, "partitions": [self._written(one.name, each) for each in one.partition_indexes]}
+                {
+                    "name": one.name,
+                    "partitions": [self._describe_partition(one.name, each) for each in one.partition_indexes],
+                }
             )
             if turn.is_over(len(one.partition_indexes)):
                 yield
         return {"topics": topics}
 
-    def _written(self, name: str, number: int) -> Fields:
+    def _describe_partition(self, name: str, number: int) -> Fields:
         try:
             partition = self._context.broker.topology.resolve(name).partition(number)
         except LadingError as error:
@@ -105,7 +108,7 @@ class _Handlers:
         }
 
 
-def _described(name: str, producer: TransactionalProducer | None, dates: Dates) -> Fields:
+def _describe_transaction(name: str, producer: TransactionalProducer | None, dates: Dates) -> Fields:
     if producer is None:
         return {
             "transactional_id": name,

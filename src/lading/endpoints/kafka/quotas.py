@@ -56,7 +56,7 @@ class ClientQuotas:
             code, message = 0, None
             try:
                 name = _name_of(entry.entity)
-                quota = _changed(self._access.table.quotas.get(name, Quota()), entry.ops)
+                quota = _change_quota(self._access.table.quotas.get(name, Quota()), entry.ops)
                 if not body.validate_only:
                     await self._change(self._access.set_quotas({name: quota}))
             except Refusal as refusal:
@@ -95,7 +95,7 @@ def _name_of(entity: Sequence[Any]) -> str:
     return EVERYBODY if user.entity_name is None else str(user.entity_name)
 
 
-def _changed(quota: Quota, changes: Sequence[Any]) -> Quota:
+def _change_quota(quota: Quota, changes: Sequence[Any]) -> Quota:
     document = quota.document()
     for one in changes:
         if one.key not in QUOTA_NAMES:

@@ -101,12 +101,15 @@ class _Handlers:
         return {
             "error_code": 0,
             "replica_election_results": [
-                {"topic": one.topic, "partition_result": [self._elected(one.topic, each) for each in one.partitions]}
+                {
+                    "topic": one.topic,
+                    "partition_result": [self._elect_leader(one.topic, each) for each in one.partitions],
+                }
                 for one in request.body.topic_partitions or ()
             ],
         }
 
-    def _elected(self, name: str, number: int) -> Fields:
+    def _elect_leader(self, name: str, number: int) -> Fields:
         try:
             self._context.broker.topology.resolve(name).partition(number)
         except LadingError as error:
@@ -126,7 +129,7 @@ class _Handlers:
         for topic in request.body.topics or ():
             found = []
             for one in topic.partitions or ():
-                found.append(self._reassigned(topic.name, one.partition_index, one.replicas))
+                found.append(self._reassign_replicas(topic.name, one.partition_index, one.replicas))
                 if turn.is_over():
                     yield
             rows.append({"name": topic.name, "partitions": found})
@@ -134,7 +137,7 @@ class _Handlers:
                 yield
         return {"error_code": NONE, "error_message": None, "responses": rows}
 
-    def _reassigned(self, name: str, number: int, replicas: Sequence[int] | None) -> Fields:
+    def _reassign_replicas(self, name: str, number: int, replicas: Sequence[int] | None) -> Fields:
         code, message = NONE, None
         try:
             self._context.broker.topology.resolve(name).partition(number)

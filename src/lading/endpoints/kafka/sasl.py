@@ -63,13 +63,13 @@ class SaslLogins:
             # what follows version 0 are no requests
             session.end()
             return {"error_code": UNSUPPORTED_VERSION, "mechanisms": []}
-        offered = self._offered(session)
+        offered = self._list_mechanisms(session)
         if request.body.mechanism not in offered:
             return {"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}
         session.sasl = SaslState(request.body.mechanism)
         return {"error_code": 0, "mechanisms": offered}
 
-    def _offered(self, session: Session) -> list[str]:
+    def _list_mechanisms(self, session: Session) -> list[str]:
         plain = [PLAIN] if self._takes_plain or session.here.loopback else []
         bearer = [OAUTHBEARER] if plain and self._authenticator.has_issuer else []
         return [*plain, *HASHES, *bearer] if self._access.is_enabled else [*plain, *bearer]
@@ -77,7 +77,7 @@ class SaslLogins:
     def authenticate(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         if session.sasl is None:
             session.end()
-            return _failed("SaslHandshake comes before SaslAuthenticate", ILLEGAL_SASL_STATE)
+            return _failure_fields("SaslHandshake comes before SaslAuthenticate", ILLEGAL_SASL_STATE)
         return self._authenticate(session, session.sasl, bytes(request.body.auth_bytes))
 
     async def _authenticate(self, session: Session, state: SaslState, message: bytes) -> Fields:
@@ -89,7 +89,7 @@ class SaslLogins:
             # one text for unknown users and wrong passwords
             session.sasl = None
             session.end()
-            return _failed(str(error))
+            return _failure_fields(str(error))
         if principal is not None:
             session.sasl = None
             session.sasl_name = principal.name
@@ -154,5 +154,5 @@ class SaslLogins:
         return principal, last or b""
 
 
-def _failed(message: str, code: int = SASL_AUTHENTICATION_FAILED) -> Fields:
+def _failure_fields(message: str, code: int = SASL_AUTHENTICATION_FAILED) -> Fields:
     return {"error_code": code, "error_message": message, "auth_bytes": b""}

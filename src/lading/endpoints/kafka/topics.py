@@ -85,15 +85,15 @@ class _Handlers:
             try:
                 if times[asked.name] > 1:
                     raise _Refused(INVALID_REQUEST, f"topic {asked.name!r} is named more than once")
-                count, settings = self._checked(asked)
+                count, settings = self._check_topic(asked)
                 if not body.validate_only:
                     stream = await services.changes.make(
                         services.broker.changes.ensure_stream(DEFAULT_STREAM, now_us=now_us())
                     )
                     wanted[len(rows)] = TopicSpec(stream, None, asked.name, count, settings)
-                rows.append(_created_row(asked.name, count))
+                rows.append(_creation_row(asked.name, count))
             except (LadingError, _Refused) as error:
-                rows.append(_failed_row(asked.name, error))
+                rows.append(_failure_row(asked.name, error))
         places = list(wanted)
         for at in range(0, len(places), TOPICS_AT_ONCE):
             await self._create_some(rows, {place: wanted[place] for place in places[at : at + TOPICS_AT_ONCE]})
@@ -112,12 +112,12 @@ class _Handlers:
         for (place, asked), topic in zip(wanted.items(), created, strict=True):
             await turn.give_way()
             if isinstance(topic, Exception):
-                rows[place] = _failed_row(asked.name, topic)
+                rows[place] = _failure_row(asked.name, topic)
             else:
                 configs = describe_topic(self._context, topic)
                 rows[place] = {**rows[place], "topic_id": UUID(bytes=topic.uuid), "configs": configs}
 
-    def _checked(self, asked: Any) -> tuple[int, TopicSettings]:
+    def _check_topic(self, asked: Any) -> tuple[int, TopicSettings]:
         """Return how many partitions a topic is to have, and its settings. Raises what is wrong with them."""
         if not is_legal(asked.name):
             raise _Refused(INVALID_TOPIC, why_illegal(asked.name))
@@ -137,22 +137,22 @@ class _Handlers:
         if asked.assignments:
             if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
                 raise _Refused(INVALID_REQUEST, "with assignments, partitions and replication factor are -1")
-            return _assigned(asked.assignments)
+            return _count_assignments(asked.assignments)
         if asked.replication_factor not in (_DEFAULT, 1):
             raise _Refused(
                 INVALID_REPLICATION_FACTOR,
                 f"replication factor {asked.replication_factor} is not possible on a single broker; use 1",
             )
         count: int = self._context.settings.partitions if asked.num_partitions == _DEFAULT else asked.num_partitions
-        return _checked_count(self._context, count)
+        return _check_count(self._context, count)
 
     async def delete(self, session: Session, request: Request) -> Fields:
         body = request.body
         if request.version < _BY_ID:
-            return {"responses": [await self._deleted(name, None) for name in body.topic_names]}
-        return {"responses": [await self._deleted(one.name, one.topic_id, session) for one in body.topics]}
+            return {"responses": [await self._delete_topic(name, None) for name in body.topic_names]}
+        return {"responses": [await self._delete_topic(one.name, one.topic_id, session) for one in body.topics]}
 
-    async def _deleted(self, name: str | None, uuid: UUID | None, session: Session | None = None) -> Fields:
+    async def _delete_topic(self, name: str | None, uuid: UUID | None, session: Session | None = None) -> Fields:
         row: dict[str, Any] = {"name": name, "topic_id": uuid}
         try:
             if name is None:
@@ -176,9 +176,9 @@ class _Handlers:
 
     async def add_partitions(self, session: Session, request: Request) -> Fields:
         body = request.body
-        return {"results": [await self._grown(one, validate_only=body.validate_only) for one in body.topics]}
+        return {"results": [await self._add_partitions(one, validate_only=body.validate_only) for one in body.topics]}
 
-    async def _grown(self, asked: Any, *, validate_only: bool) -> Fields:
+    async def _add_partitions(self, asked: Any, *, validate_only: bool) -> Fields:
         try:
             topic = self._broker.topology.resolve(asked.name)
             more = asked.count - len(topic.partitions)
@@ -187,7 +187,7 @@ class _Handlers:
                     INVALID_PARTITIONS,
                     f"topic {asked.name!r} has {len(topic.partitions)} partitions; {asked.count} would not be more",
                 )
-            _checked_count(self._context, asked.count)
+            _check_count(self._context, asked.count)
             if asked.assignments is not None:
                 _require_here([one.broker_ids for one in asked.assignments], more)
             if not validate_only:
@@ -199,9 +199,9 @@ class _Handlers:
         return {"name": asked.name, "error_code": 0}
 
     def delete_records(self, session: Session, request: Request) -> Answer:
-        return take_turns(rows_by_topic(request.body.topics, "name", self._trimmed, rows_at_once=1))
+        return take_turns(rows_by_topic(request.body.topics, "name", self._delete_records_before, rows_at_once=1))
 
-    def _trimmed(self, name: str, asked: Any) -> Fields:
+    def _delete_records_before(self, name: str, asked: Any) -> Fields:
         try:
             partition = self._broker.topology.resolve(name).partition(asked.partition_index)
             end = partition.log.last_stable_offset if asked.offset == _DEFAULT else asked.offset
@@ -211,7 +211,7 @@ class _Handlers:
         return {"partition_index": asked.partition_index, "low_watermark": partition.log.first_offset, "error_code": 0}
 
 
-def _created_row(name: str, partitions_count: int) -> Fields:
+def _creation_row(name: str, partitions_count: int) -> Fields:
     return {
         "name": name,
         "error_code": 0,
@@ -223,18 +223,18 @@ def _created_row(name: str, partitions_count: int) -> Fields:
     }
 
 
-def _failed_row(name: str, error: LadingError | _Refused) -> Fields:
+def _failure_row(name: str, error: LadingError | _Refused) -> Fields:
     return {"name": name, "error_code": _code(error), "error_message": str(error)}
 
 
-def _checked_count(context: Context, count: int) -> int:
+def _check_count(context: Context, count: int) -> int:
     most = context.services.settings.broker.partitions_per_topic_max
     if not 1 <= count <= most:
         raise _Refused(INVALID_PARTITIONS, f"a topic has 1 to {most} partitions, not {count}")
     return count
 
 
-def _assigned(assignments: Any) -> int:
+def _count_assignments(assignments: Any) -> int:
     numbers = sorted(one.partition_index for one in assignments)
     if numbers != list(range(len(numbers))):
         raise _Refused(INVALID_REPLICA_ASSIGNMENT, f"assignments name the partitions 0 to {len(numbers) - 1}")

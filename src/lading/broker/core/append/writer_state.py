@@ -37,13 +37,13 @@ class WriterStateManager(Component):
         self._settings = settings
         self.on_cut: Callable[[Partition], None] = lambda partition: None
         """Called when blocks of a partition turn out not to have happened."""
-        appender.on_lost = self._lost
+        appender.on_lost = self._truncate_writers
 
     def of(self, partition: Partition) -> Writers:
         """Return the partition's writers; before its first one the catalog notes that there are some."""
         if partition.writers is None:
             self._catalog.add_writer_partition(partition.topic.uuid, partition.number)
-        return self._made(partition)
+        return self._get_or_create_writers(partition)
 
     def load(self, topics: Sequence[Topic]) -> None:
         """Load what the writers of all partitions did that have any."""
@@ -59,7 +59,7 @@ class WriterStateManager(Component):
         snapshot.
         """
         log = partition.log
-        writers = self._made(partition)
+        writers = self._get_or_create_writers(partition)
         snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
         if snapshot is not None and _counts_lost_blocks(log, snapshot):
             # still there where the log's own repairs, which delete it, have to wait
@@ -121,7 +121,7 @@ class WriterStateManager(Component):
         for partition in self._written:
             self._attempts.attempt(self.snapshot, partition)
 
-    def _made(self, partition: Partition) -> Writers:
+    def _get_or_create_writers(self, partition: Partition) -> Writers:
         if partition.writers is None:
             settings = self._settings
             partition.writers = Writers(settings.writer_window, settings.writers_per_partition_max)
@@ -129,7 +129,7 @@ class WriterStateManager(Component):
             self._written[partition] = None
         return partition.writers
 
-    def _lost(self, partition: Partition, offset: int) -> None:
+    def _truncate_writers(self, partition: Partition, offset: int) -> None:
         writers = partition.writers
         if writers is None:
             return

@@ -35,12 +35,12 @@ class Damages(Component):
         for partition in partitions:
             if partition.log.recovery.damage:
                 self._places[partition] = {(one.first, one.end) for one in partition.log.recovery.damage}
-            partition.log.on_damage = partial(self._found, partition)
+            partition.log.on_damage = partial(self._report_damage, partition)
             partition.log.on_refusal = partial(_tell_refusal, partition)
             if partition.log.refusal is not None:
                 _tell_refusal(partition, partition.log.refusal)
 
-    def _found(self, partition: Partition, damage: Sequence[Damage]) -> None:
+    def _report_damage(self, partition: Partition, damage: Sequence[Damage]) -> None:
         told = self._places.setdefault(partition, set())
         for one in damage:
             if (one.first, one.end) not in told:

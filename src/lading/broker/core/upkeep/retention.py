@@ -94,7 +94,9 @@ def _delete(partition: Partition, rule: RetentionPolicy, now_us: int) -> None:
         return
     before = log.first_offset
     for segment in segments:
-        if segment.end_offset > min(due_end, _held_from(partition)) or not _marked(log, before, segment.end_offset):
+        if segment.end_offset > min(due_end, _first_needed_offset(partition)) or not _is_marked(
+            log, before, segment.end_offset
+        ):
             break
         before = segment.end_offset
     if before > log.first_offset:
@@ -151,17 +153,17 @@ def _going(
         segment.max_timestamp_us,
         due_us,
         why,
-        _marked(partition.log, first, segment.end_offset),
-        segment.end_offset > _held_from(partition),
+        _is_marked(partition.log, first, segment.end_offset),
+        segment.end_offset > _first_needed_offset(partition),
     )
 
 
-def _held_from(partition: Partition) -> int:
+def _first_needed_offset(partition: Partition) -> int:
     uncopied = partition.first_uncopied_offset()
     return partition.log.last_stable_offset if uncopied is None else min(partition.log.last_stable_offset, uncopied)
 
 
-def _marked(log: ReadableLog, first: int, end: int) -> bool:
+def _is_marked(log: ReadableLog, first: int, end: int) -> bool:
     return not _available(log, first, end)
 
 
@@ -214,13 +216,13 @@ class RetentionEnforcer(Component):
     def begin_round(self, now_us: int) -> None:
         """Begin to delete what is too old or too much everywhere and was marked before, and to mark what follows."""
         self._round_us = now_us
-        self.round.go(self._limited())
+        self.round.go(self._iterate_limited())
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Leave it out of the round that is under way."""
         self.round.leave_out(partition)
 
-    def _limited(self) -> Iterator[Partition]:
+    def _iterate_limited(self) -> Iterator[Partition]:
         for topic in self._topics():
             if not rule_of(topic, self._settings).keeps_all:
                 yield from topic.partitions

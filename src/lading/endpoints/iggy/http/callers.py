@@ -69,14 +69,14 @@ class HttpCallers:
         if any(hmac.compare_digest(token.encode("latin-1"), one.encode()) for one in self._secrets):
             return self._stranger(request, self._access.trust())
         if self._access.is_enabled and self._authenticator.has_issuer and not has_own_algorithm(token):
-            return await self._vouched(request, token)
+            return await self._caller_of_issuer(request, token)
         claims = self._tokens.read(token, now_us() // 1_000_000)
         release = self._told or BY_TOKEN[claims.release]
         client = self._client(request, release)
         client.log_in(self._principal_of(claims), claims.name, self._tokens.password_of(claims))
         return HttpCaller(release, client, claims)
 
-    async def _vouched(self, request: Request, token: str) -> HttpCaller:
+    async def _caller_of_issuer(self, request: Request, token: str) -> HttpCaller:
         """Return the caller that shows a token of the issuer of the settings, which says no release either."""
         release = self._told or JSON_RELEASES[_NEWEST]
         client = self._client(request, release)

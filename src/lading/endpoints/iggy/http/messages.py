@@ -162,18 +162,18 @@ class HttpMessages:
     def _render_nothing(self, partition: Partition) -> bytes:
         form, place = self._release.messages, self._place(partition)
         if form in (MessagesForm.LISTED, MessagesForm.PLACED):
-            return encode_polled(pa.RecordBatch.from_pylist([], schema=SCHEMA), self._told(place))
+            return encode_polled(pa.RecordBatch.from_pylist([], schema=SCHEMA), self._place_shown(place))
         return encode_framed(*place, [], typed=True, reserved=True, context=self._context(partition))
 
     def _context(self, partition: Partition) -> dict[str, int] | None:
         return context_document(partition.topic.created_us) if self._release.is_current else None
 
-    def _told(self, place: PolledPlace) -> PolledPlace | None:
+    def _place_shown(self, place: PolledPlace) -> PolledPlace | None:
         return None if self._release.messages is MessagesForm.LISTED else place
 
     def _render_listed(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
         batch, stubs = batch_of(reading, fit)
-        return encode_polled(batch, self._told(self._place(partition))), stubs
+        return encode_polled(batch, self._place_shown(self._place(partition))), stubs
 
     def _render_headed(self, partition: Partition, fit: Fit, reading: ReadResult) -> Rendered:
         assert isinstance(self._poller, ZeroCopyPoller)

@@ -128,10 +128,10 @@ class Lookup:
         own: list[Topic] = []
         with suppress(Refusal):
             own.append(self._node.find(topic))
-        producers = [*self._own({one.flat_name: self._registered(one) for one in own}), *self._sorted_others(topic)]
+        producers = [*self._own({one.flat_name: self._channels_of(one) for one in own}), *self._sort_others(topic)]
         return [one for one in producers if topic in one.topics]
 
-    def _sorted_others(self, topic: str | None = None) -> list[NsqdProducer]:
+    def _sort_others(self, topic: str | None = None) -> list[NsqdProducer]:
         """Return the other nodes, or those of a topic, by their addresses."""
         others = self.others if topic is None else [one for one in self.others if topic in one.topics]
         return sorted(others, key=lambda one: one.remote_address)
@@ -140,12 +140,12 @@ class Lookup:
         """Return every node with all that it has, our own first."""
         topics, turn = {}, TurnCounter()
         for topic in list(self._node.topics()):
-            topics[topic.flat_name] = self._registered(topic)
+            topics[topic.flat_name] = self._channels_of(topic)
             if turn.is_over(1 + len(topic.partitions)):
                 yield
-        return [*self._own(topics), *self._sorted_others()]
+        return [*self._own(topics), *self._sort_others()]
 
-    def _registered(self, topic: Topic) -> dict[int, set[str]]:
+    def _channels_of(self, topic: Topic) -> dict[int, set[str]]:
         channels = {channel.name for channel in self._node.channels.of_topic(topic)}
         return {partition.number: channels for partition in topic.partitions}
 
@@ -171,7 +171,7 @@ class Lookup:
         """Take the tombstone away."""
         self._tombstones.pop((topic, node), None)
 
-    def _buried(self, topic: str, producer: NsqdProducer) -> bool:
+    def _is_tombstoned(self, topic: str, producer: NsqdProducer) -> bool:
         until_s, own_id = self._tombstones.get((topic, producer.http_address), (0.0, b""))
         # one that was made anew under the name is another topic
         return time.monotonic() < until_s and own_id == self._own_id(topic)
@@ -210,7 +210,7 @@ class Lookup:
 
     def lookup(self, topic: str, partition: int = -1) -> dict[str, Any]:
         """Return which nodes have a topic, and which of them each partition; partition -1 is any."""
-        found = [one for one in self._producers_of(topic) if not self._buried(topic, one)]
+        found = [one for one in self._producers_of(topic) if not self._is_tombstoned(topic, one)]
         numbers = {number: one for one in reversed(found) for number in one.topics[topic]}
         if partition >= 0:
             numbers = {number: one for number, one in numbers.items() if number == partition}
@@ -229,7 +229,7 @@ class Lookup:
             partitions, tombstones = {}, []
             for name in topics:
                 partitions[name] = [str(number) for number in sorted(one.topics.get(name, ()))]
-                tombstones.append(self._buried(name, one))
+                tombstones.append(self._is_tombstoned(name, one))
                 if turn.is_over():
                     yield
             document = {**one.document(), "tombstones": tombstones, "topics": topics, "partitions": partitions}

@@ -189,7 +189,7 @@ class NsqConsumer:
         """
         stop, ids = delivery.take_fins(source, start, end, textual=self.has_textual_ids)
         count = len(ids)
-        if count == 1 and self._finished_one(int(ids[0])):
+        if count == 1 and self._finish_one(int(ids[0])):
             return stop, []
         faults: list[NsqProtocolError] = []
         partitions, offsets = delivery.decode_message_ids(ids)
@@ -198,7 +198,7 @@ class NsqConsumer:
             same = int((partitions[done:] != partitions[done]).argmax()) or count - done
             bad = offsets[done : done + same] < 0
             good = int(bad.argmax()) if bad.any() else same
-            taken = self._finished(int(partitions[done]), offsets[done : done + good]) if good else 0
+            taken = self._finish_messages(int(partitions[done]), offsets[done : done + good]) if good else 0
             done += taken
             if taken == same:
                 continue
@@ -208,22 +208,22 @@ class NsqConsumer:
                     # an id of 16 bytes that names nothing: upstream looks it up like any other
                     message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
                     why = UPSTREAM_NOT_IN_FLIGHT
-                    faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {why}"))
+                    faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._show_id(message_id)} failed {why}"))
                     done += 1
                     continue
                 faults.append(NsqProtocolError("E_INVALID", INVALID_ID))
                 return at + _FIN_BYTES, faults
             message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
             why = self._why_not_in_flight(int(partitions[done]), int(offsets[done]))
-            faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {why}"))
+            faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._show_id(message_id)} failed {why}"))
             done += 1
         return stop, faults
 
-    def _finished_one(self, ident: int) -> bool:
+    def _finish_one(self, ident: int) -> bool:
         partition, offset = delivery.decode_message_id(ident)
-        return offset >= 0 and self._finished(partition, np.array([offset], np.int64)) == 1
+        return offset >= 0 and self._finish_messages(partition, np.array([offset], np.int64)) == 1
 
-    def _finished(self, partition: int, offsets: NDArray[np.int64]) -> int:
+    def _finish_messages(self, partition: int, offsets: NDArray[np.int64]) -> int:
         try:
             return self.channel.finish(self.subscriber, partition, offsets)
         except Refusal:
@@ -236,7 +236,7 @@ class NsqConsumer:
         try:
             self.channel.requeue(self.subscriber, partition, offset, delay_us, now_us=now_us())
         except Refusal as refusal:
-            raise self._failed("REQ", message_id, refusal, partition, offset) from None
+            raise self._failure_error("REQ", message_id, refusal, partition, offset) from None
 
     def touch(self, message_id: bytes) -> None:
         """Begin a message's time anew; Fault where it is not with this client."""
@@ -244,14 +244,14 @@ class NsqConsumer:
         try:
             self.channel.touch(self.subscriber, partition, offset, now_us=now_us())
         except Refusal as refusal:
-            raise self._failed("TOUCH", message_id, refusal, partition, offset) from None
+            raise self._failure_error("TOUCH", message_id, refusal, partition, offset) from None
 
     def _place(self, verb: str, message_id: bytes) -> tuple[int, int]:
         partition, offset = delivery.decode_message_id(delivery.internal_id(message_id, textual=self.has_textual_ids))
         if offset < 0 and not self.has_textual_ids:
             raise NsqProtocolError("E_INVALID", INVALID_ID)
         if offset < 0:
-            shown = self._shown(message_id)
+            shown = self._show_id(message_id)
             raise NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {shown} failed {UPSTREAM_NOT_IN_FLIGHT}")
         return partition, offset
 
@@ -261,14 +261,16 @@ class NsqConsumer:
             return NOT_IN_FLIGHT
         return UPSTREAM_NOT_OWNED if self.channel.is_in_flight(partition, offset) else UPSTREAM_NOT_IN_FLIGHT
 
-    def _failed(self, verb: str, message_id: bytes, refusal: Refusal, partition: int, offset: int) -> NsqProtocolError:
+    def _failure_error(
+        self, verb: str, message_id: bytes, refusal: Refusal, partition: int, offset: int
+    ) -> NsqProtocolError:
         if refusal.reason is Reason.TOO_MANY_DEFERRED:
             why = "Too much deferred messages in flight"
         else:
             why = self._why_not_in_flight(partition, offset)
-        return NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {self._shown(message_id)} failed {why}")
+        return NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {self._show_id(message_id)} failed {why}")
 
-    def _shown(self, message_id: bytes) -> str:
+    def _show_id(self, message_id: bytes) -> str:
         return message_id.decode(errors="replace") if self.has_textual_ids else id_text(message_id)
 
 

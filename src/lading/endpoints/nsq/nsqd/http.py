@@ -118,7 +118,7 @@ class NsqdHttp:
 
     async def _pub(self, request: Request, path: Parameters) -> str:
         command = COMMANDS[b"DPUB" if "defer" in request.query_params and not self._node.strict else b"PUB"]
-        await self._published(request, command, await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG"))
+        await self._publish_body(request, command, await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG"))
         return "OK"
 
     async def _pub_ext(self, request: Request, path: Parameters) -> Any:
@@ -128,20 +128,20 @@ class NsqdHttp:
             raise HttpFault("E_INVALID_JSON_HEADER")
         if 2 + len(data) + len(body) > limits.MESSAGE_BYTES_MAX:
             raise HttpFault("MSG_TOO_BIG")
-        return await self._published(request, COMMANDS[b"PUB_EXT"], len(data).to_bytes(2, "big") + data + body)
+        return await self._publish_body(request, COMMANDS[b"PUB_EXT"], len(data).to_bytes(2, "big") + data + body)
 
     async def _pubtrace(self, request: Request, path: Parameters) -> Any:
         text = request.query_params.get("trace_id", "")
         if _DIGITS.fullmatch(text) is None or int(text) > _U64_MAX:
             raise HttpFault("INVALID_TRACE_ID")
         body = await self._body(request, limits.MESSAGE_BYTES_MAX - 8, "MSG_TOO_BIG")
-        return await self._published(request, COMMANDS[b"PUB_TRACE"], int(text).to_bytes(8, "big") + body)
+        return await self._publish_body(request, COMMANDS[b"PUB_TRACE"], int(text).to_bytes(8, "big") + body)
 
     async def _mpub(self, request: Request, path: Parameters) -> str:
         body = await self._body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
         if request.query_params.get("binary", "").lower() in ("", "false", "0"):
             body = await self._node.services.run_in_worker(len(body), INLINE_BYTES_MAX, frame_lines, body)
-        await self._published(request, COMMANDS[b"MPUB"], body)
+        await self._publish_body(request, COMMANDS[b"MPUB"], body)
         return "OK"
 
     def _ext(self, request: Request) -> bytes:
@@ -179,7 +179,7 @@ class NsqdHttp:
             raise HttpFault("MSG_EMPTY")
         return body
 
-    async def _published(self, request: Request, command: Command, body: bytes) -> Any:
+    async def _publish_body(self, request: Request, command: Command, body: bytes) -> Any:
         """Publish a command's body; the response when it lasts."""
         number = _partition(request)
         name = request.query_params.get("topic", "")

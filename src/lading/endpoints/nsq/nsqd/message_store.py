@@ -61,7 +61,7 @@ class RunStore:
             array, at, base_offset, partition, time_us * 1_000,
         )  # fmt: skip
         if not stored.messages_count:
-            raise _refused(stored, self._command, self._topic, source[self._size_at :])
+            raise _refusal_error(stored, self._command, self._topic, source[self._size_at :])
         self.answers, self.commands_count, self.end = stored.answers, stored.messages_count, stored.end
         return WriteResult(stored.size_bytes, stored.messages_count, time_us, time_us)
 
@@ -89,7 +89,7 @@ class BatchStore:
             array, at, base_offset, partition, time_us * 1_000,
         )  # fmt: skip
         if stored.reason or not stored.messages_count:
-            raise _refused(stored, self._command, self._topic, source[body:])
+            raise _refusal_error(stored, self._command, self._topic, source[body:])
         self.answers = stored.answers
         return WriteResult(stored.size_bytes, stored.messages_count, time_us, time_us)
 
@@ -113,7 +113,7 @@ def size_at(source: Bytes, at: int) -> int:
     return int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
 
 
-def _refused(stored: Stored, command: Command, topic: str, published: Bytes) -> NsqProtocolError:
+def _refusal_error(stored: Stored, command: Command, topic: str, published: Bytes) -> NsqProtocolError:
     """Return the fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
     batch = command.batch
     at = 0

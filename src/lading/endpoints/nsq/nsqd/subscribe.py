@@ -66,7 +66,7 @@ def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
     if not limits.is_name(channel):
         raise NsqProtocolError("E_BAD_CHANNEL", f'{name} channel name "{channel}" is not valid')
     number = commands.partition_of(line.parameters[2]) if len(line.parameters) > 2 else -1
-    start = _parsed_start(node, line) if len(line.parameters) > 3 else None
+    start = _parse_start(node, line) if len(line.parameters) > 3 else None
     topic = _topic(node, topic_name, number)
     return SubscribeRequest(topic, channel, number if number >= 0 else None, start)
 
@@ -77,7 +77,7 @@ def parse_start(text: str) -> Start | None:
     return None if found is None else (found[1], int(found[2]))
 
 
-def _parsed_start(node: Node, line: Line) -> Start | None:
+def _parse_start(node: Node, line: Line) -> Start | None:
     if line.command.name != "SUB_ADVANCED":
         return None
     text = line.parameters[3].decode(errors="replace")
