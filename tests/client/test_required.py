@@ -11,7 +11,7 @@ import pytest
 
 from lading import Consumer, Producer, read_arrow, read_batches, testing
 from lading.model.errors import LocalError
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from tests.tables.direct import DirectExecutor
 
 MESSAGES = 4
@@ -64,9 +64,14 @@ def test_the_remedies_work(broker: testing.BrokerProcess) -> None:
 
 def test_ingest_ends_and_writes_nothing_wrong(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="topic 'absent', partition 0, offset 2: the column 'delay' is required"):
-        ingest(DirectExecutor(), broker.url, "absent", tmp_path / "t", columns="offset, delay int required")
+        ingest(
+            DirectExecutor(), broker.url, "absent", tmp_path / "t", IngestSettings(columns="offset, delay int required")
+        )
     report = ingest(
-        DirectExecutor(), broker.url, "absent", tmp_path / "t", columns="offset, delay int required",
-        where="delay is not null",
-    )  # fmt: skip
+        DirectExecutor(),
+        broker.url,
+        "absent",
+        tmp_path / "t",
+        IngestSettings(columns="offset, delay int required", where="delay is not null"),
+    )
     assert report.rows == 3

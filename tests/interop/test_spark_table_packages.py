@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lading import Producer, testing
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from tests.interop import maven
 from tests.tables.direct import DirectExecutor
 
@@ -92,7 +92,7 @@ def test_spark_reads_what_was_written_in_two_runs(reader: TableReader, tmp_path:
                     carrier = {} if row % 50 == 1 else {"carrier": "UA"}
                     producer.send("flights", b"%d" % row, headers={**carrier, "delay": row - 100, "share": row / 8})
             target = f"{reader.form}:{table}"
-            ingest(DirectExecutor(), broker.url, "flights", target, columns=COLUMNS, max_rows=300)
+            ingest(DirectExecutor(), broker.url, "flights", target, IngestSettings(columns=COLUMNS, max_rows=300))
     schema, read_rows = read(reader, reader.place(table), "offset")
     types = {field["name"]: field["type"] for field in schema["fields"]}
     assert {name: types[name] for name in ("offset", "timestamp", "carrier", "delay", "share", "payload")} == {

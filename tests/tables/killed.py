@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS
 
 if __name__ == "__main__":
     server, topic, target, state = sys.argv[1:]
-    ingest(DirectExecutor(), server, topic, target, columns=COLUMNS, state_dir=Path(state))
+    ingest(DirectExecutor(), server, topic, target, IngestSettings(columns=COLUMNS, state_dir=Path(state)))

@@ -19,7 +19,7 @@ from pyiceberg.table import StaticTable, Table
 
 from lading import Producer, testing
 from lading.tables.formats import delta, iceberg
-from lading.tables.ingest import IngestReport, ingest
+from lading.tables.ingest import IngestReport, IngestSettings, ingest
 
 from .direct import DirectExecutor
 
@@ -49,7 +49,9 @@ def run(
 ) -> IngestReport:  # fmt: skip
     """Write what waits in a topic into a table, at most ten messages a batch."""
     target = f"{form}:{catalog}{table}"
-    return ingest(DirectExecutor(), broker.url, topic, target, columns=columns, max_rows=10, state_dir=state)
+    return ingest(
+        DirectExecutor(), broker.url, topic, target, IngestSettings(columns=columns, max_rows=10, state_dir=state)
+    )
 
 
 def owner(table: Path) -> str:

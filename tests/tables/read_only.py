@@ -36,7 +36,7 @@ def give_up_rights() -> None:
 def main(url: str, topic: str, form: str, table: str, *directories: str) -> None:
     """Try to write with each of these directories read-only."""
     give_up_rights()
-    from lading.tables.ingest import ingest
+    from lading.tables.ingest import IngestSettings, ingest
 
     from .direct import DirectExecutor
     from .logged_forms import COLUMNS
@@ -47,7 +47,7 @@ def main(url: str, topic: str, form: str, table: str, *directories: str) -> None
         mode = directory.stat().st_mode
         directory.chmod(0o555)
         try:
-            ingest(DirectExecutor(), url, topic, f"{form}:{table}", columns=COLUMNS)
+            ingest(DirectExecutor(), url, topic, f"{form}:{table}", IngestSettings(columns=COLUMNS))
         except Exception as error:
             told.append(f"{type(error).__name__}: {error}")
         else:

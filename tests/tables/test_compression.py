@@ -11,7 +11,7 @@ import pytest
 from lading import testing
 from lading.pipeline.sections import Compression
 from lading.tables.formats.registry import FORMATS
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 from .logged_forms import NUMBERS, send
@@ -25,7 +25,13 @@ AS_PARQUET_NAMES_IT = {"none": "UNCOMPRESSED"}
 def test_files_have_the_codec_that_is_set(broker: testing.BrokerProcess, tmp_path: Path, form: str, codec: str) -> None:
     topic, table = f"codec{next(NUMBERS)}", tmp_path / "table"
     send(broker, topic, range(20))
-    ingest(DirectExecutor(), broker.url, topic, f"{form}:{table}", columns="offset, carrier string", compression=codec)
+    ingest(
+        DirectExecutor(),
+        broker.url,
+        topic,
+        f"{form}:{table}",
+        IngestSettings(columns="offset, carrier string", compression=codec),
+    )
     files = [path for path in table.rglob("*.parquet") if not path.is_relative_to(table / "_delta_log")]
     assert files
     for file in files:

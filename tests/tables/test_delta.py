@@ -25,7 +25,7 @@ from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats import delta
 from lading.tables.formats.delta_statistics import file_statistics
 from lading.tables.formats.manifest import read_manifest, write_manifest
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, NUMBERS, Crash, crash, send
@@ -68,10 +68,10 @@ def test_a_state_that_is_older_takes_over_what_the_table_has(
     assert str(backup) in str(told.value)
     target = f"delta:{table}"
     again: dict[str, Any] = {"columns": COLUMNS, "max_rows": 10, "state_dir": backup}
-    assert ingest(DirectExecutor(), broker.url, topic, target, resume=True, **again).rows == 0
+    assert ingest(DirectExecutor(), broker.url, topic, target, IngestSettings(resume=True, **again)).rows == 0
     assert "is taken over from" in caplog.text
     send(broker, topic, range(30, 35))
-    assert ingest(DirectExecutor(), broker.url, topic, target, **again).rows == 5
+    assert ingest(DirectExecutor(), broker.url, topic, target, IngestSettings(**again)).rows == 5
     # the run whose state is behind now is the one that is refused
     with pytest.raises(LocalError, match="holds manifest 4"):
         run(broker, topic, table, state=state)
@@ -95,7 +95,7 @@ def test_a_state_takes_over_a_batch_that_the_log_does_not_have_yet(
     assert delays(table) == list(range(20))
     send(broker, topic, range(30, 35))
     options: dict[str, Any] = {"columns": COLUMNS, "state_dir": backup, "resume": True}
-    assert ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", **options).rows == 5
+    assert ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", IngestSettings(**options)).rows == 5
     assert delays(table) == list(range(35))
 
 
@@ -112,7 +112,13 @@ def test_what_another_run_left_beside_the_table_is_not_taken_over(
     held = read_manifest(copy)
     write_manifest(copy, dataclasses.replace(held, files=[dataclasses.replace(held.files[0], hash="xxh3-128:00")]))
     with pytest.raises(LocalError, match="with other files than this one's"):
-        ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", columns=COLUMNS, state_dir=backup, resume=True)
+        ingest(
+            DirectExecutor(),
+            broker.url,
+            topic,
+            f"delta:{table}",
+            IngestSettings(columns=COLUMNS, state_dir=backup, resume=True),
+        )
     copy.unlink()
     with pytest.raises(LocalError, match="restore them, or write another table"):
         run(broker, topic, table, state=backup)

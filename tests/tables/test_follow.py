@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.model.errors import LadingError, LocalError, Unreachable
-from lading.tables.ingest import IngestProgress, IngestReport, ingest
+from lading.tables.ingest import IngestProgress, IngestReport, IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.testing.held_ports import PortHolder
 
@@ -37,9 +37,14 @@ class _Following:
         def run() -> None:
             try:
                 self.report = ingest(
-                    executor, url, "t", table, columns="offset, payload", follow=True, interval_s=0.05,
-                    on_progress=on_progress, stopped=self.ended.is_set, **options,
-                )  # fmt: skip
+                    executor,
+                    url,
+                    "t",
+                    table,
+                    IngestSettings(columns="offset, payload", follow=True, interval_s=0.05, **options),
+                    on_progress=on_progress,
+                    stopped=self.ended.is_set,
+                )
             except BaseException as error:
                 self.error = error
 
@@ -174,4 +179,4 @@ def test_without_follow_a_broker_that_went_away_ends_the_run(
     broker.send(b"a")
     executor.happens = lambda: _raise(Unreachable("gone"))
     with pytest.raises(Unreachable, match="gone"):
-        ingest(executor, broker.url("lading"), "t", tmp_path / "t", columns="offset")
+        ingest(executor, broker.url("lading"), "t", tmp_path / "t", IngestSettings(columns="offset"))

@@ -16,7 +16,7 @@ from lading.pipeline.settings import PipelineSettings
 from lading.tables.formats import registry
 from lading.tables.formats.directory import DirectoryTable
 from lading.tables.formats.interface import FileLayout
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 
@@ -63,7 +63,7 @@ def test_ingest_writes_the_form_that_the_target_names(tmp_path: Path) -> None:
         table = tmp_path / "table"
 
         def run(target: str) -> int:
-            return ingest(DirectExecutor(), broker.url, "t", target, columns="offset, number int").rows
+            return ingest(DirectExecutor(), broker.url, "t", target, IngestSettings(columns="offset, number int")).rows
 
         assert (run(f"csv:{table}"), run(f"csv:{table}")) == (10, 0)
         (file,) = table.glob("*.csv")

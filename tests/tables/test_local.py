@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from lading import testing
 from lading.model.errors import LocalError
 from lading.tables.commit.table_commit import StagedRange
 from lading.tables.executor import Stage
-from lading.tables.ingest import IngestProgress, IngestReport, ingest
+from lading.tables.ingest import IngestProgress, IngestReport, IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.tables.plan.ranges import OffsetRange
 from tests.spark.conftest import IGGY_ROWS, NATIVE_ROWS
@@ -33,10 +34,18 @@ def executor() -> Iterator[LocalExecutor]:
     workers.close()
 
 
-def run(executor: LocalExecutor, broker: testing.BrokerProcess, table: Path, **changes: object) -> IngestReport:
-    """Ingest in three batches of about four ranges each."""
-    options = {"columns": COLUMNS, "max_rows": 30_000, "max_rows_per_partition": 8_000} | changes
-    return ingest(executor, str(broker.data_dir), TOPIC, table, **options)  # type: ignore[arg-type]
+THREE_BATCHES = IngestSettings(columns=COLUMNS, max_rows=30_000, max_rows_per_partition=8_000)
+"""Of about four ranges each."""
+
+
+def run(
+    executor: LocalExecutor,
+    broker: testing.BrokerProcess,
+    table: Path,
+    settings: IngestSettings = THREE_BATCHES,
+    on_progress: Callable[[IngestProgress], None] | None = None,
+) -> IngestReport:
+    return ingest(executor, str(broker.data_dir), TOPIC, table, settings, on_progress=on_progress)
 
 
 def test_a_topic_becomes_a_table_and_goes_on(
@@ -57,7 +66,7 @@ def test_what_a_task_raises_comes_as_it_was_raised_and_nothing_is_published(
     with pytest.raises(LocalError, match=r"topic 'air\.flihgts' does not exist"):
         ingest(executor, str(broker.data_dir), "air.flihgts", tmp_path / "t")
     with pytest.raises(LocalError, match="tail"):
-        run(executor, broker, tmp_path / "t", columns="offset, tail int", on_bad_value="fail")
+        run(executor, broker, tmp_path / "t", replace(THREE_BATCHES, columns="offset, tail int", on_bad_value="fail"))
     assert list((tmp_path / "t").glob("*.parquet")) == []
     assert staged(tmp_path / "t") == []
 
@@ -93,13 +102,13 @@ def test_a_worker_that_is_killed_ends_the_run_and_the_next_one_goes_on(
 
 FOLLOW = """
 import sys
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 
 if __name__ == "__main__":
     executor = LocalExecutor(2)
     print("begun", flush=True)
-    ingest(executor, sys.argv[1], sys.argv[2], sys.argv[3], follow=True, interval_s=0.1,
+    ingest(executor, sys.argv[1], sys.argv[2], sys.argv[3], IngestSettings(follow=True, interval_s=0.1),
            on_progress=lambda now: print(*(executor._pool._processes), flush=True))
 """
 

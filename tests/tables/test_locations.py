@@ -9,7 +9,7 @@ import pytest
 
 from lading.model.errors import SettingError
 from lading.tables.formats.registry import FORMATS, split_target
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.plan.options import refuse_batch_options
 from lading.tables.storage.files import table_location
 from lading.tables.storage.object_path import ObjectPath
@@ -58,9 +58,12 @@ def test_colons_are_legal_elsewhere() -> None:
 def test_columns_that_differ_in_case_alone_are_refused_by_every_form(form: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="columns 'tenant' and 'Tenant': they differ only in case"):
         ingest(
-            DirectExecutor(), "lading://127.0.0.1:1", "orders", f"{form}:{tmp_path / 't'}",
-            columns="tenant string, Tenant string",
-        )  # fmt: skip
+            DirectExecutor(),
+            "lading://127.0.0.1:1",
+            "orders",
+            f"{form}:{tmp_path / 't'}",
+            IngestSettings(columns="tenant string, Tenant string"),
+        )
     assert not (tmp_path / "t").exists()
 
 

@@ -17,7 +17,7 @@ from lading.model.errors import LocalError
 from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats.manifest import DataFile
 from lading.tables.formats.registry import open_table
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, FORMS, NUMBERS, Crash, LoggedForm, crash, owner, run, send
@@ -77,7 +77,7 @@ def test_a_state_that_is_lost_is_told_and_mended_as_far_as_the_table_knows(
     given: dict[str, Any] = {"columns": COLUMNS, "state_dir": state, "max_rows": 10}
 
     def go_on(**options: Any) -> int:
-        return ingest(DirectExecutor(), broker.url, topic, f"{form}:{table}", **given | options).rows
+        return ingest(DirectExecutor(), broker.url, topic, f"{form}:{table}", IngestSettings(**given | options)).rows
 
     send(broker, topic, range(20))
     go_on()

@@ -18,7 +18,7 @@ import pytest
 from lading import testing
 from lading.model.errors import LadingError
 from lading.tables.formats import delta
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.storage import object_path
 
 from .cloud_servers import CloudServer
@@ -90,9 +90,12 @@ class Table:
     def run(self) -> None:
         """Write what waits into the table."""
         ingest(
-            DirectExecutor(), self.broker.url, self.topic, self.target, columns=COLUMNS, state_dir=self.state,
-            partition_by=["carrier"] if self.divided else [],
-        )  # fmt: skip
+            DirectExecutor(),
+            self.broker.url,
+            self.topic,
+            self.target,
+            IngestSettings(columns=COLUMNS, state_dir=self.state, partition_by=["carrier"] if self.divided else []),
+        )
 
     def count(self) -> tuple[int, int]:
         """Return how many messages are lost and doubled, by a reader of the form."""

@@ -11,7 +11,7 @@ import pytest
 from lading import testing
 from lading.model.errors import LocalError, RemoteError, SettingError
 from lading.tables.formats import delta, directory, iceberg
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.tables.query import QuerySource, run_query
 from lading.tables.storage.object_path import ObjectPath
@@ -31,7 +31,7 @@ def topic() -> str:
 def run(broker: testing.BrokerProcess, topic: str, target: str, state: Path, **options: Any) -> int:
     """Write what waits in a topic into a table, at most ten messages a batch; returns how many rows."""
     given: dict[str, Any] = {"columns": COLUMNS, "max_rows": 10, "state_dir": state, **options}
-    return ingest(DirectExecutor(), broker.url, topic, target, **given).rows
+    return ingest(DirectExecutor(), broker.url, topic, target, IngestSettings(**given)).rows
 
 
 forms = pytest.mark.parametrize("form", FORMS)
@@ -136,7 +136,7 @@ def test_a_second_run_with_a_copy_of_the_state_is_refused(
             return staged
 
     with pytest.raises(LocalError, match="a second run with a copy of its state wrote it"):
-        ingest(Overtaken(), broker.url, topic, target, columns=COLUMNS, state_dir=second)
+        ingest(Overtaken(), broker.url, topic, target, IngestSettings(columns=COLUMNS, state_dir=second))
     assert delays(form, table) == list(range(25))
 
 
@@ -174,7 +174,7 @@ def test_workers_of_their_own_write_partitions_with_any_name(
     executor = LocalExecutor(1)
     try:
         given: dict[str, Any] = {"columns": COLUMNS, "state_dir": tmp_path, "partition_by": ["carrier"]}
-        assert ingest(executor, broker.url, topic, f"delta:{table}", **given).rows == 50
+        assert ingest(executor, broker.url, topic, f"delta:{table}", IngestSettings(**given)).rows == 50
     finally:
         executor.close()
     rows = read_delta(table)
@@ -188,7 +188,7 @@ def test_what_is_missing_is_one_sentence(
 ) -> None:
     send(broker, topic, range(1))
     with pytest.raises(SettingError, match=r"the state directory \(--state\) .*: the state .* is kept in a direct"):
-        ingest(DirectExecutor(), broker.url, topic, f"{bucket}/a", columns=COLUMNS)
+        ingest(DirectExecutor(), broker.url, topic, f"{bucket}/a", IngestSettings(columns=COLUMNS))
     with pytest.raises(SettingError, match="name a bucket and a prefix below it, such as s3://BUCKET/flights"):
         run(broker, topic, "s3://lake", tmp_path)
     with pytest.raises(SettingError, match=r"tables are written to a directory, or to an object store \(s3, gs, abf"):

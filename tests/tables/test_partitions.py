@@ -21,7 +21,7 @@ from lading import Producer, testing
 from lading.model.errors import LocalError, SettingError
 from lading.tables.formats.partitions import Partitions, shorten_directory
 from lading.tables.formats.registry import new_table
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 
@@ -44,7 +44,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerP
 
 def run(broker: testing.BrokerProcess, target: str, levels: list[str], columns: str = COLUMNS) -> int:
     return ingest(
-        DirectExecutor(), broker.url, "flights", target, columns=columns, partition_by=levels, max_rows=15
+        DirectExecutor(),
+        broker.url,
+        "flights",
+        target,
+        IngestSettings(columns=columns, partition_by=levels, max_rows=15),
     ).rows
 
 
@@ -189,8 +193,12 @@ def odd(broker: testing.BrokerProcess) -> testing.BrokerProcess:
 
 def copy_odd(odd: testing.BrokerProcess, target: str, **options: Any) -> Any:
     return ingest(
-        DirectExecutor(), odd.url, "odd", target, columns="offset, city string", partition_by=["city"], **options
-    )  # fmt: skip
+        DirectExecutor(),
+        odd.url,
+        "odd",
+        target,
+        IngestSettings(columns="offset, city string", partition_by=["city"], **options),
+    )
 
 
 def test_logs_keep_values_that_no_directory_can_have(odd: testing.BrokerProcess, tmp_path: Path) -> None:

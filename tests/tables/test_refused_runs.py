@@ -16,7 +16,7 @@ from lading.model.errors import FilterError, LocalError, RemoteError
 from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.engine import TableRun, begin
 from lading.tables.formats.registry import open_table
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.storage.object_path import ObjectPath
 from lading.tables.withdrawal import RunWithdrawal, remove_made_directories
 from tests.endpoints.identity import PASSWORDS, broker_with_users, rule
@@ -63,7 +63,7 @@ def refuse(
     kind: type[Exception], sentence: str, broker: testing.BrokerProcess, topic: str, target: str, **options: Any
 ) -> None:
     with pytest.raises(kind, match=sentence):
-        ingest(DirectExecutor(), broker.url, topic, target, **{"columns": COLUMNS, **options})
+        ingest(DirectExecutor(), broker.url, topic, target, IngestSettings(**{"columns": COLUMNS, **options}))
 
 
 @forms
@@ -222,5 +222,5 @@ def test_a_topic_that_may_be_seen_and_not_read(tmp_path: Path) -> None:
                 RemoteError,
                 match=r"TOPIC_AUTHORIZATION_FAILED \(29\); this login lacks a right to the topic: grant",
             ):
-                ingest(DirectExecutor(), url, "t", f"delta:{table}", **given)
+                ingest(DirectExecutor(), url, "t", f"delta:{table}", IngestSettings(**given))
             assert table.parent.exists() == is_kept

@@ -23,7 +23,7 @@ from lading.tables.commit.state import PipelineStateDirectory
 from lading.tables.formats import delta
 from lading.tables.formats.logged import LoggedTable
 from lading.tables.formats.rollback import LoggedCommit, find_rollback
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 
 from .direct import DirectExecutor
 from .logged_forms import COLUMNS, FORMS, NUMBERS, LoggedForm, loaded, owner, run, send
@@ -90,9 +90,12 @@ def resume(command: str) -> None:
     assert words[:2] == ["lading", "ingest"] and "--resume" in words
     given = dict(itertools.pairwise(words))
     ingest(
-        DirectExecutor(), given["--from"], words[2], words[3], columns=given["--columns"], resume=True,
-        state_dir=given.get("--state"),
-    )  # fmt: skip
+        DirectExecutor(),
+        given["--from"],
+        words[2],
+        words[3],
+        IngestSettings(columns=given["--columns"], resume=True, state_dir=given.get("--state")),
+    )
 
 
 def command_in(error: LocalError) -> str:
@@ -241,10 +244,12 @@ def test_what_cannot_be_put_back(
     file.unlink()
     before = delays(form, table)
     with pytest.raises(LocalError, match=r"00000002.*, which .* took out of it .*, is missing and cannot be put back"):
-        ingest(DirectExecutor(), broker.url, topic, f"{form.name}:{table}", columns=COLUMNS, resume=True)
+        ingest(
+            DirectExecutor(), broker.url, topic, f"{form.name}:{table}", IngestSettings(columns=COLUMNS, resume=True)
+        )
     file.write_bytes(held)
     assert delays(form, table) == before
-    ingest(DirectExecutor(), broker.url, topic, f"{form.name}:{table}", columns=COLUMNS, resume=True)
+    ingest(DirectExecutor(), broker.url, topic, f"{form.name}:{table}", IngestSettings(columns=COLUMNS, resume=True))
     assert delays(form, table) == list(range(20))
 
 
@@ -252,11 +257,11 @@ def test_a_table_in_a_bucket(broker: testing.BrokerProcess, topic: str, tmp_path
     table = f"{bucket}/table"
     given: dict[str, Any] = {"columns": COLUMNS, "max_rows": 10, "state_dir": tmp_path}
     send(broker, topic, range(20))
-    ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", **given)
+    ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", IngestSettings(**given))
     DeltaTable(table, storage_options=PLAIN).restore(1)
     assert read_delta(table)["delay"].sort().to_list() == list(range(10))
     with pytest.raises(LocalError, match=r"\(RESTORE in version 3\) to before the 10 rows of manifest 2 of") as refused:
-        ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", **given)
+        ingest(DirectExecutor(), broker.url, topic, f"delta:{table}", IngestSettings(**given))
     resume(command_in(refused.value))
     assert read_delta(table)["delay"].sort().to_list() == list(range(20))
 

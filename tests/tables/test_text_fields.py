@@ -14,7 +14,7 @@ from lading import Consumer, Producer, read_arrow, read_batches, testing
 from lading.columns.contract import parse_columns
 from lading.columns.statistics import HeaderStatistics
 from lading.model.errors import LocalError, SettingError
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.query import QuerySource, run_query
 from lading.tables.scan.schema import table_schema
 
@@ -63,15 +63,19 @@ def test_tables_have_texts_and_count_what_is_none(
 ) -> None:
     """With a condition the broker selects the messages."""
     executor = DirectExecutor()
-    report = ingest(executor, broker.url, "orders", f"{tmp_path}/t", columns=COLUMNS, where=where)
+    report = ingest(executor, broker.url, "orders", f"{tmp_path}/t", IngestSettings(columns=COLUMNS, where=where))
     assert report.bad_values == 3
     table = ds.dataset(tmp_path / "t").to_table()
     assert columns_of(table) == (KEY_TEXTS, TEXTS)
     assert table_schema(parse_columns(COLUMNS)).equals(table.schema)
     with pytest.raises(LocalError, match=r"partition 0, offset [12]: the (key|payload) of the message is not UTF-8"):
         ingest(
-            executor, broker.url, "orders", f"{tmp_path}/u", columns=COLUMNS, where=where, on_bad_value="fail"
-        )  # fmt: skip
+            executor,
+            broker.url,
+            "orders",
+            f"{tmp_path}/u",
+            IngestSettings(columns=COLUMNS, where=where, on_bad_value="fail"),
+        )
 
 
 def test_queries_open_text_payloads(broker: testing.BrokerProcess) -> None:

@@ -19,7 +19,7 @@ from lading import Consumer, Producer, read_arrow, testing
 from lading.model.errors import LocalError
 from lading.pipeline.profile import read_profile
 from lading.pipeline.profile_page import profile_page
-from lading.tables.ingest import IngestReport, ingest
+from lading.tables.ingest import IngestReport, IngestSettings, ingest
 from lading.tables.query import QuerySource, run_query
 from lading.tables.scan import schema as table_schema_module
 
@@ -45,8 +45,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerP
 
 def copy(broker: testing.BrokerProcess, target: str, levels: tuple[str, ...] = (), **options: Any) -> IngestReport:
     return ingest(
-        DirectExecutor(), broker.url, "flights", target, columns=COLUMNS, partition_by=levels, **options
-    )  # fmt: skip
+        DirectExecutor(), broker.url, "flights", target, IngestSettings(columns=COLUMNS, partition_by=levels, **options)
+    )
 
 
 def read(form: str, table: Path) -> pa.Table:

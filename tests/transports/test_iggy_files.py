@@ -15,7 +15,7 @@ import pytest
 
 import lading
 from lading.model.errors import ChecksumMismatch, CorruptLog, DataLoss, LocalError
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.transports.open import open_transport
 from tests.dialects.iggy_classic import VECTORS, messages_in, written_messages
@@ -192,7 +192,9 @@ def test_a_directory_is_only_read_and_must_be_one(directory: Path, tmp_path: Pat
 def test_a_table_is_made_of_it_without_a_server(directory: Path, tmp_path: Path) -> None:
     executor = LocalExecutor(2)
     try:
-        report = ingest(executor, url_of(directory), TOPIC, tmp_path / "table", columns="offset, carrier string")
+        report = ingest(
+            executor, url_of(directory), TOPIC, tmp_path / "table", IngestSettings(columns="offset, carrier string")
+        )
     finally:
         executor.close()
     assert report.rows == sum(len(written_messages(number)) for number in ("1", "2"))

@@ -31,7 +31,7 @@ from lading.model.errors import (
     RemoteError,
     SettingError,
 )
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.testing import BrokerProcess
 from lading.transports.fitting import fill_missing_columns
@@ -258,7 +258,9 @@ def test_a_topic_becomes_a_table(lading_: BrokerProcess, release: str, tmp_path:
     group.close()
     executor = LocalExecutor(1)
     try:
-        report = ingest(executor, url, name, tmp_path / "table", columns="offset, carrier string, delay long")
+        report = ingest(
+            executor, url, name, tmp_path / "table", IngestSettings(columns="offset, carrier string, delay long")
+        )
     finally:
         executor.close()
     assert report.rows == 20

@@ -15,7 +15,7 @@ import pytest
 import lading
 from lading.dialects.nsq import disk
 from lading.model.errors import DataLoss, LadingError, LocalError
-from lading.tables.ingest import ingest
+from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.transports.open import open_transport
 from tests.dialects.nsq import vector
@@ -160,7 +160,7 @@ def test_a_table_is_made_of_it_and_goes_on_where_it_was(directory: Path, tmp_pat
     def load() -> list[Any]:
         executor = LocalExecutor(1)
         try:
-            ingest(executor, url_of(directory), "orders", tmp_path / "table", columns="offset, payload")
+            ingest(executor, url_of(directory), "orders", tmp_path / "table", IngestSettings(columns="offset, payload"))
         finally:
             executor.close()
         found: list[Any] = pq.read_table(tmp_path / "table").column("payload").to_pylist()

@@ -120,6 +120,7 @@ def ingest(
             print_note(sentence)
     from ..columns.instants import unreadable_times_sentence
     from ..tables.formats.partitions import long_values_sentence
+    from ..tables.ingest import IngestSettings
     from ..tables.ingest import ingest as ingest_topic
     from ..tables.local import LocalExecutor
 
@@ -136,9 +137,12 @@ def ingest(
 
         with closing(LocalExecutor() if local else spark_executor(session(), topic, to)) as executor:
             report = ingest_topic(
-                executor, from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
-                follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
-                partition_by=partition_by or (), storage=references,
+                executor, from_, topic, to,
+                IngestSettings(
+                    columns=columns, where=where, state_dir=state, max_rows=max_rows, follow=follow, resume=resume,
+                    verify_checksum=None if verify_checksum else False, partition_by=partition_by or (),
+                    storage=references,
+                ),
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
     if output is Output.JSON:

@@ -6,10 +6,11 @@ reading a million messages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tables.ingest import IngestReport
+from ..tables.ingest import IngestProgress, IngestReport, IngestSettings
 from ..tables.ingest import ingest as ingest_with
 from .tasks import SparkExecutor
 
@@ -17,10 +18,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def ingest(spark: SparkSession, from_: str | Path, topic: str, to: str | Path, **options: Any) -> IngestReport:
+def ingest(
+    spark: SparkSession,
+    from_: str | Path,
+    topic: str,
+    to: str | Path,
+    *,
+    on_progress: Callable[[IngestProgress], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> IngestReport:
     """Copy the messages of ``topic`` into the Parquet table ``to``; a later call continues there.
 
-    For ``options``, guarantees and errors see ``lading.tables.ingest.ingest``.
+    ``settings`` are the fields of ``lading.tables.ingest.IngestSettings``; for guarantees and errors see ``ingest``
+    there.
     """
     executor = SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
-    return ingest_with(executor, from_, topic, to, **options)
+    chosen = IngestSettings(**settings)
+    return ingest_with(executor, from_, topic, to, chosen, on_progress=on_progress, stopped=stopped)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,46 +79,107 @@ class IngestReport:
     long_values: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSettings:
+    """How an ingest reads a topic and writes its table. A later run of the same table may have other settings.
+
+    * ``columns``: fields and typed headers as in ``read_arrow``; None for all fields. ``where``: selects messages.
+    * ``state_dir``: directory of checkpoint and manifests; None for the table's own.
+    * ``follow``: a batch every ``interval_s`` seconds until interrupted, instead of one run up to the end of the topic.
+    * ``starting``: where the first run begins (``"earliest"``, ``"latest"``, offsets); ``states``: of which messages.
+    * ``max_rows``: messages per batch, and so per manifest; ``max_rows_per_partition``: messages per task.
+    * ``verify_checksum``: None for on if the payload is among the columns.
+    * ``on_bad_value``: ``"null"`` or ``"fail"``, for a header value that its column's type cannot hold.
+    * ``resume``: begin a new checkpoint where the manifests end, if the old one is lost or belongs to another writer.
+    * ``partition_by``: how the table is divided (``["day(timestamp)", "carrier"]``); never changes for a table.
+    * ``storage``: how the object store of the table is reached, by references
+      (``{"region": "eu-west-1", "secret_access_key_env": "LAKE_SECRET", …}``), which each process follows.
+    * ``transport``: options of the source's transport.
+    """
+
+    columns: str | None = None
+    where: str | None = None
+    state_dir: str | Path | None = None
+    max_rows: int | None = None
+    follow: bool = False
+    interval_s: float = FOLLOW_INTERVAL_S
+    starting: str = "earliest"
+    states: States = "available"
+    verify_checksum: bool | None = None
+    on_bad_value: str = "null"
+    fail_on_data_loss: bool = True
+    resume: bool = False
+    file_bytes: int = FILE_BYTES
+    compression: str = COMPRESSION
+    max_rows_per_partition: int | None = None
+    transport: Mapping[str, Any] = field(default_factory=dict)
+    partition_by: Sequence[str] = ()
+    storage: StorageReferences | Mapping[str, str] | None = None
+
+    def check_counts(self) -> None:
+        """Raise SettingError if a count is below 1."""
+        for name in ("max_rows", "max_rows_per_partition", "file_bytes"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise SettingError(f"{name} is {count}; it takes a whole number from 1 on")
+
+    def source_options(self, from_: str, topic: str) -> SourceOptions:
+        """Return how the planner reads ``topic``. Raises SettingError if a value is none that the source takes."""
+        options = SourceOptions.parse(
+            {
+                "from": from_,
+                "topic": topic,
+                "startingOffsets": self.starting,
+                "on_bad_value": self.on_bad_value,
+                "maxRowsPerPartition": str(self.max_rows_per_partition or RANGE_ROWS),
+            }
+            | {f"transport.{name}": str(value) for name, value in self.transport.items()}
+        )
+        return replace(options, fail_on_data_loss=self.fail_on_data_loss, states=self.states)
+
+    def bind_storage(self, table: TablePath) -> StorageReferences | None:
+        """Reach the object store of ``table`` as said here from now on; returns how, None if nothing is said."""
+        if self.storage is None:
+            return None
+        given = self.storage
+        references = (
+            given if isinstance(given, StorageReferences) else StorageReferences.parse(given, Path.cwd(), "", "storage")
+        )
+        references.bind([table])
+        return references
+
+    def resume_command(self, from_: str, topic: str, target: str, references: StorageReferences | None) -> str:
+        """Return the command that a person types to go on after a lost checkpoint."""
+        words = ["lading", "ingest", topic, target, "--from", from_, "--resume"]
+        words += ["--columns", self.columns] if self.columns is not None else []
+        words += ["--where", self.where] if self.where is not None else []
+        words += [word for level in self.partition_by for word in ("--partition-by", level)]
+        words += ["--state", str(self.state_dir)] if self.state_dir is not None else []
+        named = () if references is None or references.name else references.options
+        words += [word for name, value in named for word in ("--storage", f"{name}={value}")]
+        return shlex.join(words)
+
+
+DEFAULT_SETTINGS: Final = IngestSettings()
+
+
 def ingest(
     executor: Executor,
     from_: str | Path,
     topic: str,
     to: str | Path,
+    settings: IngestSettings = DEFAULT_SETTINGS,
     *,
-    columns: str | None = None,
-    where: str | None = None,
-    state_dir: str | Path | None = None,
-    max_rows: int | None = None,
-    follow: bool = False,
-    interval_s: float = FOLLOW_INTERVAL_S,
-    starting: str = "earliest",
-    states: States = "available",
-    verify_checksum: bool | None = None,
-    on_bad_value: str = "null",
-    fail_on_data_loss: bool = True,
-    resume: bool = False,
-    file_bytes: int = FILE_BYTES,
-    compression: str = COMPRESSION,
-    max_rows_per_partition: int | None = None,
-    transport: Mapping[str, Any] | None = None,
-    partition_by: Sequence[str] = (),
-    storage: StorageReferences | Mapping[str, str] | None = None,
     on_progress: Callable[[IngestProgress], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
     """Copy the messages of ``topic`` into the table ``to``; a later call continues there.
 
-    ``columns`` names fields and typed headers as in ``read_arrow``; without it the table has all fields. ``where``
-    selects messages. State is in ``to`` unless ``state_dir`` names another directory. With ``follow`` there is a
-    batch every ``interval_s`` seconds until interrupted, else this returns when everything up to the end of the topic
-    at the start is written. ``verify_checksum`` is on if the payload is among the columns. ``resume`` starts a new
-    checkpoint where the manifests end. ``partition_by`` divides the table (``["day(timestamp)", "carrier"]``), as it
-    was divided before. ``storage`` says how the object store of the table is reached, by references
-    (``{"region": "eu-west-1", "secret_access_key_env": "LAKE_SECRET", …}``), which each process follows. When
-    ``stopped`` returns true, a run with ``follow`` ends, and any other raises KeyboardInterrupt.
+    Returns when everything up to the end of the topic at the start is written, or with ``settings.follow`` when
+    ``stopped`` returns true; any other run raises KeyboardInterrupt then.
 
     For readers of manifests a batch is in the table whole or not at all, and every message is in it once after any
-    crash and restart, whatever options changed in between. Raises LocalError if the table belongs to another writer,
+    crash and restart, whatever settings changed in between. Raises LocalError if the table belongs to another writer,
     its columns would change other than by additions, another run is active, or messages would be duplicated;
     DataLoss, ChecksumMismatch and the transport's errors as they were raised in the workers.
     """
@@ -126,47 +187,35 @@ def ingest(
     form, place = split_target(str(to))
     table = table_location("table", place)
     target = str(table) if form == DEFAULT_FORM else f"{form}:{table}"
-    state_at = local_directory("the state directory (--state)", str(table) if state_dir is None else state_dir)
-    references = None if storage is None else _references(storage)
-    if references is not None:
-        references.bind([table])
-    text = columns if columns is not None else ALL_COLUMNS
+    state_dir = str(table) if settings.state_dir is None else settings.state_dir
+    state_at = local_directory("the state directory (--state)", state_dir)
+    references = settings.bind_storage(table)
+    text = settings.columns if settings.columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
     schema = table_schema(projection)
     _refuse_names_equal_but_for_case(schema.names)
-    partitions = Partitions.parse(partition_by, schema)
-    _check_counts(max_rows=max_rows, max_rows_per_partition=max_rows_per_partition, file_bytes=file_bytes)
-    options = SourceOptions.parse(
-        {
-            "from": from_,
-            "topic": topic,
-            "startingOffsets": starting,
-            "on_bad_value": on_bad_value,
-            "maxRowsPerPartition": str(max_rows_per_partition or RANGE_ROWS),
-        }
-        | {f"transport.{name}": str(value) for name, value in (transport or {}).items()}
-    )
-    options = replace(options, fail_on_data_loss=fail_on_data_loss, states=states)
+    partitions = Partitions.parse(settings.partition_by, schema)
+    settings.check_counts()
+    options = settings.source_options(from_, topic)
+    verify_checksum = settings.verify_checksum
+    if verify_checksum is None:
+        verify_checksum = "payload" in projection.fields
     planner = Planner(options)
     try:
         # the flat name of the topic, however it was spelled
         topic = planner.topic().name
         planner.options = replace(options, topic=topic)
-        resume_command = _resume_command(
-            from_, topic, target, state_dir, columns, where, partition_by,
-            {} if references is None or references.name else dict(references.options),
-        )  # fmt: skip
+        resume_command = settings.resume_command(from_, topic, target, references)
         with remove_made_directories(table, state_at), translate_disk_errors(f"the table {table}"):
             make_directory("the table", table)
-            state = open_state(state_at, topic, "topic", [table], resume_command, take_over=resume)
+            state = open_state(state_at, topic, "topic", [table], resume_command, take_over=settings.resume)
             with state.running() as token:
                 job = TableJob(
                     from_, topic, text, str(table), str(state.directory), state.pipeline, token,
                     resume_command,
-                    where=where, states=states,
-                    verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
-                    fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
-                    file_bytes=file_bytes, compression=compression, transport=options.transport,
+                    where=settings.where, states=settings.states, verify_checksum=verify_checksum,
+                    fail_on_bad_value=settings.on_bad_value == "fail", fail_on_data_loss=settings.fail_on_data_loss,
+                    file_bytes=settings.file_bytes, compression=settings.compression, transport=options.transport,
                     storage=None if references is None else references.document(),
                 )  # fmt: skip
                 run = engine.TableRun(
@@ -176,7 +225,7 @@ def ingest(
                 with RunWithdrawal(run) as withdrawal:
                     job.reading.condition()
                     withdrawal.claim_tables()
-                    start = engine.begin(run, resume=resume)
+                    start = engine.begin(run, resume=settings.resume)
                     withdrawal.keep()
                     watch = ManifestWatch(
                         state, [planner], start.last, start.positions,
@@ -185,8 +234,8 @@ def ingest(
                     writer = TableWriter(job)
                     engine.drive(
                         run, start, executor, stage=writer.stage_range, publish=writer.publish,
-                        on_poll=watch.poll_manifests, stopped=stopped, batch_rows=max_rows or BATCH_ROWS,
-                        interval_s=interval_s if follow else None,
+                        on_poll=watch.poll_manifests, stopped=stopped, batch_rows=settings.max_rows or BATCH_ROWS,
+                        interval_s=settings.interval_s if settings.follow else None,
                     )  # fmt: skip
                 # what attempts left that failed and were tried again
                 engine.finish_last_batch(run)
@@ -226,25 +275,6 @@ def _report(watch: ManifestWatch, table: TablePath, state: PipelineStateDirector
     )  # fmt: skip
 
 
-def _resume_command(
-    from_: str, topic: str, target: str, state_dir: str | Path | None, columns: str | None, where: str | None,
-    partition_by: Sequence[str], storage: Mapping[str, str],
-) -> str:  # fmt: skip
-    words = ["lading", "ingest", topic, target, "--from", from_, "--resume"]
-    words += ["--columns", columns] if columns is not None else []
-    words += ["--where", where] if where is not None else []
-    words += [word for level in partition_by for word in ("--partition-by", level)]
-    words += ["--state", str(state_dir)] if state_dir is not None else []
-    words += [word for name, value in storage.items() for word in ("--storage", f"{name}={value}")]
-    return shlex.join(words)
-
-
-def _references(storage: StorageReferences | Mapping[str, str]) -> StorageReferences:
-    if isinstance(storage, StorageReferences):
-        return storage
-    return StorageReferences.parse(storage, Path.cwd(), "", "storage")
-
-
 def _refuse_names_equal_but_for_case(names: Sequence[str]) -> None:
     first: dict[str, str] = {}
     for name in names:
@@ -254,9 +284,3 @@ def _refuse_names_equal_but_for_case(names: Sequence[str]) -> None:
                 f"columns {other!r} and {name!r}: they differ only in case, which Spark, Delta and Iceberg do not tell "
                 f'apart; name one otherwise, for example header_{name} … from "{name}"'
             )
-
-
-def _check_counts(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise SettingError(f"{name} is {count}; it takes a whole number from 1 on")
