@@ -24,15 +24,15 @@ PERFORMANCE: Final = "../explanation/performance.md"
 MARK: Final = "written by `make reference` from the code: change it there"
 LINKS: Final = {
     "carrier with": "[carrier](carrier.md#switching-it-off) with",
-    "as the user whom": "as the [user](../how-to/secure.md#users-by-certificate) whom",
-    "release of Iggy that": "[release of Iggy](protocols/iggy.md#releases) that",
+    "as the user named": "as the [user](../how-to/secure.md#users-by-certificate) named",
+    "release of Iggy of": "[release of Iggy](protocols/iggy.md#releases) of",
     "see listeners": "see [below](#listeners)",
     "See tokens": "See [below](#tokens)",
     "see log lines": "see [below](#log-lines)",
     "see who may send HTTP requests": "see [below](#who-may-send-http-requests)",
     "the claim `iss`": "the claim `iss`, see [tokens of another issuer](../how-to/secure.md#tokens-of-another-issuer)",
 }
-"""What a page links that a docstring only names."""
+"""Phrases of docstrings that a page shows as links."""
 
 
 def main() -> int:

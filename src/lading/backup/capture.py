@@ -34,12 +34,12 @@ from ..runtime.owned_directory import DATA_LOCK_FILE as LOCK_FILE
 
 POSTPONED: Final = "postponed"
 DECIDED_WAIT_S: Final = 5.0
-"""So long a moment is looked for at which nothing is decided."""
+"""How long to look for a moment at which no transaction or dead letter is being decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedSegment:
-    """A segment file: ``end_offset`` and ``size_bytes`` are where its chunks end."""
+    """A segment file: its chunks end at ``end_offset`` and ``size_bytes``."""
 
     path: Path
     base_offset: int
@@ -75,8 +75,8 @@ class CapturedData:
 def capture(data: Path) -> CapturedData:
     """Find what ``data`` holds now.
 
-    Raises LocalError if it is no data directory, CorruptLog if something of it cannot be read, NewerFormat if it is of
-    a later Lading, FileNotFoundError if a topic was deleted meanwhile: then again is worth it.
+    Raises LocalError if it is not a data directory, CorruptLog if a part of it cannot be read, NewerFormat if a later
+    Lading wrote it, FileNotFoundError if a topic was deleted meanwhile: the caller may then try again.
     """
     if not (data / TOPICS).is_dir():
         raise LocalError(f"data directory {data}: holds no topics; name the directory that `lading serve --data` has")

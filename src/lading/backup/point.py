@@ -77,7 +77,8 @@ def write_point(store: BackupStore, point: BackupPoint) -> None:
 def read_point(store: BackupStore, name: str | None = None) -> BackupPoint:
     """Return a backup, by default the newest.
 
-    Raises LocalError if there is none, CorruptLog if its document is damaged, NewerFormat if it is of a later Lading.
+    Raises LocalError if the backup does not exist, CorruptLog if its document is damaged, NewerFormat if a later Lading
+    wrote it.
     """
     names = list_points(store)
     if not names:

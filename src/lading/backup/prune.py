@@ -12,7 +12,7 @@ from .point import ARCHIVE_SUFFIX, DOCUMENT_SUFFIX, POINT_NAME, POINTS, SEGMENTS
 from .store import BackupStore
 
 UNLISTED_US: Final = 86_400_000_000
-"""A segment that no backup lists stays for so long: a backup that runs, or the next one, may be about to list it."""
+"""How long a segment that no backup lists is kept: a running backup, or the next one, may be about to list it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class PrunePlan:
 
 
 def plan_prune(store: BackupStore, *, keep: int | None, newer_than_us: int | None, now_us: int) -> PrunePlan:
-    """Find what may go: a backup stays if it is of the ``keep`` newest, or was taken within ``newer_than_us``.
+    """Plan which backups to delete: the ``keep`` newest are kept, and those not older than ``newer_than_us``.
 
-    The newest backup always stays, and so do all segments that one that stays lists. Writes nothing.
+    The newest backup is always kept, and so are all segments that a kept backup lists. Writes nothing.
 
-    Raises LocalError if there is no backup, CorruptLog if the document of one that stays is damaged: what it needs is
-    not known then. NewerFormat if one was written by a later Lading, as later ones may need more.
+    Raises LocalError if the store has no backup, CorruptLog if the document of a kept backup is damaged, because its
+    segments are then unknown, and NewerFormat if a later Lading wrote one, because it may need other files too.
     """
     names = list_points(store)
     newest = read_point(store).name
@@ -57,7 +57,7 @@ def plan_prune(store: BackupStore, *, keep: int | None, newer_than_us: int | Non
         for name in _segments_in(store)
         if name not in needed and (name in listed or store.mtime_us(name) < unlisted_us)
     ]
-    # without its document a backup is none: nothing that is interrupted leaves one that lacks something
+    # delete documents first: a backup exists by its document, so an interruption never leaves an incomplete backup
     files = [f"{POINTS}/{name}{suffix}" for suffix in (DOCUMENT_SUFFIX, ARCHIVE_SUFFIX) for name in removed]
     files += segments
     return PrunePlan(kept, removed, files, len(segments), sum(store.size_bytes(name) or 0 for name in files))

@@ -29,7 +29,7 @@ STAGING_SUFFIX: Final = ".restoring"
 MARK: Final = ".lading-restore"
 """A file in a directory that a restore fills and may delete; it is there as long as anything else is."""
 FILLED: Final = "data"
-"""What a restore fills in that directory, and renames when it is whole."""
+"""The directory that a restore fills there, and renames when it is complete."""
 DISPENSABLE: Final = (".log", ".index", ".snapshot")
 """Files that a broker starts without: it reports the messages that are lost, or finds again what they hold."""
 SHOWN: Final = 5

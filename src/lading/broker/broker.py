@@ -1,7 +1,7 @@
-"""The broker: everything an endpoint may ask, in one place.
+"""The broker: everything an endpoint may call, in one place.
 
-It takes the time as an argument, owns no socket and is used from one thread, the event loop. What it refuses is a
-Refusal; what bytes cannot be is a MalformedMessage.
+It takes the time as an argument, owns no socket and is used from one thread, the event loop. It raises Refusal for
+requests it refuses, and MalformedMessage for invalid bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Broker:
     """All of one data directory: topics, messages, groups, positions, states, transactions."""
 
     def __init__(self, store: LogStore, settings: BrokerSettings | None = None, *, now_us: int) -> None:
-        """Takes up what lies in ``store``; CorruptLog where a topic's directory cannot be what it should be."""
+        """Opens the data in ``store``; raises CorruptLog if the directory of a topic is inconsistent."""
         self.settings = settings = settings or BrokerSettings()
         self.counters = Counters()
         self._now_us = now_us
@@ -75,7 +75,7 @@ class Broker:
         self.catalog, self.commit, directory = store.catalog, store.commit, store.directory
         attempts = self._attempts = Attempts(self.counters)
         self._components: list[Component] = []
-        """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
+        """The parts, in the order in which they are notified; a part comes after those that it is built on."""
         record = AccessRecord(self.catalog)
         self.access = self._add(AccessControl(store.access_file, store.dates, record.load(), record.save))
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
@@ -165,10 +165,10 @@ class Broker:
         commit: Commit | None = None,
         found: FoundFiles | None = None,
     ) -> Self:
-        """Open a directory of this machine, or make it; one process at a time may (``serve`` holds the lock).
+        """Open or create a directory of this machine; only one process may do so at a time (``serve`` holds the lock).
 
-        ``found`` is what the format gate has found in it since it was locked, if it has looked already.
-        CorruptLog where the catalog or a topic's directory cannot be what it should be.
+        ``found`` is the result of the format gate since the directory was locked, if it has run already. Raises
+        CorruptLog if the catalog or the directory of a topic is inconsistent.
         """
         settings = settings or BrokerSettings()
         commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
@@ -290,7 +290,7 @@ class Broker:
         self.catalog.stop_writing(problem)
 
     def stop(self) -> None:
-        """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
+        """Write and sync everything, complete waiting requests, close. The broker cannot be used afterwards."""
         self.appender.flush()
         self.commit.drain()
         self._maintenance.close(self._now_us)

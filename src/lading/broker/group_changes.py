@@ -1,7 +1,7 @@
-"""Groups and channels as an operator changes them: where they go on reading, and that they are deleted.
+"""Changes of groups and channels by an operator: the offsets at which they continue, and their deletion.
 
-A group that has members is refused for every protocol, as Kafka's own tool does: members have their positions in memory
-and would store them over the new ones.
+As with Kafka's own tool, a group that has members is refused, for every protocol: members keep their positions in
+memory and would overwrite the new ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .kafka.group_coordinator import KafkaGroupCoordinator
 from .native.groups import NATIVE, NativeGroups
 
 TOPICS_AT_ONCE: Final = 100
-"""In so many topics positions of a group are deleted before others have their turn."""
+"""In how many topics the positions of a group are deleted before others have their turn."""
 
 
 class GroupPosition(NamedTuple):
@@ -35,7 +35,7 @@ class GroupPosition(NamedTuple):
 
 
 class GroupRoom(Protocol):
-    """What one protocol does with its groups; ``group`` is one that a GroupView shows."""
+    """The operations of one protocol on its groups; ``group`` is one that a GroupView shows."""
 
     def count_members(self, group: GroupView) -> int:
         """Return how many members it has now."""
@@ -60,10 +60,10 @@ class GroupChanges:
         }
 
     def reset(self, group: GroupView, positions: Sequence[GroupPosition], *, now_us: int) -> None:
-        """Have a group without members go on at these positions, in all of them or, if one is refused, in none.
+        """Set the positions of a group without members: all of them or, if one is refused, none.
 
-        Refusal GROUP_NOT_EMPTY, INVALID_OFFSET past the end of a log, TOPIC_NAME_NOT_FOUND for a topic that is not the
-        group's. They are in the catalog soon; ``CatalogCommit.confirm`` tells when.
+        Raises GROUP_NOT_EMPTY, INVALID_OFFSET past the end of a log, TOPIC_NAME_NOT_FOUND for a topic that is not the
+        group's. They are in the catalog soon; ``CatalogCommit.confirm`` completes when they are.
         """
         room = self._rooms[group.protocol]
         self._require_empty(room, group)

@@ -1,4 +1,4 @@
-"""Groups and channels in one form: who is in them, how far they are, and how much is left (design.md Names)."""
+"""Groups and channels in one form: their members, positions and lag (design.md Names)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GroupView(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Messages left to read, by offsets, where the group has a position."""
+        """Messages left to read, by offsets, if the group has a position."""
         return sum(one.lag for one in self.progress)
 
 
@@ -141,7 +141,7 @@ class _FoundGroup(NamedTuple):
     key: PositionKey
     topic: Topic | None = None
     keeper: PositionKey | None = None
-    """Another consumer whose positions are the group's where they are higher."""
+    """Another consumer whose positions replace the group's if they are higher."""
     next_after: int = 0
 
 

@@ -1,7 +1,8 @@
-"""A chunk with one flipped bit can be put right: CRC-32C tells which bit it was.
+"""Repair of a chunk in which one bit flipped: CRC-32C shows which bit it was.
 
-Up to 2^31 bits no two single flips change the checksum alike (its distance there is 4), so the change names the bit.
-A chunk with more damage is left as it is: what its dialect's own checks vouch for is all that can be saved of it.
+Up to 2^31 bits no two single flips change the checksum in the same way (its distance there is 4), so the change
+identifies the bit. A chunk with more damage is left as it is: only the messages that pass its dialect's own checks can
+be saved.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def repair_chunk(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.
     if not ENVELOPE_BYTES <= size_bytes <= MENDED_BYTES_MAX:
         return None
     chunk = region[start:end].copy()
-    # the length is not under the checksum, but the neighbours tell it
+    # the checksum does not cover the length, but the neighbouring chunks show it
     length = size_bytes - LENGTH_COUNTS_FROM
     chunk[:CRC] = np.frombuffer(length.to_bytes(CRC, "little"), np.uint8)
     kernels: Any = engine.select(KERNEL_MODULE, fallback, size_bytes)

@@ -34,7 +34,7 @@ class Envelope:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last one: where the next chunk goes on."""
+        """The offset after the last one, at which the next chunk begins."""
         return self.base_offset + self.last_offset_delta + 1
 
 

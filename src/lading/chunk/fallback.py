@@ -83,9 +83,10 @@ def check(array: Bytes, at: int, end: int, verify: bool) -> int:
 def walk(
     region: Bytes, start: int, end: int, verify: bool, rows: NDArray[np.int64], dialects: NDArray[np.uint8]
 ) -> tuple[int, int, int]:
-    """Fill ``rows`` (columns of Run.chunks) and ``dialects`` with the chunks from ``start``: (how many, where, reason).
+    """Fill ``rows`` (columns of Run.chunks) and ``dialects`` with the chunks from ``start``: (count, position, reason).
 
-    Stops at ``end``, when the rows are full, or at the first bad chunk; ``where`` is after the last good one.
+    Stops at ``end``, when the rows are full, or at the first bad chunk; the position returned is after the last good
+    one.
     """
     at = start
     filled = 0

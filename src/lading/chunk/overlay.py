@@ -59,9 +59,9 @@ def pack(record: OverlayRecord) -> bytes:
 
 
 def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[OverlayRecord], int]:
-    """Return the records at the start of ``data`` and the bytes they take, up to the first that is not whole or right.
+    """Return the records at the start of ``data``, up to the first incomplete or invalid one, and their size in bytes.
 
-    What follows the valid bytes is a torn tail or damage: the caller decides. Never raises for any bytes.
+    Bytes after the valid ones are a torn tail or damage: the caller decides. Never raises, whatever the bytes.
     """
     ranges: list[OverlayRecord] = []
     at = 0

@@ -1,4 +1,4 @@
-"""What changes something: sending messages, setting states. Nothing of it exists where the console is read-only."""
+"""Routes that change something: sending messages, setting states. A read-only console has none of them."""
 
 from __future__ import annotations
 

@@ -17,18 +17,18 @@ from .responses import Document
 from .source import ConsoleSource
 
 PROGRESS_S: Final = 0.2
-"""So often a search tells how far it is."""
+"""How often a search reports its progress."""
 COUNT_BYTES: Final = 8 << 20
-"""What one request of a search for a count reads."""
+"""How much one request of a counting search reads."""
 COUNT_ROWS: Final = 1 << 15
-"""So many messages are filtered at a time: more than readers get in a batch, since what a step costs is shared by all
-of them, and few enough for a processor's cache."""
+"""How many messages are filtered at a time: more than readers get in a batch, since they share the cost of a step, and
+few enough for a processor's cache."""
 THREADS_MAX: Final = 4
 RANGE_OFFSETS: Final = 250_000
-"""A thread takes so many offsets at a time: the last ranges end about together."""
+"""How many offsets a thread takes at a time: few enough that all threads end at about the same time."""
 
 _Range = tuple[int, int, int]
-"""Partition, first offset, and the offset behind the last."""
+"""Partition, first offset, and the offset after the last."""
 _Damaged = list[tuple[int, OffsetSpan]]
 """Partitions and ranges that were met; threads append to it."""
 
@@ -83,7 +83,7 @@ def _count_in_order(
             found = sum(batch.num_rows for batch in reader.read(selection))
             yield found, reader.position - before
             if reader.position == before:
-                # nothing more is there, such as behind the last message of a transaction
+                # no message follows, such as after the last message of a transaction
                 break
         damaged += [(number, span) for span in reader.damaged]
 

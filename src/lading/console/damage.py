@@ -1,4 +1,4 @@
-"""Damaged messages that reads of the console met: told where they are missing, and later in the list of topics."""
+"""Damaged messages that reads of the console met: reported on the page that lacks them, and in the list of topics."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DamagedOffsets = Mapping[int, Iterable[OffsetSpan]]
 
 
 class MetDamage:
-    """What reads have met by now, of all topics; any thread may use it.
+    """The damage that reads have met so far, of all topics; any thread may use it.
 
-    A server knows of damage only once it has read there, and a directory has nobody who would know.
+    A server knows of damage only once it has read there, and for a directory no process keeps track of it.
     """
 
     def __init__(self) -> None:

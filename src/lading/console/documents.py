@@ -13,9 +13,9 @@ from ..model.kinds import Kind, decode_value
 from ..model.message import Message
 
 LIST_HEADERS_MAX: Final = 60
-"""A list shows so many headers of a message, and those that are columns."""
+"""How many headers of a message a list shows, besides those that are columns."""
 LIST_TEXT_MAX: Final = 400
-"""And so many characters of a value, key or payload."""
+"""How many characters of a value, key or payload a list shows."""
 
 
 def summarize(message: Message, columns: Collection[str] = ()) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _text(data: bytes | None) -> dict[str, Any] | None:
         return None
     part = data[: 4 * LIST_TEXT_MAX]
     try:
-        # a character that the cut went through is no fault
+        # a character that the cut divides is not a fault
         text, form = part.decode(errors="strict" if len(part) == len(data) else "ignore"), "text"
         if len(part) < len(data):
             data.decode()

@@ -31,7 +31,7 @@ from .source import ConsoleSource
 ROWS_MAX: Final = 200
 BARS_MAX: Final = 60
 NAMES: Final = ("dead", "dlq", "dlt", "quarantine", "parked", "error")
-"""What is in the names of topics of dead letters, where no setting says so."""
+"""Parts of names that mark a topic of dead letters, if no setting names one."""
 
 
 class FailurePages:

@@ -23,7 +23,7 @@ from .source import ConsoleSource
 LIMIT: Final = 50_000
 LIMIT_MAX: Final = 1_000_000_000
 HEADERS_MAX: Final = 500
-"""A page shows so many headers, the heaviest."""
+"""How many headers a page shows: the heaviest."""
 
 
 class HeaderPages:

@@ -1,4 +1,4 @@
-"""Work that tells how far it is by a callback, as a stream of documents that ends it when the page leaves."""
+"""Work that reports its progress by a callback, as a stream of documents; the work ends when the page is closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from .responses import Document
 
 LOOK_S: Final = 0.2
-"""So often it is told how far the work is."""
+"""How often the progress of the work is reported."""
 Advance = Callable[[int], None]
 
 
@@ -18,9 +18,10 @@ class PageLeft(Exception):
 
 
 def run_with_progress(work: Callable[[Advance], Document]) -> Iterator[Document]:
-    """Run ``work`` in a thread; yield what it did so far, and at the end what it returns. Raises what it raises.
+    """Run ``work`` in a thread; yield its progress, and at the end its result. Raises the errors of ``work``.
 
-    The work calls its argument with how many it has done since; that is where it ends if it is no longer wanted.
+    The work calls its argument with the number of items done since the last call; the call ends the work if the page
+    was closed.
     """
     done: dict[str, Any] = {"count": 0}
     left = threading.Event()

@@ -37,7 +37,7 @@ from .source import ConsoleSource
 PAGE_MAX: Final = 500
 TAIL_WAIT_S: Final = 0.5
 TAIL_A_SECOND_MAX: Final = 200
-"""A tail shows at most so many messages a second, and counts the others: no person reads faster."""
+"""How many messages a second a tail shows at most; it counts the others: no person reads faster."""
 
 
 class MessagePages:
@@ -58,7 +58,7 @@ class MessagePages:
     def _messages(self, request: Request) -> Response:
         wanted = _page_request(request)
         topic, columns = text_of(request, "topic"), _columns(request)
-        # where the first of several pages began: what they lost together is one sentence
+        # the beginning of the first of several pages: one sentence reports their losses together
         since = request.query_params.get("since", "")
 
         def page() -> Iterator[Document]:
@@ -136,7 +136,7 @@ class MessagePages:
 def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int, met: MetDamage) -> Document:
     """Return the message at an offset, whole, in any state.
 
-    Raises LocalError if there is none, and CorruptLog, after adding it to ``met``, if it is damaged.
+    Raises LocalError if the message does not exist, and CorruptLog, after adding it to ``met``, if it is damaged.
     """
     if partition >= len(meta.partitions):
         raise LocalError(f"topic {meta.name!r} has no partition {partition}")

@@ -1,4 +1,4 @@
-"""The console as a process beside a broker, which starts it, tells its address and ends it."""
+"""The console as a process of its own that a broker starts, announces with its address and ends."""
 
 from __future__ import annotations
 

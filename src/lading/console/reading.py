@@ -1,6 +1,6 @@
 """Pages of messages: from an offset or a time on, forwards or backwards, with a filter or without.
 
-A page is read in windows of offsets, so that a search tells how far it is and ends when the page is closed.
+A page is read in windows of offsets, so that a search reports its progress and ends when the page is closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..model.ranges import OffsetSpan, clip_ranges
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 
 WINDOW_MIN: Final = 4_096
-"""A filter looks at so many offsets first, and at more with each window that holds too little."""
+"""How many offsets a filter reads first; it reads more with each window that has too few matches."""
 WINDOW_MAX: Final = 262_144
 _FORMS: Final = (
     "write earliest, latest, an offset, -N for the last N, a time like 2026-01-31T12:00, or PARTITION:OFFSET,…"
@@ -29,14 +29,14 @@ _FORMS: Final = (
 
 @dataclass(slots=True)
 class PageSpan:
-    """What is left to look at of one partition: offsets from ``first`` up to, not including, ``end``."""
+    """The part of one partition that is left to read: offsets from ``first`` up to, not including, ``end``."""
 
     partition: int
     first: int
     end: int
     window: int
     damaged: list[OffsetSpan] = field(default_factory=list)
-    """What reading met, of this page or near it."""
+    """The damage that reads met, on this page or near it."""
 
     @property
     def left(self) -> int:
@@ -46,7 +46,7 @@ class PageSpan:
 
 @dataclass(slots=True)
 class _Found:
-    """The messages of one window, in the order of the page, and where the span goes on behind each."""
+    """The messages of one window, in the order of the page, each with the offset at which the span continues."""
 
     span: PageSpan
     window: tuple[int, int]
@@ -55,9 +55,9 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which messages a page shows: ``at`` is where it begins, backwards if ``newest_first``, at most ``count``.
+    """The messages that a page shows: at most ``count``, from ``at``, backwards if ``newest_first``.
 
-    ``until`` is the cursor of the offsets where such pages end, if one before this one has said so.
+    ``until`` is the cursor of the offsets at which such pages end, if an earlier page has set it.
     """
 
     at: str
@@ -69,12 +69,12 @@ class PageRequest:
 
 
 def is_newest_first(at: str, asked: bool) -> bool:
-    """Return the order of a page: nothing lies before ``earliest`` or behind ``latest``, so both turn it."""
+    """Return the order of a page. No message is before ``earliest`` or after ``latest``, so these two reverse it."""
     return {"earliest": False, "latest": True}.get(at.strip(), asked)
 
 
 def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> list[PageSpan]:
-    """Return what each partition has to be looked at for. Raises LocalError for a place that is none."""
+    """Return the span to read of each partition. Raises LocalError for an invalid place."""
     cursor = parse_cursor(request.at)
     ends = parse_cursor(request.until) or {}
     bound = None if cursor is not None else _parse_place(request.at, "latest" if request.newest_first else "earliest")
@@ -105,9 +105,9 @@ def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> l
 def read_spans(
     transport: Transport, meta: TopicMeta, request: PageRequest, spans: Sequence[PageSpan]
 ) -> Iterator[list[Message] | int]:
-    """Yield lists of messages in order, and in between how many offsets were looked at since; ends with the page.
+    """Yield lists of messages in order, and between them how many offsets were read since; ends with the page.
 
-    The spans say afterwards where the next page begins.
+    The spans hold the start of the next page afterwards.
     """
     missing = request.count
     while missing and any(span.left for span in spans):
@@ -126,14 +126,14 @@ def read_spans(
 
 
 def cursor_of(spans: Sequence[PageSpan], *, newest_first: bool) -> str | None:
-    """Return where the next page begins, as a text for the URL; None if there is nothing left."""
+    """Return the start of the next page as a text for the URL; None after the last page."""
     if not any(span.left for span in spans):
         return None
     return ",".join(f"{span.partition}:{span.end if newest_first else span.first}" for span in spans if span.left)
 
 
 def first_cursor_of(spans: Sequence[PageSpan]) -> str:
-    """Return where pages with the newest first end, as a text for the URL."""
+    """Return the offsets at which pages with the newest first end, as a text for the URL."""
     return ",".join(f"{span.partition}:{span.first}" for span in spans)
 
 
@@ -141,9 +141,9 @@ def find_damage(
     meta: TopicMeta, met: Mapping[int, Sequence[OffsetSpan]], since: str, until: str, spans: Sequence[PageSpan], *,
     newest_first: bool,
 ) -> dict[int, list[OffsetSpan]]:  # fmt: skip
-    """Return the part of the damage ``met`` that lies between the cursor ``since`` and where the next page begins.
+    """Return the part of the damage ``met`` between the cursor ``since`` and the start of the next page.
 
-    A partition of which nothing is left is looked at up to ``until`` (newest first) or its end.
+    For a partition that has been read completely, the end is ``until`` (newest first) or its own end.
     """
     begun, firsts = parse_cursor(since) or {}, parse_cursor(until) or {}
     ends = {span.partition: span.end if newest_first else span.first for span in spans}
@@ -205,7 +205,7 @@ def _read_window(transport: Transport, meta: TopicMeta, span: PageSpan, request:
             batches.append(batch)
             rows += batch.num_rows
         if reader.position == before:
-            # nothing more is there, such as behind the last message of a transaction
+            # no message follows, such as after the last message of a transaction
             break
         # backwards only the last ones of a window can be on the page
         while newest_first and batches and rows - batches[0].num_rows >= request.count:
@@ -244,7 +244,7 @@ def _merge(round_: Sequence[_Found], *, newest_first: bool) -> Iterator[tuple[_F
 
 
 def _go_on(round_: Sequence[_Found], unsent: Sequence[tuple[_Found, Message]], *, newest_first: bool) -> None:
-    """Move each span behind its window, or to the first message of it that was not sent."""
+    """Move each span past its window, or to its first message that was not sent."""
     first_unsent: dict[int, int] = {}
     for found, message in unsent:
         first_unsent.setdefault(found.span.partition, message.offset)

@@ -14,12 +14,12 @@ from ..model.errors import FilterError, LadingError, LocalError, Reason, Refusal
 
 Document = dict[str, Any]
 STREAMS_MAX: Final = 24
-"""So many searches and tails may be open: each has a thread."""
+"""At most this many searches and tails are open; each has a thread."""
 _STREAMS: Final = threading.BoundedSemaphore(STREAMS_MAX)
 
 
 def encode(document: Any) -> bytes:
-    """Return a document as JSON. What is no text in UTF-8, half of a surrogate pair, is written as its escape."""
+    """Return a document as JSON. Half of a surrogate pair, which UTF-8 cannot hold, is written as its escape."""
     return json.dumps(document, separators=(",", ":"), default=str).encode()
 
 

@@ -22,7 +22,7 @@ from .responses import Document, json_answer
 from .settings import ConsoleSettings
 
 BATCHES_MAX: Final = 200
-"""A page shows so many of the last batches."""
+"""How many of the last batches a page shows."""
 REPORT_BYTES_MAX: Final = 16 << 20
 
 

@@ -48,11 +48,11 @@ PAGES: Final = ("/", "/topic", "/messages", "/headers", "/send", "/failures", "/
 STATIC: Final = files("lading.console") / "static"
 BACKLOG: Final = 128
 END_S: Final = 1
-"""What is open when the console ends has so long to finish: a tail never does."""
+"""How long open responses may take to finish when the console ends: a tail never does."""
 KEY_HEADER: Final = "x-lading-console-key"
 """A header that the page sends with each request, as browsers send cookies to every port of a host."""
 GUARDED: Final = "/api/"
-"""What needs the key; the document and the files beside it are the same for everybody."""
+"""Paths that need the key; the document and the files beside it are the same for everybody."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -85,7 +85,7 @@ def run(
     engine.load_in_background()
     server = _Server(config)
     try:
-        # who reads the ready line may end the console at once
+        # before the ready line: its reader may end the console at once
         with server.capture_signals():
             if listener is None:
                 print_ready(address, output)
@@ -195,7 +195,7 @@ def routes_of(settings: ConsoleSettings, source: ConsoleSource) -> list[Route]:
 
 
 class ConsolePolicy:
-    """An application around another one, which tells browsers what its pages may do."""
+    """An application around another one that adds the headers which limit what browsers let its pages do."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What the console is started with."""
+"""The settings of the console."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7071)
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """Where the console reads, where it listens, whether it may change anything, and the files it shows as well.
+    """The source the console reads, its address, whether it may change anything, and the files it shows as well.
 
     ``pipelines`` are TOML files, ``mirrors`` state directories of mirrors or their reports as JSON; ``state`` is the
-    directory in which redrives remember what they sent.
+    directory in which redrives record the messages they sent.
     """
 
     url: str

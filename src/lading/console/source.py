@@ -1,4 +1,4 @@
-"""What the console reads: one server, cluster or directory, with a connection for each thread that is at work."""
+"""The source that the console reads: a server, cluster or directory, with a connection for each working thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..transports.secrets import PREFIX, SECRETS
 from .damage import MetDamage
 
 IDLE_MAX: Final = 8
-"""So many connections are kept for later requests."""
+"""How many idle connections are kept for later requests."""
 
 
 class ConsoleSource:
     """A URL or directory; transports of it are lent to one thread at a time.
 
-    Raises LocalError for a queue, which has no offsets, and SettingError for an address that cannot be one. A server
-    that does not answer is found by the first request: it may come later.
+    Raises LocalError for a queue, which has no offsets, and SettingError for an address that cannot be one. An
+    unreachable server is noticed by the first request only: it may start later.
     """
 
     def __init__(self, url: str) -> None:
@@ -42,9 +42,9 @@ class ConsoleSource:
             self.can_mark: Final = isinstance(transport, Marking)
             """Whether message states can be listed and set."""
             self.has_groups: Final = isinstance(transport, GroupAdministration)
-            """Whether it tells of the groups that read its topics, and of their lag."""
+            """Whether it can list the groups that read its topics, with their lag."""
             self.is_broker: Final = isinstance(transport, LadingTransport)
-            """Whether it is the admin endpoint of a broker, which also tells of damage."""
+            """Whether it is the admin endpoint of a broker, which also reports damage."""
 
     @property
     def shown(self) -> str:

@@ -21,9 +21,9 @@ from .responses import Document, json_answer, text_of
 from .source import ConsoleSource
 
 GROUPS_MAX: Final = 300
-"""The lag of so many groups is asked for; each is a request."""
+"""How many groups are asked for their lag; each takes a request."""
 GROUPS_FRESH_S: Final = 3.0
-"""Groups are asked for at most so often, however many pages are open."""
+"""The shortest time between two requests for groups, however many pages are open."""
 
 
 class TopicPages:
@@ -85,7 +85,7 @@ class TopicPages:
         )
 
     def _groups_of(self, transport: Transport) -> list[Document]:
-        """Return groups with their positions; none of a directory or of Iggy's server, which do not tell them."""
+        """Return groups with their positions; empty for a directory or Iggy's server, which do not list them."""
         if not isinstance(transport, GroupAdministration):
             return []
         with self._lock:
@@ -127,7 +127,7 @@ def _summary(meta: TopicMeta) -> Document:
 
 
 def _lags(groups: Iterable[Document]) -> dict[str, int]:
-    """Return for each topic the lag of the group that is furthest behind."""
+    """Return for each topic the lag of the group with the highest lag."""
     found: dict[str, int] = {}
     for group in groups:
         mine: dict[str, int] = {}

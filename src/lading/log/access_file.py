@@ -1,11 +1,11 @@
 """``access.json``: users, tokens and rules of a data directory, as one document that is replaced as a whole.
 
-It holds salted hashes, no passwords and no tokens; only its owner may read it. What cannot be read is an error, never
-an empty table: without users a broker asks for no passwords.
+It holds salted hashes, no passwords and no tokens; only its owner may read it. An unreadable file is an error, never an
+empty table: a broker without users asks for no passwords.
 
-A checksum covers every byte of it, and each change has a number. The number of the last change is stored in two more
-places, the file ``rights.serial`` and the catalog, which are written after it: a file that is missing where one of them
-has a number, or that has a lower one, is refused. Only ``lading user reset`` starts anew.
+A checksum covers every byte of it, and each change has a number. The number of the last change is also stored in two
+other places, the file ``rights.serial`` and the catalog, which are written after it. A file is refused if its number is
+lower than one of these, or if it is missing although one of them has a number. Only ``lading user reset`` starts anew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARK_NAME: Final = ACCESS_MARK.file
 CHECKED_FROM: Final = 4
 """The first version with a checksum and a number."""
 _UNKNOWN: Final = 1
-"""What a mark counts as if its number cannot be read: there was one."""
+"""The value of a mark whose number cannot be read: the file has existed."""
 
 
 class AccessFile:
@@ -36,7 +36,7 @@ class AccessFile:
     def __init__(self, data: Path, disk: Disk | None = None) -> None:
         self.path = data / FILE_NAME
         self.serial = 0
-        """The number of the change that was loaded or saved last; 0 if there is none."""
+        """The number of the change that was loaded or saved last; 0 before the first."""
         self._mark = data / MARK_NAME
         self._disk = disk or RealDisk()
 

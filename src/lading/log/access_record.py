@@ -1,6 +1,6 @@
-"""What the catalog knows of ``access.json``: the number of its last change, so that a missing or older file is noticed.
+"""The catalog's record of ``access.json``: the number of its last change, to notice a missing or older file.
 
-The table is made with the first users: a directory that never had any has none.
+The table is created with the first user: a directory that never had users lacks it.
 """
 
 from __future__ import annotations

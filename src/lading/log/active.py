@@ -16,7 +16,7 @@ _GROWTH_MAX: Final = 16 << 20
 
 
 class ActiveSegment(Segment):
-    """A segment with its writing side. ``written`` is where the next chunk goes; readers end at or before it."""
+    """A segment with its writing side. The next chunk is written at ``written``; readers end at or before it."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int, *, resting_bytes: int | None = None) -> None:
         """Open the file, or create it; the caller then describes its content with ``resume``.

@@ -1,8 +1,8 @@
-"""What SQLite takes for a catalog and is none: damage in the names of columns, in texts and in documents of rows.
+"""Damage of a catalog that SQLite does not notice: in the names of columns, in texts and in documents of rows.
 
-SQLite has no checksums. Its own check finds pages that hang together wrongly, and rows that their indexes know
-otherwise: names and ids of streams and topics, which a start compares and writes. What this one finds would otherwise
-end the start in the middle. A bit that makes another valid number, such as a position, is found by neither.
+SQLite has no checksums. Its own check finds pages that are linked wrongly, and rows that differ from their indexes:
+names and ids of streams and topics, which a start compares and writes. The damage that this check finds would otherwise
+end the start in the middle. Neither check finds a flipped bit that makes another valid number, such as a position.
 """
 
 from __future__ import annotations

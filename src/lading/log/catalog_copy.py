@@ -53,7 +53,7 @@ def copy_catalog(path: Path) -> CatalogCopy:
 
 
 def require_known_catalog(path: Path) -> None:
-    """Raise NewerFormat for a catalog of a later Lading; one that is missing or empty is none."""
+    """Raise NewerFormat for a catalog of a later Lading; accepts a missing or empty one."""
     if path.exists() and path.stat().st_size:
         with connect_read_only(path) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]

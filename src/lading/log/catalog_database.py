@@ -22,18 +22,18 @@ from .formats import CATALOG, GATE
 
 LOG: Final = logging.getLogger("lading.log")
 CHECKPOINT_COMMITS: Final = 500
-"""SQLite's write-ahead log is checkpointed after so many writes."""
+"""After how many writes SQLite's write-ahead log is checkpointed."""
 REPAIR_US: Final = 1_000_000
 """The interval of retries while the catalog cannot be written."""
 _NO_SPACE: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_CANTOPEN})
-"""What SQLite says where its log, or the index of it that connections share, finds no space for its file."""
+"""SQLite's errors if its log, or the index of it that connections share, has no space for its file."""
 
 
 class CatalogDatabase:
     """Transactions on the file of a catalog. Not thread-safe: one thread of the owning process uses it.
 
-    A failed write changes nothing and raises Refusal: DISK_FULL if there is no space, else READ_ONLY. After an
-    I/O error the file is reopened before the next write, so that a repaired disk needs no restart.
+    A failed write changes nothing and raises Refusal: DISK_FULL without space, else READ_ONLY. After an I/O error the
+    file is reopened before the next write, so that a repaired disk needs no restart.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
@@ -150,7 +150,7 @@ class CatalogDatabase:
             former.close()
         if self._is_exclusive:
             return
-        # where it cannot all be moved this connection serves too, after the next attempt
+        # if not all frames can be moved, this connection can still be used, after the next attempt
         busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self._is_broken = bool(busy)
 

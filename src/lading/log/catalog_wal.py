@@ -1,8 +1,8 @@
 """Group commit for the catalog's write-ahead log: many writes share one sync.
 
-SQLite writes at level NORMAL without a sync. What must be durable before it is acknowledged is written at that level
-on the event loop, which costs microseconds, and then synced by a sync thread, like messages. All locks of SQLite are
-on other files, so that this descriptor of the log interferes with none.
+SQLite writes at level NORMAL without a sync. Writes that must be durable before they are acknowledged are made at that
+level on the event loop, which costs microseconds, and then synced by a sync thread, like messages. All locks of SQLite
+are on other files, so this descriptor of the log interferes with none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data directory: the directories of topics, with a description of each for readers without a broker.
 
 ``DATA/topics/<topic id, 32 hex>/topic.json`` describes a topic; ``DATA/topics/<topic id>/<number>/`` is a partition.
-A delete first renames to ``….deleted``, so that a crash leaves either all of it or a name that tells the intent.
+A delete first renames to ``….deleted``, so that a crash leaves either all of it or a name that shows the intent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TopicDescription:
 
 
 def read_description(directory: Path) -> TopicDescription | None:
-    """Return the description in a topic's directory, or None if there is none. Raises CorruptLog if it is invalid."""
+    """Return the description in a topic's directory, or None if it is missing. Raises CorruptLog if it is invalid."""
     path = directory / DESCRIPTION
     try:
         data = path.read_bytes()
@@ -156,7 +156,7 @@ class DataDirectory:
         sync_directory(self._own_disk, self.root)
 
     def add_partitions(self, uuid: bytes, numbers: range, first_epoch: int) -> None:
-        """Create empty logs for these partitions; on disk on return. What an interrupted call left stays."""
+        """Create empty logs for these partitions; durable on return. Keeps those of an interrupted call."""
         paths = [self.partition(uuid, number) for number in numbers]
         for path in paths:
             path.mkdir(mode=0o700, exist_ok=True)
@@ -180,7 +180,7 @@ class DataDirectory:
         return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
 
     def empty(self, uuid: bytes) -> None:
-        """Take the second step of a delete: it is durable and the space free, while the name still tells the intent."""
+        """Take the second step of a delete, durably: free the space; the name that shows the intent remains."""
         sync_directory(self._own_disk, self.root)
         path = self.path(uuid)
         for entry in list(path.with_name(path.name + DELETED).iterdir()):
@@ -226,7 +226,7 @@ class DataDirectory:
         sync_directory(self._own_disk, self.root)
         return True
 
-    # what was found is given only once: who asks may change it
+    # a found list is returned only once: its caller may change it
 
     def take_files(self, log: Path) -> LogFiles | None:
         """Return the files of a log, in the directory of a partition or below it, as found; None if unknown."""
@@ -234,7 +234,7 @@ class DataDirectory:
         return None if found is None else found.partitions.pop(str(log)[len(str(self.root)) + 1 :], None)
 
     def take_description(self, uuid: bytes) -> TopicDescription | None:
-        """Return the description of a topic, or None if there is none. Raises CorruptLog if it is invalid."""
+        """Return the description of a topic, or None if it is missing. Raises CorruptLog if it is invalid."""
         document = None if self._found is None else self._found.descriptions.pop(uuid.hex(), None)
         path = self.path(uuid)
         return read_description(path) if document is None else parse_description(document, f"{path}/{DESCRIPTION}")

@@ -66,7 +66,8 @@ class File(Protocol):
 class Disk(Protocol):
     """The operations on files and directories that a log needs.
 
-    What a start asks of thousands of directories takes text too: to join paths would cost it more than to read them.
+    Operations that a start calls for thousands of directories also accept str: joining paths would cost more than
+    reading the directories.
     """
 
     is_durable: bool
@@ -239,9 +240,9 @@ def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
 
 
 def sync_each(disk: Disk, paths: Sequence[Path]) -> None:
-    """Make files, or the names in directories, durable one by one: ``Disk.sync_paths`` if there is no other way.
+    """Make files, or the names in directories, durable one by one: the fallback of ``Disk.sync_paths``.
 
-    Many are synced at a time, because a journaling file system then writes what they wait for only once.
+    Many are synced at a time, because a journaling file system then writes their common journal only once.
     """
     if len(paths) <= _SYNCS_AT_A_TIME:
         for path in paths:
@@ -302,7 +303,7 @@ def file_size(disk: Disk, path: Path) -> int:
 
 
 def place_of(path: Path) -> str:
-    """Return the end of a path, for errors: they reach clients, which must not learn where the directory is."""
+    """Return the end of a path, for errors: they reach clients, which must not learn the directory's path."""
     return "/".join(path.parts[-PLACE_PARTS:]) if path.is_absolute() else str(path)
 
 

@@ -1,8 +1,8 @@
 """Sync of a whole file system, Linux's ``syncfs``: a thousand new files in one wait for the disk.
 
-A journaling file system brings what is new to the disk together anyway; a sync of each file asks it a thousand times,
-and each return takes the interpreter from the loop. Measured on ext4: 1,000 new files of 80 bytes take 30 ms and not
-300. What others have written to the same file system goes along, which may take longer than it would have alone.
+A journaling file system writes new files to the disk together anyway; a sync of each file asks it a thousand times, and
+after each call the thread takes the interpreter from the loop. Measured on ext4: 1,000 new files of 80 bytes take 30 ms
+instead of 300. The call also writes the data of other processes on the same file system, which may take longer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 KERNEL_MIN: Final = (5, 8)
-"""Before it ``syncfs`` does not tell what could not be written (syncfs(2), Notes)."""
+"""Before this version of Linux ``syncfs`` does not report failed writes (syncfs(2), Notes)."""
 KNOWN_TYPES: Final = frozenset({0xEF53, 0x5846_5342, 0x9123_683E})
-"""File systems of which it is known that ``syncfs`` makes everything durable: ext4, xfs, btrfs (statfs(2)). One in user
-space, for instance, is not told of it."""
+"""File systems that are known to make everything durable at ``syncfs``: ext4, xfs, btrfs (statfs(2)). A file system in
+user space, for instance, is not notified of it."""
 _STATFS_BYTES: Final = 256
 """More than a ``struct statfs`` has; it begins with the type, a long."""
 
@@ -60,7 +60,7 @@ def _type_of(statfs: Call, descriptor: int) -> int | None:
 
 
 def _find_calls() -> tuple[Call, Call] | None:
-    """Return the C library's ``fstatfs`` and ``syncfs``, or None if they are missing or tell no errors."""
+    """Return the C library's ``fstatfs`` and ``syncfs``, or None if they are missing or do not report errors."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
     if release is None or (int(release[1]), int(release[2])) < KERNEL_MIN:
         return None

@@ -1,4 +1,4 @@
-"""What a start has found in a data directory, so that its later steps need not list and read the same files again."""
+"""The files that a start has found in a data directory, so that its later steps need not list and read them again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class LogFiles(NamedTuple):
 
     names: Sequence[str]
     watermark: bytes | None = None
-    """The content of its watermark file; None if there is none, or it was not read yet."""
+    """The content of its watermark file; None if it is missing or was not read yet."""
     sizes_bytes: Mapping[str, int] | None = None
     """Sizes of its segments by file name, unused space included; None if they were not looked up yet."""
 
@@ -28,6 +28,6 @@ class FoundFiles:
     names: dict[str, Sequence[str]] = field(default_factory=dict)
     """Entries of the directory of a topic."""
     descriptions: dict[str, object] = field(default_factory=dict)
-    """What each ``topic.json`` holds, None if it is not JSON; none for a topic without one."""
+    """The content of each ``topic.json``, None if it is not JSON; a topic without the file has no entry."""
     partitions: dict[str, LogFiles] = field(default_factory=dict)
     """Of ``TOPIC/NUMBER``, and of ``TOPIC/NUMBER/postponed``."""

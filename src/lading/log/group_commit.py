@@ -1,7 +1,7 @@
-"""Group commit: one sync per log for all that arrived during the last one, in threads without the interpreter lock.
+"""Group commit: one sync per log for all writes during the previous sync, in threads without the interpreter lock.
 
-Every log has at most one sync in progress. What is flushed meanwhile waits for the next one, so that the number of
-syncs depends on the disk, not on the number of producers. With several threads the file system can combine the syncs
+Every log has at most one sync in progress. Writes that are flushed meanwhile wait for the next one, so that the number
+of syncs depends on the disk, not on the number of producers. With several threads the file system can combine the syncs
 of many partitions.
 """
 
@@ -27,7 +27,7 @@ Done = Callable[[OSError | None], None]
 _KERNEL: Final = "lading.kernels.sync"
 _THREADS: Final = 8
 _FILES_PER_TURN: Final = 8
-"""A thread reports after so many files, so that few partitions do not wait for many."""
+"""After how many files a thread reports, so that few partitions do not wait for many."""
 
 
 class SyncNow:
@@ -63,7 +63,7 @@ class SyncNow:
         return True
 
     def close(self) -> None:
-        """Do nothing: there are no threads."""
+        """Do nothing: it has no threads."""
 
 
 class WriteOnly(SyncNow):

@@ -70,7 +70,7 @@ class Span:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Damage:
-    """Offsets that cannot be read as they were written, and the bytes of ``path`` where they were.
+    """Offsets that cannot be read as they were written, and the bytes of ``path`` that held them.
 
     ``one_chunk`` says that the bytes are one chunk with plausible length and offsets, which its dialect may examine.
     """
@@ -290,7 +290,7 @@ class OverlayLog(Protocol):
     def hold_last_stable_offset(self, offset: int | None) -> None:
         """Keep ``last_stable_offset`` at or below ``offset`` (an open transaction); None ends that.
 
-        Until the first call after opening, it stays where the last owner left it.
+        Until the first call after opening, it keeps the last owner's value.
         """
 
 
@@ -311,7 +311,7 @@ class KeptLog(Protocol):
         """Refuse every append from now on with ``problem``: what is written would not be there at the next start."""
 
     def truncate_before(self, offset: int) -> None:
-        """Delete everything before ``offset``: whole segments from disk, and the rest is no longer returned."""
+        """Delete everything before ``offset``: whole segments are removed from disk, reads leave out the rest."""
 
     def snapshot(self, name: str, data: bytes) -> None:
         """Store a blob that is valid up to ``next_offset``, replacing the last one of that name."""

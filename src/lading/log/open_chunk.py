@@ -42,7 +42,7 @@ class OpenChunk:
         return self._max_us
 
     def room(self, key: int, room_bytes: int) -> int | None:
-        """Return where in ``buffer`` the next messages go, or None if they must go to another chunk."""
+        """Return the place of the next messages in ``buffer``, or None if they must go to another chunk."""
         at = self._used
         if key != self._key or at + room_bytes > _BYTES_MAX:
             return None

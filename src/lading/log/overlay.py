@@ -218,7 +218,7 @@ class Overlay:
 
 
 def _next_record(data: bytes, at: int) -> int:
-    """Return where the next readable record starts, or -1."""
+    """Return the start of the next readable record, or -1."""
     length = (RECORD_BYTES - 8).to_bytes(4, "little")
     while (at := data.find(length, at)) >= 0:
         if unpack_all(data[at : at + RECORD_BYTES])[1]:

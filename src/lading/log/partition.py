@@ -144,7 +144,7 @@ class DiskPartitionLog(LogSidecars):
             return
         base = chunk.base_offset
         if self.refusal is not None and self._read_only:
-            # it was open when the log refused: who sent these messages is told that they have not happened
+            # it was open when the log refused: the appends of these messages fail
             self.next_offset = base
             self._require_writable()
         try:
@@ -264,8 +264,8 @@ class DiskPartitionLog(LogSidecars):
             self.flush()
             if not self.recovery.clean and not self._mark.begun:
                 self._begin_writing()
-        # while a sync is under way the log is not closed in order: an error that a file tells that sync it does not
-        # tell a second one, so that nothing here can find out whether all of it is on disk
+        # while a sync is under way, do not mark the log as closed in order: a file reports an error to that sync only,
+        # not to a second one, so this code cannot know whether everything is on disk
         if self._mark.begun and not self._read_only and self._syncing is None:
             try:
                 self._wake()
@@ -305,7 +305,7 @@ class DiskPartitionLog(LogSidecars):
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
     def damage(self, first: int, end: int) -> list[Damage]:
-        """Return the known damage among these offsets, with the bytes where they were."""
+        """Return the known damage among these offsets, with the bytes that held them."""
         return self._segments.damage(first, end)
 
     def offset_at(self, timestamp_us: int) -> int:
@@ -354,7 +354,7 @@ class DiskPartitionLog(LogSidecars):
         return self._segments.infos()
 
     def truncate_before(self, offset: int) -> None:
-        # the open chunk stays open: who appended to it must hear of a write that fails, and this caller would not say
+        # the open chunk stays open: a failing write must be reported to its appends, and this caller would not do so
         offset = min(offset, self.high_watermark)
         if offset <= self.first_offset:
             return

@@ -194,7 +194,7 @@ class _Tail(Segment):
         return self._reached
 
     def _begin(self, high_watermark: int) -> LogPosition:
-        """Return where to start walking: the last index entry below the end, if there is a chunk with its offset."""
+        """Return the position to start walking from: the last index entry below the end, if a chunk has its offset."""
         number = self.index.at_offset(high_watermark - 1)
         if number >= 0:
             entry = self.index.entry(number)

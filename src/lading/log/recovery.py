@@ -36,12 +36,12 @@ class Repairs:
     """Changes to the directory: first torn bytes are copied, then the epoch is durable, then files are truncated."""
 
     cut: tuple[Path, int, int] | None = None
-    """(segment file, where to truncate it, number of bytes to copy before)"""
+    """(segment file, size to truncate it to, number of bytes to copy before)"""
     drop: list[Path] = field(default_factory=list)
     """Segment files without an intact chunk after the end."""
     forget: list[Path] = field(default_factory=list)
-    """Indexes of segments that are written anew from their end on, which may tell more than what was found, and a later
-    power cut may bring back what they told; snapshots that cover messages which are lost."""
+    """Files to delete: indexes of segments that are written again from their end on, because they may have entries of
+    lost chunks, which a later power cut might bring back; and snapshots that cover lost messages."""
     sync: list[Path] = field(default_factory=list)
     """Files whose tail is intact, but was perhaps never synced."""
 
@@ -70,7 +70,7 @@ class RecoveredLog:
     closed: list[Segment]
     tail: Tail | None
     gaps: list[Damage]
-    """Offsets for which there is no segment."""
+    """Offsets that no segment covers."""
     repairs: Repairs
     report: RecoveryReport
     states: StatesMark | None
@@ -332,7 +332,7 @@ class _Recovery:
         start = index.entry(number) if number >= 0 else IndexEntry(segment.base_offset, 0, 0)
         found = segment.scan_to_end(start, hints)
         if start.position and found.index.positions[:1] != array("q", [start.position]):
-            # no whole chunk where the entry says: it may be of an index that is older than the bytes
+            # the entry does not point to a whole chunk: the index may be older than the bytes
             start = IndexEntry(segment.base_offset, 0, 0)
             found = segment.scan_to_end(start, hints)
         self.scanned_bytes += found.end_position - start.position

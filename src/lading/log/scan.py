@@ -1,7 +1,8 @@
 """Scan of a segment from its bytes alone: which chunks are intact and consecutive, and what is damaged.
 
 Recovery, the rebuilding of an index and the search for damage use the same scan. It accepts a chunk if its CRC matches
-and its base offset is the next one. After a bad region it searches for where the log continues (``_resume``).
+and its base offset is the next one. After a bad region it searches for the place at which the log continues
+(``_resume``).
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ _SEARCH_BYTES_MAX: Final = 1 << 30
 
 @dataclass(slots=True)
 class Scan:
-    """Result of scanning bytes: intact up to ``end_position``, where ``end_offset`` is the next offset."""
+    """Result of scanning bytes: intact up to ``end_position``, at which ``end_offset`` is the next offset."""
 
     start_position: int
     end_position: int
     end_offset: int
     max_timestamp_us: int
     last_start: int = -1
-    """Position of the previous chunk; -1 if there is none, or it was unreadable: the next one gets an index entry."""
+    """Position of the previous chunk; -1 if it is missing or unreadable: the next one gets an index entry."""
     index: Index = field(default_factory=Index)
     damage: list[Damage] = field(default_factory=list)
     told_end: IndexEntry | None = None
-    """The end of the segment as its index told it before the scan."""
+    """The end of the segment according to its index, before the scan."""
     bad_bytes: int = 0
     """Bytes after ``end_position`` up to the last one that is not zero: a torn tail, or damage."""
 
@@ -52,7 +53,7 @@ class Scan:
 def walk(
     region: Region, start: int, end: int, *, verify: bool, rows: int = _ROWS
 ) -> tuple[NDArray[np.int64], int, int]:
-    """Return up to ``rows`` chunks from ``start``: (rows as in Run.chunks, where they end, the fault there or 0)."""
+    """Return up to ``rows`` chunks from ``start``: (rows as in Run.chunks, their end, the fault there or 0)."""
     rows = min(rows, max(end - start, 0) // layout.ENVELOPE_BYTES + 1)
     table = np.empty((rows, 8), np.int64)
     kernels: Any = engine.select(KERNEL_MODULE, fallback, end - start if verify else 0)
@@ -193,7 +194,7 @@ def _search(
 
 
 def _signs(region: Region, start: int, end: int) -> Iterator[int]:
-    """Yield positions where an envelope might start, by its magic and version."""
+    """Yield positions at which an envelope might start, by its magic and version."""
     for window in range(start + layout.MAGIC_AT, end, _WINDOW):
         data = region[window : min(window + _WINDOW + len(_SIGN) - 1, end)].tobytes()
         at = data.find(_SIGN)
@@ -203,7 +204,7 @@ def _signs(region: Region, start: int, end: int) -> Iterator[int]:
 
 
 def _base_offset(region: Region, at: int, end: int, *, verify: bool = True) -> int | None:
-    """Return the base offset of the chunk at ``at``, or None if there is no intact one."""
+    """Return the base offset of the chunk at ``at``, or None if no intact chunk is there."""
     rows, _, _ = walk(region, at, end, verify=verify, rows=1)
     return int(rows[0, BASE_OFFSET]) if len(rows) else None
 

@@ -1,8 +1,8 @@
 """A segment: one file of chunks, read through a read-only map.
 
 Every byte is checked against its chunk's CRC once after it was mapped, before it is returned, so that neither a flipped
-bit nor a write that the disk lost is ever served as a message. What fails is scanned once (``scan``), recorded as
-damage and skipped from then on, unless the only fault of a chunk is one flipped bit: then a repaired copy is served.
+bit nor a write that the disk lost is ever served as a message. A part that fails is scanned once (``scan``), recorded
+as damage and skipped from then on, unless the only fault of a chunk is one flipped bit: then a repaired copy is served.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def segment_name(base_offset: int) -> str:
 
 
 class Segment:
-    """The reading side of a segment; ``end`` is where its chunks end, None until that was determined."""
+    """The reading side of a segment; ``end`` is the end of its chunks, None until it was determined."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -96,7 +96,7 @@ class Segment:
         return True
 
     def read_told_end(self) -> tuple[IndexEntry | None, str]:
-        """Return the end that the last entry of the index tells, whatever the others are, and what is wrong with it."""
+        """Return the segment's end according to the index's last entry alone, and the index's fault, if any."""
         data = read_all(self._disk, self.index_path) or b""
         index, fault = index_format.unpack(data[-index_format.ENTRY_BYTES :], -1)
         return None if fault else index.end, fault or "its end is missing" if data else "the file is missing"
@@ -112,8 +112,9 @@ class Segment:
     def close_at(self, found: Scan, end_offset: int, told: IndexEntry | None = None) -> None:
         """Adopt the result of a scan of all of it. Raises CorruptLog if it overlaps the next segment.
 
-        ``told`` is the end that its index tells. What is lost before that end is found as later openings find it, which
-        believe the index: a chunk of which a power cut has spared the beginning may still hold messages.
+        ``told`` is the segment's end according to its index. Losses before that end are recorded as later openings,
+        which trust the index, would find them: a chunk of which a power cut has left the beginning may still hold
+        messages.
         """
         if found.end_offset < end_offset:
             if told is not None and told.offset == end_offset and told.position <= self.file_size():
@@ -172,7 +173,7 @@ class Segment:
         return file_size(self._disk, self.path)
 
     def data_end(self) -> int:
-        """Return an upper bound of where the unused space starts."""
+        """Return an upper bound of the start of the unused space."""
         file = self._disk.open(self.path)
         try:
             return file.data_end()
@@ -374,7 +375,7 @@ class Segment:
             ) from error
 
     def _find_end(self) -> LogPosition | None:
-        """Return where the chunks end, visible to readers or not, or None if only the limit of readers is known."""
+        """Return the end of the chunks, visible to readers or not, or None if only the limit of readers is known."""
         return self.end
 
 

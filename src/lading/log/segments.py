@@ -28,7 +28,7 @@ class Segments:
     def __init__(
         self, disk: Disk, directory: Path, closed: Sequence[Segment], active: ActiveSegment, gaps: Sequence[Damage]
     ) -> None:
-        """``gaps`` are the offsets for which there is no segment."""
+        """``gaps`` are the offsets that no segment covers."""
         self.active = active
         self.synced = self.written
         self._disk = disk
@@ -123,7 +123,7 @@ class Segments:
         return None
 
     def damage(self, first: int, end: int) -> list[Damage]:
-        """Return the known damage among these offsets, with the bytes where they were."""
+        """Return the known damage among these offsets, with the bytes that held them."""
         numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
         known = [*self._gaps, *(damage for number in numbers for damage in self._all[number].damage)]
         return [damage for damage in known if damage.first < end and damage.end > first]

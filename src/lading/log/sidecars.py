@@ -101,7 +101,7 @@ class LogSidecars:
         self._mark.wake()
 
     def _begin_writing(self) -> None:
-        """Prepare the first write since opening: record durably that the log is no longer cleanly closed."""
+        """Prepare the first write since opening: record durably that the log is not closed cleanly any more."""
         self._wake()
         if self._found is not None or self._overlay.needs_rewrite:
             self._mend()
@@ -170,8 +170,8 @@ class LogSidecars:
             refused = self._refuse(error, "could not keep a state")
             if kind is RangeKind.STATE and not self._is_loading:
                 raise refused from error
-            # the log's own messages have decided it, and a snapshot of their writers may no longer tell: readers wait
-            # before what is not on disk, until ``maintain`` or ``sync_states`` brings it
+            # the log's own messages have decided it, and a snapshot of their writers may not show it any more: readers
+            # stop before it until ``maintain`` or ``sync_states`` has it on disk
             self._overlay.remember(record)
             self._mark.stale = True
         self._update_last_stable_offset()

@@ -55,9 +55,9 @@ def load(
 def list_wrong(
     disk: Disk, directory: Path, names: Collection[str], damage: Iterable[Damage], settled_end: int
 ) -> list[Path]:
-    """Return the files of blobs that cover messages which a power cut has taken before anybody was told of them.
+    """Return the files of blobs that cover messages which were lost in a power cut before they were acknowledged.
 
-    Damage that reaches behind ``settled_end`` is such a loss; what is damaged before it had been acknowledged.
+    Damage that reaches past ``settled_end`` is such a loss; damaged messages before it had been acknowledged.
     """
     lost = min((one.first for one in damage if one.end > settled_end), default=None)
     if lost is None:

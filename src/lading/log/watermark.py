@@ -2,15 +2,16 @@
 
 It has two parts of different durability. The **head** (topic id, epochs, first offset) is replaced as a whole and
 synced. The **slots** (high watermark, last stable offset, time) are written in place alternately, at most 100 ms late
-and without a sync of their own: what a slot says was true on disk before it was written, and if a power cut tears or
-loses a slot, the other one or the head is older, but still true.
+and without a sync of their own: a slot describes data that was on disk before the slot was written, and if a power cut
+tears or loses a slot, the other one or the head is older, but still true.
 
 Layout, little-endian. Head: ``magic "LDWM" · version u16 · reserved u16 · length u32 · crc32c u32`` (of the rest of
 the head), then ``topic_id 16 bytes · first_offset u64 · synced_end u64 · stable_end u64 · clock_us u64 · epochs u32``
 and per epoch ``epoch u64 · first offset u64``; ``length`` counts the head, a multiple of 512, filled with zeros. Two
 slots of 512 bytes follow: ``crc32c u32 · flags u32 · sequence u64 · synced_end u64 · stable_end u64 · clock_us u64``,
-the crc of what follows it in the slot; flag 1 = closed in order. A slot may go on with ``crc32c u32`` (of the 40 bytes
-before it and the 12 after it) ``· states_crc32c u32 · states_bytes u64``: so many bytes of ``states.log`` are on disk.
+the crc of what follows it in the slot; flag 1 = closed in order. A slot may continue with ``crc32c u32`` (of the 40
+bytes before it and the 12 after it) ``· states_crc32c u32 · states_bytes u64``: the number of bytes of ``states.log``
+on disk.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class WatermarkFile:
             self._resting = False
 
     def begin(self, mark: WatermarkSlot) -> None:
-        """Record that the log is no longer cleanly closed; on disk on return."""
+        """Record that the log is not closed cleanly any more; durable on return."""
         file = self._disk.open(self._path, write=True)
         found = watermark.unpack(file.read(0, file.size()))
         assert found is not None

@@ -1,4 +1,4 @@
-"""What an acknowledgement promises."""
+"""The promise of an acknowledgement."""
 
 from __future__ import annotations
 

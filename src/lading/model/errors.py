@@ -1,4 +1,4 @@
-"""Every error that Lading raises, by who can fix its cause."""
+"""Every error that Lading raises, grouped by the people who can fix its cause."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RemoteError(LadingError):
 
 
 class Unreachable(RemoteError):
-    """Nothing answers at the address, or the connection broke and retries ran out."""
+    """No server responds at the address, or the connection broke and retries ran out."""
 
 
 class CorruptError(LadingError):
@@ -173,7 +173,7 @@ class Refusal(LadingError):
 class MalformedMessage(CorruptError):
     """Bytes are not a message or command of the dialect: the only error that a decoder raises.
 
-    ``reason`` lets an endpoint answer with its protocol's own code; ``at`` is the byte position.
+    ``reason`` lets an endpoint respond with its protocol's own code; ``at`` is the byte position.
     """
 
     def __init__(self, message: str, *, reason: Reason = Reason.MALFORMED, at: int | None = None) -> None:

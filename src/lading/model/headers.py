@@ -97,7 +97,7 @@ class Headers:
         return (header for header in self._list if header.key == key)
 
     def get(self, key: str, default: Scalar = None) -> Scalar:
-        """Return the typed value of the last header with this key, or ``default`` if there is none."""
+        """Return the typed value of the last header with this key, or ``default`` if no header has it."""
         header = self.last(key)
         return default if header is None else header.typed
 

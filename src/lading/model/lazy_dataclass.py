@@ -1,8 +1,7 @@
 """Frozen dataclasses each of whose methods is compiled when it is first called.
 
 ``dataclasses.dataclass`` writes up to six methods of a class as text and compiles each, which takes longer than all
-else that an import does; of several hundred classes, most stand for commands and answers that no client of a process
-asks for.
+else that an import does; of several hundred classes, most are commands and results that no client of a process uses.
 """
 
 from __future__ import annotations

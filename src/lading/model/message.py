@@ -13,7 +13,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Message:
-    """A message as it was read: payload, headers, and where and when it was stored.
+    """A message as it was read: payload, headers, place and time of storage.
 
     ``timestamp_us`` is in microseconds since 1970 UTC, ``id`` is 16 bytes or None, ``checksum`` the dialect's
     CRC-32 of the payload or None; ``offset`` counts from 0 within (``stream``, ``topic``, ``partition``).

@@ -84,9 +84,9 @@ class MessageBound(NamedTuple):
     bytes_max: int
     setting: str
     is_compressed: bool = True
-    """Whether the server counts the bytes as they are sent, compressed where that makes them fewer."""
+    """Whether the server counts the bytes as they are sent: compressed, if that is smaller."""
     is_told: bool = True
-    """Whether the server told it; else it is one byte less than a message that was refused."""
+    """Whether the server reported the bound; otherwise it is one byte less than a message that was refused."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Capabilities:
     """Kinds with codes from 1 to this are kept; None: readers get raw bytes, or what ``form`` makes of a value."""
     id: bool = True
     zero_id: bool = True
-    """Whether 16 zero bytes are an id; otherwise they mean that there is none."""
+    """Whether 16 zero bytes are an id; otherwise they mean that a message has no id."""
     time_step_us: int | None = 1
     """None: the server stamps its own time."""
     time_us_min: int = -(1 << 63)
@@ -125,7 +125,7 @@ class Capabilities:
     whole_bytes_max: int | None = None
     """Headers and payload of one message together."""
     bound: MessageBound | None = None
-    """What the topic that is asked about bounds, beside the protocol."""
+    """The bound of the topic in question, in addition to the protocol's."""
     measure: str | None = None
     """``module:function`` that finds the messages of a batch above a ``bound``: called with both, it returns the row
     and the size in bytes of each."""
@@ -157,7 +157,7 @@ class Scheme(NamedTuple):
     port: int | None
     example: str
     is_queue: bool = False
-    """Whether reading consumes messages, so that there is no seeking and no reading twice."""
+    """Whether reading consumes messages, so that nothing can be sought or read twice."""
 
 
 class EndpointSpec(NamedTuple):

@@ -46,7 +46,7 @@ def subtract_ranges(left_out: Iterable[OffsetSpan | MarkedSpan], first: int, end
 
 
 def split_by_mark(marked: Iterable[MarkedSpan], first: int, end: int) -> Iterator[tuple[int, int, int | None]]:
-    """Yield all of ``first`` to ``end``, in order, split where a mark begins or ends; None if a part has no mark.
+    """Yield all of ``first`` to ``end``, in order, split at the borders of marks; None if a part has no mark.
 
     The marked ranges are sorted and do not overlap.
     """

@@ -14,8 +14,8 @@ ALL_FIELDS: Final = frozenset(FIELDS)
 class ScanRequest(NamedTuple):
     """A request for messages with ``first`` <= offset < ``end``: ``fields`` as columns, the headers ``keys`` located.
 
-    Results are batches of at most ``max_rows`` rows and about ``max_bytes`` bytes, at least one row each. What a
-    carrier header holds is restored, unless ``carrier`` is False.
+    Results are batches of at most ``max_rows`` rows and about ``max_bytes`` bytes, at least one row each. Headers
+    inside of a carrier header are restored, unless ``carrier`` is False.
     """
 
     first: int = 0

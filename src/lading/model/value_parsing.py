@@ -1,4 +1,4 @@
-"""Header values from text that people write: one parser for each kind. What they raise is ValueError or KeyError."""
+"""Header values from text that people write: one parser for each kind. They raise ValueError or KeyError."""
 
 from __future__ import annotations
 

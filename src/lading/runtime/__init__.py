@@ -1,1 +1,1 @@
-"""What every process of Lading uses while it runs: clock, turns, metrics, log lines, health and files it owns."""
+"""Services that every process of Lading uses: clock, turns, metrics, log lines, health and owned files."""

@@ -1,8 +1,8 @@
-"""The two clocks of a broker: one that counts, for everything that lasts, and one that is set, for dates.
+"""The two clocks of a broker: one that only counts, for durations, and one that can be set, for dates.
 
-``now_us`` is the one clock of endpoints and broker. It starts at the date of the process' start and goes on with the
-monotonic clock: no time-out, delay or session changes when the machine's clock is set. Where a date is meant (a
-message's time, what is kept over a restart), ``Dates`` gives it; the broker's tick tells how far the clocks are apart.
+``now_us`` is the one clock of endpoints and broker. It starts at the date of the process' start and continues with the
+monotonic clock: no time-out, delay or session changes when the machine's clock is set. For a date (a message's time, or
+a time that is kept over a restart) use ``Dates``; the broker's tick measures how far the clocks are apart.
 """
 
 from __future__ import annotations

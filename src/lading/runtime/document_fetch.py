@@ -20,8 +20,8 @@ _READ_BYTES: Final = 64 << 10
 async def fetch_document(url: str, bytes_max: int) -> bytes:
     """Return the body of the response to a GET.
 
-    Raises OSError if there is no whole response with status 200 (redirects are not followed: the address is the one of
-    the settings), ValueError if its body is longer than ``bytes_max``.
+    Raises OSError if no complete response with status 200 arrives (redirects are not followed: only the address of the
+    settings is trusted), ValueError if its body is longer than ``bytes_max``.
     """
     parts = urlsplit(url)
     is_https = parts.scheme == "https"

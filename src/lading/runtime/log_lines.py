@@ -35,12 +35,12 @@ LIKE_MAX: Final = 100
 """Lines of one template in a window that are written though they differ, such as in a number; further ones count."""
 WINDOWS_MAX: Final = 4_096
 STALLED_S: Final = 1.0
-"""At the end, a reader that takes nothing for so long is not waited for."""
+"""How long the end of the process waits for a reader of standard error that takes nothing."""
 FLUSH_S: Final = 5.0
 """Nor is one that has not taken everything by then."""
 
 RECENT_MAX: Final = 1_000
-"""Newest lines that are kept for who asks the running process for them."""
+"""Number of newest lines that are kept for callers who ask the running process for them."""
 RECENT_CHARACTERS_MAX: Final = 4_000
 """Of each of them: tracebacks are long."""
 
@@ -113,9 +113,9 @@ class RepeatCounter:
 
 
 def format_text(record: logging.LogRecord, repeated: int = 0) -> str:
-    """Return a record as ``time LEVEL endpoint peer message``; ``-`` stands for an endpoint or peer that is missing.
+    """Return a record as ``time LEVEL endpoint peer message``, with ``-`` for a missing endpoint or peer.
 
-    What a terminal acts on is escaped: what a client sent cannot pass for another line, move a cursor or reorder text.
+    Control characters are escaped: text from a client cannot pass for another line, move a cursor or reorder text.
     """
     endpoint, peer = getattr(record, "endpoint", ""), getattr(record, "peer", "")
     message = escape_unseen(record.getMessage())
@@ -154,7 +154,7 @@ def _traceback(record: logging.LogRecord) -> str:
 
 
 class LineWriter(logging.Handler):
-    """Writes log lines to a file descriptor from a thread of its own; who logs never waits for it."""
+    """Writes log lines to a file descriptor from a thread of its own; callers that log never wait for it."""
 
     def __init__(self, log_format: LogFormat = "text", *, handle: int = _STDERR) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ def logging_to_stderr(log_format: LogFormat) -> Iterator[LineWriter]:
 
 
 def recent_lines() -> list[str]:
-    """Return the newest lines that this process has written to standard error; none where it writes no log lines."""
+    """Return the newest lines that this process has written to standard error; empty if it writes no log lines."""
     writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, LineWriter)]
     return [line for writer in writers for line in writer.recent()]
 

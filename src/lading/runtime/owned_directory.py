@@ -19,7 +19,7 @@ FILE_MODE: Final = 0o600
 DATA_LOCK_FILE: Final = "lock"
 """In a data directory, with the process id of the broker that has it."""
 WATCHED_NAMES: Final = ("topics", "catalog.sqlite")
-"""What of a data directory is made once and stays."""
+"""Entries of a data directory that are created once and never replaced."""
 OWN_NAMES: Final = frozenset({DATA_LOCK_FILE, "access.json", *WATCHED_NAMES})
 """A directory with one of these is, or was, a data directory."""
 NAMES_SHOWN_MAX: Final = 3
@@ -42,11 +42,11 @@ def open_private(path: str | Path, flags: int) -> int:
 
 @contextmanager
 def lock_directory(directory: Path, lock_file: str) -> Iterator[int]:
-    """Lock ``directory`` and a file in it as long as the block runs; gives the file's descriptor.
+    """Lock ``directory`` and a file in it while the block runs; yields the file's descriptor.
 
-    Raises BlockingIOError if another process has one of the locks. The directory's own lock stays when the file is
-    deleted; the file's keeps out versions that know no other, and holds on file systems where directories have none.
-    Both are the kernel's and end with the process.
+    Raises BlockingIOError if another process has one of the locks. The directory's own lock survives if the file is
+    deleted; the file's lock keeps out older versions, which know only that one, and works on file systems that cannot
+    lock directories. Both are the kernel's and end with the process.
     """
     around = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -89,11 +89,11 @@ def own_directory(directory: Path, lock_file: str, *, what: str, busy: LocalErro
 
 
 def check_sharing(directory: Path) -> None:
-    """Warn if other users may look into ``directory``: one that was made by an older version, or for them.
+    """Warn if other users may read ``directory``: an older version created it, or it is meant for them.
 
-    Raises LocalError if they may change it: who can replace files of a log can make the broker say anything. The group
-    of the process itself is not another user: many systems give each user a group, and its directories are writable
-    for that.
+    Raises LocalError if they may write to it: a user who can replace files of a log can change every message. The
+    process's own group does not count as another user: many systems give each user a group of their own, and make
+    directories writable for it.
     """
     found = directory.stat()
     mode = stat.S_IMODE(found.st_mode)
@@ -140,7 +140,7 @@ class DataDirectoryWatch:
         self._data = data
         self._identities: dict[Path, tuple[int, int]] = {}
         self.problem: str | None = None
-        """What happened to the directory, in a sentence; None while it is there."""
+        """The problem with the directory, as a sentence; None while it exists."""
         self.look()
 
     def look(self) -> str | None:
@@ -152,7 +152,7 @@ class DataDirectoryWatch:
                 except FileNotFoundError:
                     identity = None
                 except OSError:
-                    # a directory that does not answer is not one that is gone
+                    # an error of the file system does not mean that the directory was deleted
                     continue
                 else:
                     identity = found.st_dev, found.st_ino
@@ -170,10 +170,10 @@ class DataDirectoryWatch:
 
 @contextmanager
 def lock_data_directory(data: Path) -> Iterator[None]:
-    """Own the data directory, made where it is missing; LocalError if another process does, with its pid.
+    """Own the data directory, created if missing. Raises LocalError with the pid if another process owns it.
 
-    The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
-    Raises LocalError, too, for a directory with other files, and one that other users may write.
+    The lock is the kernel's and ends with the process, so that no stale lock remains; the pid is for people. Also
+    raises LocalError for a directory that holds other files, or that other users may write to.
     """
     with ExitStack() as held:
         try:

@@ -1,6 +1,6 @@
-"""SQLite's write-ahead log, whose end SQLite takes to be where it is damaged, without an error.
+"""SQLite's write-ahead log: SQLite takes the first damaged frame for its end, and reports no error.
 
-Commits that follow that place reveal the damage (https://www.sqlite.org/fileformat2.html#walformat).
+Commits after that frame reveal the damage (https://www.sqlite.org/fileformat2.html#walformat).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def find_log_damage(db: sqlite3.Connection, wal: bytes) -> int | None:
     try:
         frames = int(db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
     except sqlite3.OperationalError:
-        # on a full disk SQLite tells the number only to who moves them
+        # count them here: on a full disk SQLite reports the number only if it can move them
         frames = count_committed_frames(wal)
     is_damaged = len(wal) > _WAL_HEADER.size and (not _is_header_whole(wal) or _last_commit(wal) > frames)
     return frames if is_damaged else None
@@ -53,7 +53,7 @@ def _is_header_whole(wal: bytes) -> bool:
 
 
 def _checksum(magic: int, data: bytes, low: int = 0, high: int = 0) -> tuple[int, int]:
-    """Return SQLite's checksum of whole words in the byte order that the magic number tells."""
+    """Return SQLite's checksum of whole words, in the byte order that the magic number shows."""
     words = struct.unpack(f"{'>' if magic & 1 else '<'}{len(data) // 4}I", data)
     for at in range(0, len(words), 2):
         low = (low + words[at] + high) & 0xFFFFFFFF
@@ -62,7 +62,7 @@ def _checksum(magic: int, data: bytes, low: int = 0, high: int = 0) -> tuple[int
 
 
 def _last_commit(wal: bytes) -> int:
-    """Return the number, from 1, of the last frame that ends a transaction, intact or not; 0 if there is none."""
+    """Return the number, from 1, of the last frame that ends a transaction, intact or not; 0 without such a frame."""
     _, _, page_bytes, _, *salts, _, _ = _WAL_HEADER.unpack_from(wal)
     last = 0
     frame_bytes = _FRAME_HEADER.size + page_bytes

@@ -1,8 +1,8 @@
 """Long work on the event loop, done in turns: others are served between two of them.
 
-Work in turns is a generator that yields after each ``ROWS_AT_ONCE`` rows or less, and returns its result. It goes on
-behind a yield until its turn is over, ``TURN_S``: by time, as rows take longer on a slower machine. What it looks at
-may change at each yield: it iterates over copies.
+Work in turns is a generator that yields after each ``ROWS_AT_ONCE`` rows or less, and returns its result. It continues
+after a yield until its turn of ``TURN_S`` is over: a turn is measured in time because rows take longer on a slower
+machine. The data it reads may change at each yield: it iterates over copies.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("lading")
 
 TURN_S: Final = 0.001
-"""So long others wait for a turn; to begin the next one takes a twentieth of it."""
+"""Length of a turn, for which others wait; beginning the next turn takes a twentieth of it."""
 
 ROWS_AT_ONCE: Final = 20
-"""Rows between two looks at the clock: 0.2 ms where each takes ten microseconds."""
+"""Rows between two looks at the clock: 0.2 ms if each row takes ten microseconds."""
 
 CALLBACKS_AT_ONCE: Final = 20
 """Callbacks in one pass of the loop: what they lead to takes a few milliseconds."""
@@ -134,7 +134,7 @@ class CallbackQueue:
         self._left: deque[Iterator[Callable[[], object]]] = deque()
 
     def call(self, callbacks: Iterable[Callable[[], object]]) -> None:
-        """Call the callbacks behind those that are due already; an error of one is logged."""
+        """Call the callbacks after those that are due already; if one raises, the error is logged."""
         self._left.append(iter(callbacks))
         # else they are being called, or will be in the next pass
         if len(self._left) == 1:
@@ -168,7 +168,7 @@ class WorkerTurn:
     def __init__(
         self, clock: Callable[[], float] = time.thread_time, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        """``clock`` tells the CPU seconds of the worker's thread."""
+        """``clock`` returns the CPU seconds of the worker's thread."""
         self._clock, self._sleep = clock, sleep
         self._rested_s = clock()
 
@@ -186,7 +186,7 @@ class TurnCounter:
         self._rows = 0
 
     def is_over(self, rows: int = 1) -> bool:
-        """Whether the turn is over after so many more rows."""
+        """Return whether the turn is over after this many more rows."""
         self._rows += rows
         if self._rows < self._rows_at_once:
             return False

@@ -1,4 +1,4 @@
-"""What a broker does by itself while it serves: duties by the clock, copies of messages that were marked poisoned."""
+"""The duties of a serving broker without a request: those by the clock, and copies of poisoned messages."""
 
 from __future__ import annotations
 

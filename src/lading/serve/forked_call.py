@@ -15,11 +15,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def calling_in_fork(call: Callable[[], T]) -> Iterator[Callable[[], T | None]]:
-    """Begin ``call`` in a fork of this process; gives a function that waits for what it returns.
+    """Begin ``call`` in a fork of this process; yields a function that waits for its result.
 
-    That is None after any error, and where no process can be made: the caller then calls it itself, and meets the
-    error where it expects it. The process ends with the block, and has no open files of this one but the standard
-    streams.
+    The result is None after any error, and if no process can be created: the caller then makes the call itself and gets
+    the error in its own process. The fork ends with the block, and keeps only the standard streams open.
     """
     begun = _begin(call)
     if begun is None:

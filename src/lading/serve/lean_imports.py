@@ -20,18 +20,18 @@ WITHOUT_INIT: Final[Mapping[str, Mapping[str, str]]] = {
     "kafka.protocol.producer": {},
     "uvicorn": {"Config": "uvicorn.config", "Server": "uvicorn.server"},
 }
-"""Packages whose ``__init__`` is left out; of each what others take from it, and the module that has it.
+"""Packages whose ``__init__`` is left out, each with the names that others import from it and the module that has them.
 
-That of ``kafka`` imports clients, of which only the messages are used (150 ms of each start), those below it read and
-build all messages of a kind where one is wanted (30 ms of a first request to create a topic), that of ``uvicorn`` has a
-command line with its library (40 ms).
+The ``__init__`` of ``kafka`` imports clients although only the messages are used (150 ms of each start); those below it
+read and build all messages of a kind although one is wanted (30 ms of a first request to create a topic); that of
+``uvicorn`` imports a command line and its library (40 ms).
 """
 WITHOUT_CODE: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 """Modules of which nothing is run: docstrings of NumPy (30 ms), which says itself that they may be left out."""
 
 
 class LeanImports(MetaPathFinder):
-    """Leaves out what would cost memory, and time in which nobody is answered."""
+    """Leaves out imports that would cost memory, and time during which the broker cannot respond."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """See importlib.abc.MetaPathFinder."""

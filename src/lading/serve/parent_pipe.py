@@ -17,11 +17,11 @@ log = logging.getLogger("lading")
 
 STANDARD_INPUT: Final = 0
 END_S: Final = 4.0
-"""A process that has not stopped so long after its parent ended is killed."""
+"""How long after its parent's end a process may take to stop, before it is killed."""
 
 
 def end_with_parent() -> None:
-    """Stop this process gracefully when standard input ends, and kill it where that takes too long."""
+    """Stop this process gracefully when standard input ends, and kill it if that takes too long."""
     threading.Thread(target=_wait_for_end, name="lading-parent", daemon=True).start()
 
 

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("lading")
 
 Beside = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[Mapping[str, str]]]
-"""Starts what runs with a broker of these addresses, before the ready line, which tells its own addresses too."""
+"""Starts a companion of the broker at these addresses; returns the addresses that the ready line adds."""
 WORKERS_TURN_S: Final = 0.0005
-"""So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than a response takes."""
+"""How long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than a response takes."""
 TOPICS_MIN: Final = 200
 """Fewer topics are checked sooner than a process is made."""
 DURABILITY_WORDS: Final = {
@@ -79,10 +79,11 @@ def run(
 ) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
 
-    ``load`` reads the settings again, at SIGHUP; without it they stay. ``beside`` is what runs with the broker.
-    ``test_faults``: tests may have it fail, by requests to ``/faults`` of the admin endpoint.
-    ``exposed_secrets`` are keys of settings that were given as arguments and should not have been.
-    LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
+    ``load`` reads the settings again at SIGHUP; without it they stay as they are. ``beside`` starts the companion that
+    runs with the broker. With ``test_faults``, tests may make the broker fail by requests to ``/faults`` of the admin
+    endpoint. ``exposed_secrets`` are keys of settings that were given as arguments although arguments are visible to
+    others. Raises LocalError, one sentence long, if the broker cannot start: directory in use or unwritable, port
+    taken.
     """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # the stacks of a process that crashes, or that is ended with SIGABRT because it hangs
@@ -306,7 +307,7 @@ def _broker(
 
 
 class _TimedCommit:
-    """A commit that tells the metrics how long each sync took."""
+    """A commit that reports to the metrics how long each sync took."""
 
     def __init__(self, commit: Commit, seconds: Histogram) -> None:
         self._commit = commit
@@ -426,7 +427,7 @@ def reset_access(data: Path, source: Path | None, aside: str) -> int:
 
 
 def _runner() -> asyncio.Runner:
-    """uvloop where it is installed, else asyncio's own loop (within a quarter of its speed)."""
+    """Return a runner of uvloop if it is installed, else of asyncio's own loop (within a quarter of its speed)."""
     try:
         import uvloop
     except ImportError:

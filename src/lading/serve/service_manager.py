@@ -21,7 +21,7 @@ SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG_US: Final = "WATCHDOG_USEC"
 WATCHDOG_PID: Final = "WATCHDOG_PID"
 SIGNS_PER_DEADLINE: Final = 3
-"""One that is late, or lost, is no reason for a restart."""
+"""With three signs for each deadline, one that is late or lost does not cause a restart."""
 
 
 class ServiceManager:
@@ -33,7 +33,7 @@ class ServiceManager:
         # an @ stands for the zero byte that begins a name outside of the file system
         self._address = f"\0{place[1:]}" if place.startswith("@") else place
         self.watchdog_s = _watchdog_s(variables) if place else None
-        """A process without a sign of life for so long is restarted; None: it is not."""
+        """A process is restarted after this many seconds without a sign of life; None: never."""
 
     def tell(self, *lines: str) -> None:
         """Send these lines; a manager that does not take them is logged, and changes nothing."""
@@ -55,7 +55,7 @@ class ServiceManager:
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
 
     def tell_stopping(self) -> None:
-        """Say that clients are answered what they asked, and no more."""
+        """Report that the process stops: it responds to the requests it has, and accepts no others."""
         self.tell("STOPPING=1", "STATUS=stopping after the requests in flight")
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The timer of the broker's duties: it calls the tick when it is due, whatever the last one ended with.
+"""The timer of the broker's duties: it calls the tick when it is due, even if the last one failed.
 
-The due time is kept here and not asked of the loop's handle: where it has passed already, uvloop's ``call_at`` gives a
-handle that knows no time.
+The due time is kept here instead of read from the loop's handle: if it has passed already, uvloop's ``call_at`` returns
+a handle without a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger("lading")
 AFTER_MIN_S: Final = 0.01
 AFTER_MAX_S: Final = 1.0
 LATE_S: Final = 5.0
-"""Duties that are due for so long are reported by ``/health``."""
+"""Duties that are overdue by this much are reported by ``/health``."""
 
 
 class DutyTimer:
@@ -46,7 +46,7 @@ class DutyTimer:
         return f"time-outs, retention and stored positions are {late_s:.1f} s late; look for an error in the log"
 
     def call_after(self, seconds: float) -> None:
-        """Call the tick in so many seconds, instead of when the last one said."""
+        """Call the tick in this many seconds, instead of at the time that the last tick asked for."""
         if not self._is_running:
             return
         if self._handle is not None:

@@ -1,4 +1,4 @@
-"""Settings of endpoints: one table each, with what they listen on, whom they let in and what they answer."""
+"""Settings of endpoints, one table each: their addresses, the clients they accept and the responses they send."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.
 IggyHttpRelease = Literal[
     "0.0.30", "0.0.40", "0.1", "0.2", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10", "0.11"
 ]  # fmt: skip
-"""The same and the current generation, whose HTTP no first bytes tell."""
+"""The same, and the current generation, whose HTTP cannot be recognised by its first bytes."""
 
 
 class IggyListener(UnauthenticatedEndpoint):
     """An address for Iggy's binary protocol, whatever carries it."""
 
     release: IggyRelease | None = None
-    """The release of Iggy that its clients are of. Unset: their login tells it, and without one they are 0.0.40. Only
-    0.0.30 looks like another one (0.0.40) and must be set."""
+    """The release of Iggy of its clients. Unset: their login shows it, and clients that do not log in count as 0.0.40.
+    Only 0.0.30 must be set, as it looks like another release (0.0.40)."""
     connections_max: int = Field(default=4096, ge=1)
     """Further connections are closed; over QUIC they get no response."""
     idle_timeout_ms: int = Field(default=86_400_000, ge=10)
-    """A connection without a request for so long is closed, in place of ``connections.idle_timeout_ms``. Over QUIC a
-    client that sends no datagram at all is gone after 30 s."""
+    """A connection is closed after this long without a request, in place of ``connections.idle_timeout_ms``. Over QUIC
+    a client that sends no datagram at all is disconnected after 30 s."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
-    """A poll answers at most about this much; one message always goes."""
+    """A poll returns at most about this much, but at least one message."""
     carrier: bool = True
     """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
     goes before it."""
@@ -100,12 +100,12 @@ class IggyHttpListener(WithoutLogin):
     """An address for Iggy over HTTP."""
 
     release: IggyHttpRelease | None = None
-    """The release of Iggy that its clients are of; unset: the token that their login gave them tells it, and without
-    one they are of 0.0.40."""
+    """The release of Iggy of its clients. Unset: the token from their login shows it, and clients without a token count
+    as 0.0.40."""
     connections_max: int = Field(default=1024, ge=1)
     """Further connections take the place of one that has not asked or is idle, else get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
-    """A poll answers at most about this much; one message always goes."""
+    """A poll returns at most about this much, but at least one message."""
     carrier: bool = True
     """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
     goes before it."""
@@ -127,7 +127,7 @@ class AdminSettings(TokenSettings):
     connections_max: int = Field(default=1024, ge=1)
     """Further connections take the place of one that has not asked or is idle, else get 503."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
-    """Chunks in one response, and messages looked at for one filtered answer."""
+    """Size limit of the chunks in one response, and of the messages that are read for one filtered response."""
     wait_ms_max: int = Field(default=30_000, ge=0)
     """The longest a long poll may wait."""
 
@@ -141,9 +141,9 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
 
     checks_users: ClassVar[bool] = True
     advertised: Listen | None = None
-    """What clients are told to connect to; unset: the address they reached."""
+    """The address that clients are given to connect to; unset: the address they reached."""
     auto_create: bool = True
-    """A topic that a client asks for is made where it is missing, unless the client says not to."""
+    """A missing topic is created when a client asks for it, unless the client says not to."""
     sasl_plain_without_tls: bool = False
     """Whether passwords may come as they are, by SASL PLAIN, from other machines over a connection without TLS."""
     partitions: int = Field(default=1, ge=1, le=1_000)
@@ -151,16 +151,16 @@ class KafkaListener(TlsEndpointSection, UnauthenticatedEndpoint):
     request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
     """A longer request closes its connection."""
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
-    """The largest record batch, where a topic has no ``max.message.bytes``."""
+    """The largest record batch, if a topic has no ``max.message.bytes``."""
     message_timestamp_before_max_ms: int | None = Field(default=None, ge=0)
-    """A record is refused whose own time is longer ago, where a topic has no ``message.timestamp.before.max.ms``; None,
-    as in Apache Kafka, takes any."""
+    """A record is refused if its own time is longer ago than this, if the topic has no
+    ``message.timestamp.before.max.ms``; None, as in Apache Kafka, accepts any."""
     message_timestamp_after_max_ms: int | None = Field(default=None, ge=0)
-    """A record is refused whose own time is this far ahead, where a topic has no ``message.timestamp.after.max.ms``;
-    None takes any, and Apache Kafka has 3600000, an hour."""
+    """A record is refused if its own time is further ahead than this, if the topic has no
+    ``message.timestamp.after.max.ms``; None accepts any; Apache Kafka's default is 3600000, an hour."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
-    """A fetch answers at most about this much, whatever it asks for; one batch always goes. Others wait while it is
-    read."""
+    """A fetch returns at most about this much, whatever it asks for, but at least one batch. Other requests wait while
+    it is read."""
     carrier: bool = True
     """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
     goes before it."""
@@ -175,7 +175,7 @@ class KafkaSettings(KafkaListener, WithListeners):
 
 
 class NsqTlsSettings(TlsSettings):
-    """TLS of nsqd, where clients begin with it, or plain and change to it by IDENTIFY."""
+    """TLS of nsqd: clients begin with it, or begin in plain text and change to it by IDENTIFY."""
 
     enabled: bool = False
     """Clients may change to TLS 1.2 or later (``tls_v1`` in IDENTIFY), or begin with it."""
@@ -191,8 +191,8 @@ class NsqEndpointSettings(TlsEndpointSection, UnauthenticatedEndpoint):
     """Settings of all endpoints of the NSQ node (nsq.md 1, 5)."""
 
     connections_max: int = Field(default=4096, ge=1)
-    """Further connections are told so and closed; over HTTP they take the place of one that has not asked or is idle,
-    else get 503."""
+    """Further connections get an error and are closed; over HTTP they replace a connection that has sent no request or
+    is idle, or else get 503."""
 
 
 class NsqdTcpSettings(NsqEndpointSettings):
@@ -208,7 +208,7 @@ class NsqdTcpSettings(NsqEndpointSettings):
     snappy: bool = True
     """Clients may compress their connection with snappy, by IDENTIFY (nsqd: ``-snappy``)."""
     advertised: Listen | None = None
-    """Where lookups send clients; unset: where it listens."""
+    """The address to which lookups send clients; unset: the address it listens on."""
     carrier: bool = True
     """Whether messages of other protocols have a carrier with what this one cannot hold; the topic setting ``carrier``
     goes before it."""
@@ -219,7 +219,7 @@ class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
 
     address: Listen = Address("127.0.0.1", 4151)
     advertised: Listen | None = None
-    """Where lookups send clients; unset: where it listens."""
+    """The address to which lookups send clients; unset: the address it listens on."""
 
 
 class NsqlookupdTcpSettings(NsqEndpointSettings):
@@ -227,8 +227,8 @@ class NsqlookupdTcpSettings(NsqEndpointSettings):
 
     address: Listen = Address("127.0.0.1", 4160)
     registrations_max: int = Field(default=20_000, ge=1)
-    """Partitions and channels that one node may register, and all nodes together ten times as many; further ones are
-    answered with E_INVALID and counted in ``lading_dropped_total``, the node keeps what it has."""
+    """Partitions and channels that one node may register; all nodes together may register ten times as many. Further
+    ones get E_INVALID and are counted in ``lading_dropped_total``; the node keeps those it has."""
 
 
 class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
@@ -252,7 +252,7 @@ class EndpointSettings(Section):
     admin: AdminSettings = DEFAULTS
 
     def sections(self) -> Iterator[tuple[str, EndpointSection]]:
-        """Yield every endpoint, and behind it its listeners: ``iggy_tcp``, ``iggy_tcp.old``."""
+        """Yield every endpoint, each followed by its listeners: ``iggy_tcp``, ``iggy_tcp.old``."""
         for name in type(self).model_fields:
             endpoint: EndpointSection = getattr(self, name)
             yield name, endpoint

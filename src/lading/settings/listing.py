@@ -27,7 +27,7 @@ def setting_rows(settings: Settings, origins: Mapping[str, str]) -> list[dict[st
 def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[str]:
     """Yield the settings as lines of a TOML file, with those that are not set, or secret, as comments."""
     section = ""
-    # a key behind a table's head would belong to that table
+    # keys without a table come first: after a table's head they would belong to that table
     for row in sorted(rows, key=lambda one: str(one["setting"]).rpartition(".")[0]):
         table, _, name = str(row["setting"]).rpartition(".")
         if table != section:

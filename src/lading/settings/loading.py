@@ -28,7 +28,7 @@ USERS_MARK: Final = "rights.serial"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and by dotted key the source of each value that is no default."""
+    """Settings, and by dotted key the source of each value that is not a default."""
 
     settings: Settings
     origins: dict[str, str]
@@ -56,7 +56,7 @@ def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str,
 
 
 def _list_inherited_origins(settings: Settings, given: Mapping[str, Given]) -> dict[str, str]:
-    """Return where listeners have what they do not set themselves from."""
+    """Return the origins of the values that listeners inherit from their endpoint."""
     origins: dict[str, str] = {}
     for name, _ in settings.endpoints.sections():
         endpoint = f"endpoints.{name.partition('.')[0]}."

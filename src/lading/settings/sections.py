@@ -1,4 +1,4 @@
-"""What tables of endpoints have in common: an address, TLS, a token, and listeners of their own."""
+"""Settings that tables of endpoints have in common: an address, TLS, a token, and listeners of their own."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class CertificateSettings(Section):
     """The certificate of a listener that is always encrypted."""
 
     certificate: Path | None = None
-    """PEM file of the certificate, with those that signed it behind it; unset: one of the broker's own,
-    ``certificate.pem`` in the data directory. Clients of Iggy over QUIC that do not check it take only a key on the
+    """PEM file of the certificate, followed by the certificates that signed it; unset: one of the broker's own,
+    ``certificate.pem`` in the data directory. Clients of Iggy over QUIC that do not check it accept only a key on the
     curve P-256."""
     key: Path | None = None
     """PEM file of its key, without a password; unset: the key stands in the file of the certificate."""
@@ -60,8 +60,8 @@ class ClientCertificateSettings(CertificateSettings):
     """``required``: clients without a certificate are refused. ``optional``: they may connect too; one that is shown
     must be signed all the same."""
     client_user: Literal["common_name"] | None = None
-    """``common_name``: who shows a certificate is logged in, as the user whom its subject's common name names. Not over
-    HTTP, which logs in with each request."""
+    """``common_name``: a client that shows a certificate is logged in as the user named by the common name of its
+    subject. Not over HTTP, which logs in with each request."""
 
     @model_validator(mode="after")
     def _require_client_ca(self) -> Self:
@@ -164,7 +164,7 @@ ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 class WithListeners(EndpointSection):
     """An endpoint that may listen on more addresses, each with settings of its own.
 
-    A subclass has ``listeners``, by name. What a listener does not set it takes from its endpoint, but for addresses.
+    A subclass has ``listeners``, by name. A listener inherits unset settings, except addresses, from its endpoint.
     """
 
     @model_validator(mode="before")
@@ -181,7 +181,7 @@ class WithListeners(EndpointSection):
 
 
 def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of both tables, those of tables within them too; where both have one, ``above`` wins."""
+    """Return the keys of both tables, merged at all levels; if both have a key, ``above`` wins."""
     merged = {**below, **above}
     for name in below.keys() & above.keys():
         if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):

@@ -36,20 +36,20 @@ class ConnectionSettings(Section):
     first_request_timeout_ms: int = Field(default=30_000, ge=10)
     """A connection whose first request is not whole by then is closed."""
     head_timeout_ms: int = Field(default=10_000, ge=10)
-    """The head of an HTTP request that is not whole so long after it began ends its connection."""
+    """A connection is closed if the head of an HTTP request is not complete this long after it began."""
     request_timeout_ms: int = Field(default=60_000, ge=10)
-    """A later request that is not whole so long after it began ends its connection."""
+    """A connection is closed if a later request is not complete this long after it began."""
     idle_timeout_ms: int = Field(default=600_000, ge=10)
-    """A connection without a request for so long is closed, if its protocol does not keep it open."""
+    """A connection is closed after this long without a request, if its protocol does not keep it open."""
     http_idle_timeout_ms: int = Field(default=75_000, ge=10)
-    """A connection without a request for so long is closed, over HTTP."""
+    """Over HTTP, a connection is closed after this long without a request."""
     unread_timeout_ms: int = Field(default=60_000, ge=10)
-    """A peer that reads nothing of its responses for so long is disconnected."""
+    """A peer that reads nothing of its responses for this long is disconnected."""
     keepalive_s: int = Field(default=60, ge=0, le=32_767)
-    """A connection that is silent for so long is probed by the kernel (TCP keepalive); 0 never."""
+    """The kernel probes a connection after this long without traffic (TCP keepalive); 0 never."""
     peer_share: float = Field(default=0.75, gt=0, le=1)
-    """So much of an endpoint's ``connections_max``, and of ``connections.receive_bytes_max``, one peer address may
-    have."""
+    """The share of an endpoint's ``connections_max``, and of ``connections.receive_bytes_max``, that one peer address
+    may use."""
     receive_bytes_max: ByteSize = Field(default=ByteSize(512 << 20), ge=1 << 20)
     """Memory for requests of all connections that are not whole yet, HTTP bodies too; an eighth of it, at most 64 MiB,
     is kept for small ones. Where it is used up, the half request that waits longest for its rest ends its
@@ -77,7 +77,7 @@ class OAuthSettings(Section):
     issuer: str | None = None
     """Whose tokens (JWT) are logins beside the broker's own users: the claim ``iss``."""
     audience: str | None = None
-    """What the claim ``aud`` names: this broker."""
+    """The name of this broker in the claim ``aud``."""
     jwks_file: Path | None = None
     """The issuer's public keys as a JWKS; read again every 5 minutes, and for a key that is not known."""
     jwks_url: str | None = None
@@ -105,7 +105,7 @@ class OAuthSettings(Section):
 
 
 class NsqSettings(Section):
-    """Behaviour of NSQ's endpoints where its two implementations differ (docs/reference/nsq.md)."""
+    """Behaviour of NSQ's endpoints in cases in which its two implementations differ (docs/reference/nsq.md)."""
 
     compat: Literal["upstream", "youzan"] = "upstream"
     """``upstream``: topics are made by publishing and subscribing, the first channel gets what was kept, DPUB works.
@@ -126,9 +126,9 @@ class RetentionSettings(Section):
     """Retention of topics without a setting of their own; unset keeps everything."""
 
     age_ms: int | None = Field(default=None, ge=1)
-    """Older messages are deleted, a whole segment at a time, where the topic says nothing else."""
+    """Older messages are deleted, a whole segment at a time, unless the topic has its own limit."""
     size_bytes: ByteSize | None = Field(default=None, ge=1)
-    """Older segments of a partition that has more are deleted, where the topic says nothing else."""
+    """The oldest segments of a larger partition are deleted, unless the topic has its own limit."""
     check_ms: int = Field(default=60_000, ge=100)
     """How often retention looks for what is due."""
     mark_ms: int | None = Field(default=None, ge=1)
@@ -153,11 +153,11 @@ class BrokerLimits(Section):
     group_members_max: int = Field(default=1_000, ge=1)
     """Members of one Kafka group; more get GROUP_MAX_SIZE_REACHED."""
     member_metadata_bytes_max: ByteSize = Field(default=ByteSize(1 << 20), ge=1 << 10)
-    """What one member of a Kafka group may say of itself in JoinGroup."""
+    """Size limit of the metadata that one member of a Kafka group may send in JoinGroup."""
     groups_metadata_bytes_max: ByteSize = Field(default=ByteSize(32 << 20), ge=1 << 10)
-    """What all members of all Kafka groups may say of themselves, together: it is in memory until they leave."""
+    """Size limit of the metadata of all members of all Kafka groups together: it is in memory until they leave."""
     group_assignment_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 10)
-    """What the leader of a Kafka group may give its members in SyncGroup, all of them together."""
+    """Size limit of the assignments that the leader of a Kafka group sends in SyncGroup, for all members together."""
     transaction_timeout_ms: int = Field(default=3_600_000, ge=100)
     """A transaction that is open for longer is aborted."""
     transaction_memory_ms: int = Field(default=30 * 86_400_000, ge=1_000)
@@ -165,8 +165,8 @@ class BrokerLimits(Section):
     writers_per_partition_max: int = Field(default=10_000, ge=1)
     """Writers whose sequence is remembered, the least recently used goes first."""
     stall_timeout_ms: int = Field(default=60_000, ge=0)
-    """A broker whose event loop stands still for so long ends with exit code 70, the stacks of its threads on standard
-    error; a time in which the whole process or machine was stopped does not count. 0 never ends it."""
+    """A broker whose event loop is blocked for this long ends with exit code 70 and writes the stacks of its threads to
+    standard error; time during which the whole process or machine was stopped does not count. 0 never ends it."""
 
 
 class Settings(Section):
@@ -186,8 +186,8 @@ class Settings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lines below this level are not written: ``debug``, ``info``, ``warning``, ``error``."""
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
-    """A client that sends one small request after the other is waited for without sleeping, at most so long: a
-    sleeping core wakes up late. Clients that ask less often cost nothing; 0 always sleeps."""
+    """How long the broker waits, without sleeping, for the next request of a client that sends one small request after
+    the other: a sleeping core wakes up late. Clients with fewer requests cost nothing; 0 always sleeps."""
     endpoints: EndpointSettings = DEFAULTS
     connections: ConnectionSettings = DEFAULTS
     http: HttpSettings = DEFAULTS

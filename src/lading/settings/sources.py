@@ -17,14 +17,14 @@ ARGUMENT = "--set"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Given:
-    """A value, and where it came from."""
+    """A value and its origin."""
 
     value: Any
     origin: str
 
 
 def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
-    """Yield key, value and origin of each setting in a TOML file; nothing if there is no file."""
+    """Yield key, value and origin of each setting in a TOML file; nothing without a file."""
     if config is None:
         return
     try:

@@ -159,7 +159,7 @@ class Channel:
         return bool(self.subscribers or self.skipping) or any(lane.is_in_use for lane in self.lanes)
 
     def expire(self, now_us: int) -> None:
-        """Take back what was not answered in time, and what was put off until now."""
+        """Take back messages whose time-out has passed, and those deferred until now."""
         if self.skipping:
             self._pass_over()
         for lane in self.lanes:
@@ -214,7 +214,7 @@ class Channel:
         return passed
 
     def seek(self, partition: int, offset: int) -> None:
-        """Go on at an offset of one partition, before or after where the channel is."""
+        """Continue at an offset of one partition, before or after the channel's current one."""
         lane = self._lane(partition)
         log = lane.partition.log
         lane.seek(min(max(offset, log.first_offset), log.last_stable_offset))

@@ -41,9 +41,9 @@ STORE_BYTES: Final = 64 << 10
 NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
 RETRY_US: Final = 1_000_000
-"""A channel that failed is tried again after so long."""
+"""How long after a failure a channel is tried again."""
 ROUND_US: Final = 1_000_000
-"""Channels that nobody uses are looked at once in so long: retention may have deleted what they stand at."""
+"""How often channels without subscribers are checked: retention may have deleted the messages at their position."""
 
 
 class ChannelStart(Enum):
@@ -237,9 +237,9 @@ class Channels(Component):
             channel.wake()
 
     def empty_topic(self, topic: Topic) -> None:
-        """Drop what the topic keeps for a first channel, or has kept since it was paused; on disk when this returns.
+        """Drop the messages that the topic keeps for a first channel, or since it was paused; durable on return.
 
-        What its channels have stays.
+        The messages in its channels are kept.
         """
         dropped = self._queues.empty(topic)
         for channel in self.of_topic(topic):
@@ -332,11 +332,11 @@ class Channels(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick where channels are in use: their time-outs and delays are counted in milliseconds."""
+        """The time of the next tick, if channels are in use: their time-outs and delays are counted in milliseconds."""
         return SOON_US if self._in_use else NEVER_US
 
     def tick(self, now_us: int) -> None:
-        """Time-outs, delays, and storing where channels are."""
+        """Handle time-outs and delays, and store the positions of channels."""
         for channel in self._next_of_round(now_us):
             self._in_use[channel] = None
         for channel in list(self._in_use):
@@ -366,11 +366,11 @@ class Channels(Component):
         return [channel for channel in taken if not channel.deleted]
 
     def close(self, now_us: int) -> None:
-        """Write down where channels are."""
+        """Store the positions of all channels."""
         self.store(now_us)
 
     def store(self, now_us: int) -> None:
-        """Write down where channels are that went on."""
+        """Store the positions of channels that have moved."""
         changed = [
             (channel, lane)
             for channel in self._in_use
@@ -405,7 +405,7 @@ class Channels(Component):
             self._store.confirm(channel.topic, channel.name, rows)
             for lane in changed:
                 lane.omissions.changed = False
-        # behind the write: one that the disk refuses to create is none, and is not to be stored later
+        # after the write: a channel that the disk refuses to create does not exist, and must not be stored later
         self._use(channel)
 
 

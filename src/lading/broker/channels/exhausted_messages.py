@@ -14,10 +14,10 @@ from . import Channel
 
 
 class ExhaustedMessageHandler:
-    """Copied to the dead letter topic, where the topic names one; marked poisoned only where its settings say so.
+    """Copies messages to the topic's dead letter topic, if it has one; marks them poisoned only if its settings say so.
 
-    Both are certain when the call returns, so that the channel may be done with the message. Refusal if they cannot
-    be; the channel then tries again.
+    Both are durable when the call returns, so that the channel may finish the message. Raises Refusal if that fails;
+    the channel then tries again.
     """
 
     def __init__(

@@ -14,9 +14,9 @@ Counts = NDArray[np.uint16]
 
 
 def finish(offsets: Offsets, start: int, owners: Owners, first: int, end: int, owner: int) -> tuple[int, int]:
-    """Mark ``offsets[start:]`` done as long as each is in ``first`` to ``end`` and with ``owner``.
+    """Mark ``offsets[start:]`` done, up to the first one that is outside ``first`` to ``end`` or not with ``owner``.
 
-    Gives the index of the one that is not (or the length), and where the window begins now: done ones leave it.
+    Returns the index of that one (or the length), and the new beginning of the window, which done messages leave.
     """
     mask = len(owners) - 1
     at = start

@@ -44,7 +44,7 @@ PATTERN_BYTES_MAX: Final = 4096
 CLAUSES_MAX: Final = 256
 
 WILD_MEMBERS_MAX: Final = 256
-"""A wild card in a key is compared with so many members of an object, from the first one."""
+"""How many members of an object, from the first one, are compared with a wild card in a key."""
 
 _WILD: Final = re.compile(r"[*?\[]")
 _JSON_STARTS: Final = tuple(bytes((byte,)) for byte in b"{[-0123456789")
@@ -56,8 +56,8 @@ Mask = NDArray[np.bool_]
 class HeaderFilter:
     """One filter; ``clauses`` are (key, text or pattern): one of them, for ``any`` and ``all`` more.
 
-    A message without headers never matches, and so passes an inverse filter. A value that is missing or no text is
-    empty for patterns and matches no exact test; a text that the mark of JSON names is none.
+    A message without headers never matches, and so passes an inverse filter. A value that is missing or not a text is
+    empty for patterns and matches no exact test; a text that its mark declares as JSON does not count as text.
     """
 
     test: Test
@@ -199,7 +199,7 @@ def values(page: Page, key: str) -> list[bytes | None]:
 
 
 def _no_json(page: Page, name: str, texts: list[bytes | None]) -> list[bytes | None]:
-    """Return the texts without those of an object, an array or a number: for filters these are no text."""
+    """Return the texts, with None for an object, an array or a number: filters do not take these for text."""
     if not any(text and text[:1] in _JSON_STARTS for text in texts):
         return texts
     marks = page.texts(json_mark.NAME)
@@ -237,7 +237,7 @@ def _parse_json(text: bytes | None) -> Any:
 
 
 def _string_at(found: Any, path: Sequence[str]) -> bytes | None:
-    """Return the string at a path into a JSON value, or None if there is none."""
+    """Return the string at a path into a JSON value, or None."""
     for part in path:
         if isinstance(found, dict):
             name = part if part in found or not _WILD.search(part) else _first_name(found, part)

@@ -19,14 +19,14 @@ from .window import Window
 from .window_layout import NEVER_US, WAITING
 
 OUT_OF_WINDOW_MAX: Final = 20_000
-"""So many messages are set aside at most: put off by subscribers, or left behind."""
+"""At most this many messages are set aside: deferred by subscribers, or skipped by the window."""
 FEW: Final = 16
 RETRY_US: Final = 1_000_000
 """Delay after which a message that could not leave is tried again."""
 
 Wake = Callable[[], None]
 Exhausted = Callable[[Partition, int, int], Append | None]
-"""(partition, offset, attempts) of a message that is given up -> where it goes; None if nothing is to wait for."""
+"""(partition, offset, attempts) of an exhausted message -> the append of its copy to wait for, or None."""
 
 
 class DispatcherState(NamedTuple):
@@ -114,7 +114,7 @@ class InFlightTracker:
         return DispatcherState(self.window.first, self.window.end, pending, entries)
 
     def restore(self, state: DispatcherState) -> None:
-        """Go on where a lane was when its state was stored; what was under way is delivered again."""
+        """Continue from the stored state of a lane; messages that were in flight are delivered again."""
         self.window.clear(state.first)
         if state.end > state.first:
             self.window.extend(state.end, state.pending)
@@ -195,7 +195,7 @@ class InFlightTracker:
         return (self.window.owner(offset) if entry is None else entry.owner) > 0
 
     def expire(self, now_us: int) -> bool:
-        """Take back what was not answered in time, and what was put off until now; whether anything was."""
+        """Take back messages whose time-out has passed, and those deferred until now; return whether there were any."""
         self._now_us = now_us
         if self.window.soonest_us > now_us and not self.out_of_window.is_due(now_us):
             # nearly always: a tick asks every partition of every channel
@@ -268,7 +268,7 @@ class InFlightTracker:
             self._wake()
 
     def _dead_letter(self, offset: int) -> None:
-        """Delivered as often as the channel allows: done here, once it has arrived where such messages go."""
+        """Handle a message delivered as often as the channel allows: it is done once its copy is appended."""
         attempts = self._attempts(offset)
         self._set_aside(offset, OutOfWindowMessage(LEAVING, NEVER_US, attempts))
         try:

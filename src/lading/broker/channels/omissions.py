@@ -21,7 +21,7 @@ OMITTED: Final = 0
 
 
 class Omissions:
-    """What one channel passes over in one partition."""
+    """The messages that one channel omits in one partition."""
 
     __slots__ = ("changed", "delayed", "messages")
 

@@ -12,7 +12,7 @@ from .window_layout import NEVER_US, WAITING
 DEFERRED: Final = -3
 """Delivered to no subscriber before its time has come."""
 LEAVING: Final = -4
-"""Given up: it is on its way to where such messages go."""
+"""Owner of an exhausted message whose copy is being appended."""
 
 
 @dataclass(slots=True)

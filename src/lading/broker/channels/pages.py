@@ -1,6 +1,6 @@
-"""Pages: messages that lie together in the log, with what dispatch has to know of them (their tags and headers).
+"""Pages: neighbouring messages of the log, with the facts that dispatch needs (their tags and headers).
 
-What a page is asked is found out once, when it is asked first; a channel without tags and filters never decodes.
+A fact is computed once, when it is first needed; a channel without tags and filters never decodes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Page:
         self.offsets = offsets
         self.index: Any = None
         self.columns: dict[object, Any] = {}
-        """What filters have found out about the page, by filter or header."""
+        """The facts that filters have computed about the page, by filter or header."""
         self._tags: list[tuple[Located, int]] | None = None
         self._message_bytes = -1
 
     @property
     def message_bytes(self) -> int:
-        """About so much a message has, as it is stored: of all that lie there together."""
+        """The average stored size of the page's messages."""
         if self._message_bytes < 0:
             chunks = self.run.chunks
             size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
@@ -131,7 +131,7 @@ def size_of(pages: Iterable[Page]) -> int:
 
 
 def fitting(pages: Sequence[Page], size_bytes: int) -> int:
-    """Return how many messages from the front have about so many bytes: one producer's batch may have many MB."""
+    """Return how many messages from the front have about ``size_bytes``: one producer's batch may have many MB."""
     count, whole_bytes = sum(len(page.offsets) for page in pages), size_of(pages)
     return count if whole_bytes <= size_bytes else max(count * size_bytes // whole_bytes, 1)
 

@@ -1,4 +1,4 @@
-"""A lane: a channel's cursor over one partition, and who gets what it reads.
+"""A lane: a channel's cursor over one partition, which hands its messages to subscribers.
 
 Messages are taken from the log page by page into queues, one for each point at which subscribers wait, and from there
 to subscribers with credit. A point without credit holds up only its own messages: the lane reads on for the others,
@@ -33,11 +33,11 @@ LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192
 PAGE_BYTES: Final = 1 << 20
 PASS_MESSAGES: Final = 1 << 14
-"""About so many messages are looked at in one pass of the event loop."""
+"""About how many messages are handled in one pass of the event loop."""
 DELIVERY_BYTES: Final = 1 << 18
-"""About so much is given to a subscriber before it is asked again whether it takes more."""
+"""About how much a subscriber is given before it is asked again whether it takes more."""
 DECODED_SHARE: Final = 4
-"""Of both bounds a part, where messages have to be decoded for their tags or a filter: a pass stays below 2 ms."""
+"""Both bounds are divided by this if messages must be decoded for tags or a filter: a pass stays below 2 ms."""
 DECODED_BYTES: Final = PAGE_BYTES // DECODED_SHARE
 NO_LIMIT: Final = 1 << 62
 """An offset that no log reaches."""
@@ -56,7 +56,7 @@ _IDLE: Final = Worked(False, False)
 
 
 class PartitionDispatcher(InFlightTracker):
-    """One partition of a channel: who gets its messages, and when."""
+    """The dispatcher of one partition of a channel: decides which subscriber gets a message, and when."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class PartitionDispatcher(InFlightTracker):
                 break
             weight = self._load()
             if self._again:
-                # behind the next page: a message that nobody finishes is tried again once a page, and holds up nothing
+                # after the next page: a message that nobody finishes is tried again once a page, and holds up nothing
                 weight += self._find_again()
             if not weight:
                 break
@@ -394,7 +394,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def waiting(self) -> int:
-        """Messages to be delivered, for the first time or again, as far as offsets tell."""
+        """Number of messages to be delivered, for the first time or again, as far as offsets show."""
         first, end = self.window.end, self._readable_end
         unread = max(end - first, 0)
         if unread and len(self.omissions.messages):
@@ -422,7 +422,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a message is with a subscriber or set aside, or where this is has changed since it was stored."""
+        """Whether a message is with a subscriber or set aside, or the state has changed since it was stored."""
         return bool(self.in_flight or len(self.out_of_window) or self.changed)
 
     def skip(self) -> int:
@@ -439,7 +439,7 @@ class PartitionDispatcher(InFlightTracker):
         self.omissions.omit(max(first, self.window.end), end)
 
     def expire(self, now_us: int) -> bool:
-        """Take back what was not answered in time, and what was put off until now; whether anything was."""
+        """Take back messages whose time-out has passed, and those deferred until now; return whether there were any."""
         self.follow_retention()
         return super().expire(now_us)
 

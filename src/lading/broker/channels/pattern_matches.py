@@ -45,7 +45,7 @@ class PatternBudget:
 
 
 class Matcher(Protocol):
-    """What matches the texts of a filter."""
+    """Matches the texts of a filter."""
 
     cost: int
     """Steps for each byte of a text."""

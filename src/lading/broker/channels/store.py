@@ -1,8 +1,8 @@
-"""The durable part of channels: their names in the catalog at once, where they are a moment later.
+"""The durable part of channels: their names are in the catalog at once, their positions a moment later.
 
-A channel is a group row (protocol ``channel``, the topic's id, its name) and one position row per partition: offset =
-everything before it is done, ``extra`` = what is not done behind it and what was set aside. A crash repeats what was
-finished in the last moments, and loses nothing.
+A channel is a group row (protocol ``channel``, the topic's id, its name) and one position row per partition: everything
+before its offset is done, and ``extra`` lists the messages after it that are not done or were set aside. A crash
+repeats messages finished in the last moments, and loses none.
 
 ``extra``, little-endian: ``version u8 · flags u8 · reserved u16 · ranges u32 · entries u32 · end u64``, the ranges of
 messages that are not done as (first u64, end u64), then the entries as (offset u64, due in µs u64, deliveries u64).
@@ -27,7 +27,7 @@ from .partition_dispatcher import PartitionDispatcher
 
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""
-"""Stands in place of a channel's name in the rows that say where the last channel of a topic ended."""
+"""Replaces a channel's name in the rows that hold where the last channel of a topic ended."""
 PAUSED_TOPIC: Final = "channel-topic-paused"
 """The protocol of rows that name topics whose channels all wait."""
 OMITTED_MESSAGES: Final = "channel-omitted"
@@ -89,7 +89,7 @@ class ChannelStore:
         }
 
     def put_starts(self, starts: Iterable[tuple[Partition, int, int, Omissions]]) -> None:
-        """Store where the queue of a topic begins: partition, offset, offset among delayed messages, what it lacks."""
+        """Store the start of a topic's queue: partition, offset, offset of delayed messages, omitted messages."""
         rows: list[PositionRow] = []
         for partition, offset, delayed_from, omissions in starts:
             rows += [origin_row(partition, offset), omissions_row(partition, ORIGIN, omissions, delayed_from)]
@@ -97,12 +97,12 @@ class ChannelStore:
         self._catalog.put_positions(rows)
 
     def confirm(self, topic: Topic, name: str, rows: Iterable[PositionRow]) -> None:
-        """Store that there is a channel, where it is and how it is set; on disk on return."""
+        """Store a channel with its positions and settings; durable on return."""
         self._catalog.put_positions(rows)
         self._catalog.put_group(GroupRow(CHANNEL, topic.uuid, name, 1))
 
     def put(self, rows: Iterable[PositionRow]) -> None:
-        """Store where channels are."""
+        """Store the positions of channels."""
         self._catalog.put_positions(rows)
 
     def remove(self, topic: Topic, name: str) -> None:
@@ -130,12 +130,12 @@ def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_
 
 def _shift_entry(entry: tuple[int, int, int], shift_us: int) -> tuple[int, int, int]:
     offset, due_us, attempts = entry
-    # 0 and 1 are no times: not put off, and due at once
+    # 0 and 1 are not times: 0 is not deferred, 1 is due at once
     return (offset, due_us + shift_us, attempts) if due_us > 1 else entry
 
 
 def origin_row(partition: Partition, offset: int) -> PositionRow:
-    """Return the row that says where the first channel of a partition is to begin."""
+    """Return the row with the offset at which the first channel of a partition is to begin."""
     epoch = partition.log.epoch
     return PositionRow(CHANNEL, partition.topic.uuid, partition.number, ORIGIN, offset, epoch, None, 0)
 
@@ -182,7 +182,7 @@ def _encode_state(state: DispatcherState, flags: int) -> bytes:
 
 
 def _decode_state(first: int, extra: bytes) -> tuple[DispatcherState, int]:
-    """(state, flags); of an ``extra`` that is none only the offset counts, which repeats but loses nothing."""
+    """Return (state, flags); if ``extra`` is invalid, only the offset counts, which repeats messages but loses none."""
     empty = DispatcherState(first, first, np.empty(0, np.int64), [])
     if len(extra) < _HEAD.size:
         return empty, 0

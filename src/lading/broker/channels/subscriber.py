@@ -49,7 +49,7 @@ class Subscriber:
         timeout_max_us: int = TIMEOUT_MAX_US,
         name: str = "",
     ) -> None:
-        """``tag`` "" is none; ``sample_percent`` 0 is all messages; ``timeout_us`` is the time for each message."""
+        """``tag`` may be empty; ``sample_percent`` 0 is all messages; ``timeout_us`` holds for each message."""
         self.number = next(_numbers)
         self.on_delivery = take
         self.on_closed = closed

@@ -22,7 +22,7 @@ class TagQueues:
         """Always the same dict; slices in it may be empty."""
 
     def add(self, page: Page, offsets: NDArray[np.int64]) -> None:
-        """Queue messages of a page behind all others."""
+        """Queue messages of a page after all others."""
         for tag, portion in self.sort_by_tag(page, offsets):
             self.by_tag[tag].append(portion)
 

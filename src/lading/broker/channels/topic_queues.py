@@ -65,7 +65,7 @@ class TopicQueues:
         return topic in self._paused or not self._has_channels(topic)
 
     def _start(self, partition: Partition) -> QueueStart:
-        """Return where the queue of a topic begins that has no channel, or is paused."""
+        """Return the beginning of the queue of a topic that has no channel, or is paused."""
         start = self._starts.get(partition.topic, NO_START).get(partition.number)
         return start or QueueStart(partition.log.first_offset)
 
@@ -81,7 +81,7 @@ class TopicQueues:
         return self._start(partition).delayed_from if partition.topic in self._paused else None
 
     def begin_channel(self, partition: Partition, *, at_end: bool) -> tuple[int, Omissions]:
-        """Return where a new channel begins, and what it passes over: it gets the queue, unless ``at_end``."""
+        """Return the offset of a new channel, and the messages it omits: it gets the queue, unless ``at_end``."""
         start = self._end(partition) if at_end or not self._holds(partition.topic) else self._start(partition)
         omissions = start.omissions.copy()
         omissions.omit_delayed(0, start.delayed_from)
@@ -114,7 +114,7 @@ class TopicQueues:
         (self._paused.add if paused else self._paused.discard)(topic)
 
     def on_last_channel_deleted(self, topic: Topic) -> None:
-        """Store where the next channel begins: a paused topic keeps its queue."""
+        """Store the offset of the next channel: a paused topic keeps its queue."""
         if topic not in self._paused:
             self.clear(topic)
 
@@ -127,7 +127,7 @@ class TopicQueues:
                 self._put(partition.topic)
 
     def depth(self, topic: Topic) -> int:
-        """Return how many messages are in the queue, as far as offsets tell."""
+        """Return how many messages are in the queue, as far as offsets show."""
         if not self._holds(topic):
             return 0
         depth = 0

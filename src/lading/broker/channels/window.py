@@ -54,7 +54,7 @@ class Window:
             self._resize(SLOTS_MIN)
 
     def extend(self, end: int, present: NDArray[np.int64]) -> None:
-        """Reach up to ``end``: the offsets ``present`` wait, others between are done (they are no messages)."""
+        """Extend the window to ``end``: the offsets ``present`` wait, the others are done (no messages have them)."""
         if self.first == self.end and not len(present):
             self.clear(end)
             return

@@ -1,7 +1,7 @@
-"""Durable answers for what is written to the catalog without a sync: one sync for all that asked meanwhile.
+"""Durable responses for catalog writes without a sync of their own: one sync for all requests that arrive meanwhile.
 
-As messages do: what is asked for while a sync is under way is written and synced together after it, so that the number
-of syncs follows the disk and not the number of clients, and the event loop waits for none.
+As with messages, requests that arrive during a sync are written and synced together after it, so that the disk sets the
+number of syncs, not the number of clients, and the event loop waits for none.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class CatalogCommit:
         self._is_running = False
 
     def confirm(self) -> PendingResult[None]:
-        """Return a response that is done when all that was written or waits to be written now is durable.
+        """Return a response that is done when all writes made or pending so far are durable.
 
-        It is refused where the disk refuses the write or the sync. Many who ask share one response.
+        It is refused if the disk refuses the write or the sync. Many callers share one response.
         """
         if self._next is None:
             self._next = PendingResult()

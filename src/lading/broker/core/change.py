@@ -1,8 +1,8 @@
-"""Changes in steps: what a change does is seen at once, and no other client waits for the disk meanwhile.
+"""Changes in steps: the effects of a change are visible at once, and no other client waits for the disk meanwhile.
 
-A change runs on the event loop, where everybody sees what it does, and yields what waits for the disk, which any thread
-may do meanwhile. Who makes a change runs what it yields, in a worker or at once (``complete``), and goes on when that
-is done.
+A change is a generator. It runs on the event loop, where everybody sees its effects, and yields calls that wait for the
+disk, which any thread may make meanwhile. The caller makes each yielded call, in a worker or at once (``complete``),
+and then resumes the change.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from ...model.run import Run
 
 
 class IndexedRun(NamedTuple):
-    """A Run with the columns that polls look into as lists: a small poll costs no call into NumPy.
+    """A Run with the columns that polls need as lists, so that a small poll makes no call into NumPy.
 
-    Of each chunk the base offset, the last one, and where its body begins and ends. ``dense``: every offset between
-    is a message.
+    The lists hold of each chunk the first offset, the last one, and the start and end of its body. ``dense``: every
+    offset between is a message.
     """
 
     run: Run

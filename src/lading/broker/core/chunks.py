@@ -1,7 +1,7 @@
-"""Raw chunks: what readers that decode for themselves get, cut where the visibility table says (design.md Log).
+"""Raw chunks, for readers that decode for themselves, cut according to the visibility table (design.md Log).
 
-Chunks go out as they lie. A damaged one never does: in its place stand new chunks with the messages that its
-dialect finds intact, and the others are missing.
+Chunks are sent as they are stored. A damaged chunk is never sent: new chunks with the messages that its dialect finds
+intact replace it, and its other messages are missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Bytes = bytes | memoryview
 
 @lazy_dataclass(frozen=True, slots=True)
 class Chunks:
-    """Whole chunks that hold offsets ``base_offset`` to ``end_offset``, from where to go on; ``data`` may be empty."""
+    """Whole chunks with the offsets ``base_offset`` to ``end_offset``, the next one to read; ``data`` may be empty."""
 
     data: Bytes
     base_offset: int
@@ -48,18 +48,18 @@ class Chunks:
 
 
 def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: Counters) -> Chunks:
-    """Read whole chunks below the stable end, from the one that holds ``offset``.
+    """Read whole chunks below the last stable offset, from the one that holds ``offset``.
 
-    About ``max_bytes``, but at least one.
+    Reads about ``max_bytes``, but at least one chunk.
 
-    The first one may begin before ``offset``. Aborted and control ranges are told, the reader leaves them out.
+    The first one may begin before ``offset``. Aborted and control ranges are returned too; the reader leaves them out.
     """
     log = partition.log
     at = max(offset, log.first_offset)
     while at < log.last_stable_offset:
         span = log.read(at, max_bytes)
         if span is None or span.base_offset >= log.last_stable_offset:
-            # nothing readable lies between: who waited here would wait for ever
+            # nothing readable remains below it: a reader that waited here would wait for ever
             at = log.last_stable_offset
             break
         base_offset, end_offset, data, count = (

@@ -1,4 +1,4 @@
-"""Copies of messages for a dead letter topic: whole, in their order, with headers that say why and from where."""
+"""Copies of messages for a dead letter topic: complete, in order, with headers that give the reason and the origin."""
 
 from __future__ import annotations
 

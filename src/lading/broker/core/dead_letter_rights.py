@@ -1,8 +1,8 @@
-"""Rights behind the setting ``dead_letter_topic``: asked of its setter when it is set, and again when it is used.
+"""Rights for the setting ``dead_letter_topic``: its setter's rights are checked when it is set and when it is used.
 
 Copies of messages leave their topic by this setting. So its setter has to be allowed to read that topic, to write to
-the target, and to create the target if it is missing. A right that is gone later stops copies until it is back, or the
-topic is set again by a user who has it.
+the target, and to create the target if it is missing. Losing a right later stops the copies until it is granted again,
+or until a user who has it sets the topic again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def place_of_target(name: str) -> tuple[str, str]:
 def list_needed_rights(
     source: Resource, name: str, resolve: Callable[[str], Topic]
 ) -> Iterator[tuple[Right, Resource]]:
-    """Yield the rights that the setter of the dead letter topic ``name`` needs, and on what, one after the other.
+    """Yield the rights that the setter of the dead letter topic ``name`` needs, each with its resource.
 
-    The next is to be asked for after one is granted: whether the target exists shows only to who may write to it.
+    Take the next only after one is granted: only a user who may write to the target may learn whether it exists.
     """
     yield Right.READ, source
     try:

@@ -33,7 +33,7 @@ LOG: Final = logging.getLogger("lading.broker")
 RANGES_PER_MARKING: Final = 64
 MESSAGES_PER_MARKING: Final = 1_000
 READ_BYTES: Final = 8 << 20
-"""Of chunks for one block of copies; more only where one message needs it."""
+"""Chunks to read for one block of copies; more only if one message needs it."""
 RETRY_US: Final = 1_000_000
 REASON_LENGTH_MAX: Final = 1_000
 
@@ -76,7 +76,7 @@ class DeadLetters(Component):
         self._allows = allows
         self._markings: dict[int, PendingDeadLetter] = {}
         self._soft: dict[int, Partition] = {}
-        """Markings whose confirmation a power cut may still undo, and where they are."""
+        """The partitions of markings whose confirmation a power cut may still undo."""
         self._topics = topic_by_uuid
         self._last_failure = ""
 
@@ -106,7 +106,7 @@ class DeadLetters(Component):
     def marking(
         self, partition: Partition, changed: Ranges, state: int, reason: str | None, now_us: int
     ) -> Iterator[None]:
-        """Around setting a state: what must be known before, what follows from it, what is undone where it fails."""
+        """Wrap the setting of a state: record the intended copies before it, confirm them after it, or undo them."""
         if reason is not None and len(reason) > REASON_LENGTH_MAX:
             raise Refusal(Reason.MALFORMED, f"a reason has at most {REASON_LENGTH_MAX} characters, not {len(reason)}")
         if state != State.POISONED:
@@ -136,7 +136,7 @@ class DeadLetters(Component):
             yield
         except BaseException:
             self._drop(ids)
-            # where this fails too, the next start sets the states after all
+            # if this fails too, the next start sets the states after all
             self._store.remove(ids, firm=True)
             raise
         for row in rows:

@@ -80,7 +80,7 @@ class DelayedMessages(Component):
         synced: Callable[[Partition], None],
         watch: Callable[[Iterable[Partition]], None],
     ) -> None:
-        """``synced`` is told when the log of a partition's delayed messages lasts.
+        """``synced`` is called when the log of a partition's delayed messages is synced.
 
         ``watch`` gets the logs in which messages wait after a start.
         """
@@ -140,10 +140,10 @@ class DelayedMessages(Component):
     def append(
         self, partition: Partition, due_us: int, dialect: int, flags: int, room_bytes: int, write: Write
     ) -> Append:
-        """Keep what ``write`` writes until ``due_us``; on disk when the Append is done.
+        """Keep the messages that ``write`` writes until ``due_us``; they are durable when the Append is done.
 
-        It is written as if the partition's log took it now; the dialect's ``rebase``, where it has one, puts right what
-        names its place when it enters. Refusal as from ``Appender.append``.
+        They are written as if the partition's log took them now; when they enter it, the dialect's ``rebase``, if it
+        has one, corrects the fields that hold their place. Raises Refusal as ``Appender.append`` does.
         """
         held = self._held.get(partition)
         if held is None:
@@ -184,7 +184,7 @@ class DelayedMessages(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick where anything was ever postponed."""
+        """The time of the next tick, if any message was ever postponed."""
         return SOON_US if self._held else NEVER_US
 
     def tick(self, now_us: int) -> None:

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class InjectedFaults:
-    """What of a broker is to fail; used from its thread."""
+    """The operations of a broker that are to fail; used from its thread."""
 
     def __init__(self, disk: RealDisk) -> None:
         """``disk`` is that of the broker."""
         self.appends_to_refuse = 0
-        """So many appends from now on are refused: an append is a request, or what one has for one partition."""
+        """How many of the next appends are refused: an append is a request, or its part for one partition."""
         self.disk_is_full = False
         """Whether neither the files of the log nor the catalog take a byte."""
         self.disk = FillableDisk(self, disk)
 
     def install(self, appender: Appender, catalog: Catalog) -> None:
-        """Have what both are asked for refused as it is told to be; before endpoints start."""
+        """Make both refuse the operations that are to fail; called before endpoints start."""
         append = appender.append
 
         def append_unless_refused(*arguments: Any) -> Append:

@@ -19,7 +19,7 @@ LOG: Final = logging.getLogger("lading.broker")
 
 
 class Attempts:
-    """The only place where an error of the broker's own work ends."""
+    """The only place that catches errors of the broker's own work."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -33,7 +33,7 @@ class Attempts:
             self._counters.failed_maintenance += 1
             if str(error) != self._last_failure:
                 self._last_failure = str(error)
-                # a refusal of the disk is logged without its stack, which tells nothing
+                # a refusal of the disk is logged without its stack, which says nothing useful
                 fault = None if isinstance(error, (Refusal, OSError)) else error
                 LOG.warning("%s; trying again", error, exc_info=fault)
 
@@ -44,7 +44,7 @@ QUIET_US: Final = 250_000
 
 
 class Maintenance:
-    """When the parts of a broker are asked what is due. What the disk refuses is tried again."""
+    """The schedule by which the parts of a broker do their due work. Work that the disk refuses is tried again."""
 
     def __init__(self, components: Sequence[Component], attempts: Attempts) -> None:
         self.on_due: Callable[[], None] = ignore

@@ -23,7 +23,7 @@ class Timed(NamedTuple):
 
 
 def offset_at(partition: Partition, timestamp_us: int) -> int:
-    """Return the first offset with this timestamp or a later one, or the end of what is synced if there is none."""
+    """Return the first offset with this timestamp or a later one, or else the end of the synced messages."""
     log = partition.log
     offset = log.offset_at(timestamp_us)
     span = log.read(offset, 1)
@@ -32,7 +32,7 @@ def offset_at(partition: Partition, timestamp_us: int) -> int:
 
 
 def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
-    """Return the first message at this time or later that readers see, or None if there is none."""
+    """Return the first message at this time or later that readers see, or None."""
     log = partition.log
     span = log.read(log.offset_at(timestamp_us), 1)
     while span is not None:
@@ -45,7 +45,7 @@ def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
 
 
 def first_in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | None:
-    """Return the first message of a span at this time or later, or None if there is none or the span is damaged."""
+    """Return the first message of a span at this time or later, or None, also if the span is damaged."""
     if span.damaged:
         return None
     for run in runs(span.region, span.start, span.end, verify=False):
@@ -59,7 +59,7 @@ def first_in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | N
 
 
 def latest(partition: Partition) -> Timed | None:
-    """Return the first message that has the latest time of all, or None if there is no message.
+    """Return the first message that has the latest time of all, or None without messages.
 
     The control record that ends a transaction counts as one, as it does in Apache Kafka (ListOffsets, timestamp -3).
     """

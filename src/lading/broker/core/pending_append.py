@@ -12,10 +12,10 @@ LOG: Final = logging.getLogger("lading.broker")
 
 
 class Append:
-    """One append: where its messages are, and whether they last.
+    """One append: the place of its messages, and whether they are durable.
 
-    ``done`` is set when they are synced, or when that failed: then ``error`` says why and none of them was kept as
-    acknowledged. ``duplicate``: the messages were there already, ``base_offset`` is where.
+    ``done`` is set when they are synced, or when that failed: then ``error`` says why, and none of them counts as
+    acknowledged. ``duplicate``: the messages were stored before, at ``base_offset``.
     """
 
     __slots__ = ("_callbacks", "base_offset", "count", "done", "duplicate", "end_offset", "error", "size_bytes")
@@ -31,7 +31,7 @@ class Append:
         self._callbacks: list[Callable[[Append], None]] | None = None
 
     def add_done_callback(self, callback: Callable[[Append], None]) -> None:
-        """Call back once with this append when it is done; at once where it is already."""
+        """Call back once with this append when it is done, which may be at once."""
         if self.done:
             callback(self)
         elif self._callbacks is None:
@@ -48,5 +48,5 @@ class Append:
             try:
                 callback(self)
             except Exception:
-                # the other callbacks, and other appends of the same sync, are still to be told
+                # continue: the other callbacks, and other appends of the same sync, still have to be called
                 LOG.exception("a callback of an append failed")

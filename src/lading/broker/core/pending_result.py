@@ -38,7 +38,7 @@ class PendingResult(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def add_done_callback(self, callback: Callable[[PendingResult[T]], None]) -> None:
-        """Call back once when it is done; at once where it is already."""
+        """Call back once when it is done, which may be at once."""
         if self.done:
             callback(self)
         else:

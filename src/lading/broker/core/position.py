@@ -1,4 +1,4 @@
-"""A stored position: whose it is, and where it is, in its protocol's own terms."""
+"""A stored position: its owner and its offset, in its protocol's own terms."""
 
 from __future__ import annotations
 

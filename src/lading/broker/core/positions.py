@@ -21,7 +21,7 @@ from .position import PositionKey, StoredPosition
 from .topology import Partition, Topic
 
 WRITE_S: Final = 0.002
-"""Positions are written for so long in one transaction, some hundred of them; then others have their turn."""
+"""How long positions are written in one transaction, some hundred of them, before others have their turn."""
 
 
 class Positions(Component):
@@ -67,7 +67,7 @@ class Positions(Component):
         self._catalog.remove_positions(key.protocol, topic.uuid, key.consumer)
 
     def remove_from(self, partition: Partition, key: PositionKey) -> None:
-        """Forget a consumer in one partition; that it has no position there is no error."""
+        """Forget a consumer in one partition; does nothing if it has no position there."""
         if key in partition.positions:
             del partition.positions[key]
             self._changed.pop((partition, key), None)

@@ -1,6 +1,6 @@
-"""Filtered batches: what a reader asks for by condition and columns, decided where the messages lie (design.md Filter).
+"""Filtered batches: a reader's condition and columns, applied next to the stored messages (design.md Filter).
 
-``read`` takes what is needed from the log; ``select_in_turns`` does the work and may run in any thread.
+``read`` takes the needed chunks from the log; ``select_in_turns`` does the work and may run in any thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read: the stretches of a partition that a reader may see, as Runs that point into the log (design.md Log).
 
-Nothing is decoded where every offset of a chunk is a message and nothing lies between that is skipped; this is the
-common case. Damaged chunks are searched by their dialect for messages whose own checksums hold.
+Nothing is decoded if every offset of a chunk is a message and none of them is skipped; this is the common case. Damaged
+chunks are searched by their dialect for messages whose own checksums hold.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def read(
 ) -> ReadResult:
     """Read at most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
 
-    An offset before the first that is kept goes on there; one at or past the end of what the reader may see gives
-    an empty ReadResult that ends where it began.
+    An offset before the first kept one continues at the first; one at or past the end that the reader may see returns
+    an empty ReadResult that ends at its start.
     """
     log = partition.log
     limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
@@ -82,7 +82,7 @@ def read(
         if stretch is None or not stretch.serves(at, left_bytes):
             stretch = read_chunk_range(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
             if stretch is None or stretch.base_offset >= limit:
-                # nothing readable lies between: who waited here would wait for ever
+                # nothing readable remains below it: a reader that waited here would wait for ever
                 damaged.append((at, limit))
                 at = limit
                 break
@@ -148,7 +148,7 @@ def newest(
 
 
 def read_chunk_range(log: ReadableLog, offset: int, max_bytes: int) -> ChunkRange | None:
-    """Return the chunk that holds ``offset`` and those behind it, about ``max_bytes``; None if none is kept there."""
+    """Return the chunk that holds ``offset`` and those after it, about ``max_bytes``; None if none is kept there."""
     tail = log.tail
     if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.high_watermark:
         part = _part(tail)
@@ -211,7 +211,7 @@ def _take(
     skipped: Sequence[tuple[int, int]],
     wanted: int,
 ) -> int:
-    """Add what may be seen of ``first`` to ``end``, at most ``resolve_schema`` messages; gives where to go on."""
+    """Add the visible messages of ``first`` to ``end``, at most ``wanted``; returns the offset to continue at."""
     for part in parts:
         low, high = max(first, part.bases[0]), min(end, part.lasts[-1] + 1)
         for start, stop in subtract_ranges(skipped, low, high):

@@ -19,9 +19,9 @@ class BrokerSettings:
     durability: Durability = "fsync"
     segment_bytes: int = 256 << 20
     retention_age_us: int | None = None
-    """Messages older than this go, a whole segment at a time, where the topic says nothing else."""
+    """Messages older than this are deleted, a whole segment at a time, unless the topic has its own limit."""
     retention_bytes: int | None = None
-    """Per partition, where the topic says nothing else."""
+    """Size limit of a partition, unless the topic has its own."""
     retention_check_us: int = 60_000_000
     retention_mark_us: int | None = None
     """Messages are marked for deletion this long before they are due; None marks them one check before."""
@@ -43,7 +43,7 @@ class BrokerSettings:
     group_members_max: int = 1_000
     """Members of one coordinated group."""
     member_metadata_bytes_max: int = 1 << 20
-    """Bytes of metadata of one member of a coordinated group; the real server keeps a whole group in so much."""
+    """Bytes of metadata of one member of a coordinated group; Apache Kafka keeps a whole group in this size."""
     groups_metadata_bytes_max: int = 32 << 20
     """The same of all members of all coordinated groups together: it is in memory until they leave."""
     group_assignment_bytes_max: int = 8 << 20
@@ -55,7 +55,7 @@ class BrokerSettings:
     transaction_memory_us: int = 30 * 86_400_000_000
     """Commit keys and settled transactions are remembered at least this long."""
     writer_window: int = 64
-    """Blocks per writer whose repetition is answered with the offset they got."""
+    """Blocks per writer of which a repetition gets the offset of the first one."""
     writers_per_partition_max: int = 10_000
     """Writers whose sequence is remembered, the least recently used goes first."""
 
@@ -77,15 +77,15 @@ class TopicSettings:
     hide_states: bool = False
     """Whether Iggy polls leave out messages that are not available, instead of showing them with their state."""
     kafka_states: str | None = None
-    """``shown`` or ``hidden``: whether Kafka readers get messages that are not available, with a header that tells
-    their state; None is hidden."""
+    """``shown`` or ``hidden``: whether Kafka readers get messages that are not available, with their state in a header;
+    None is hidden."""
     message_bytes_max: int | None = None
-    """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
+    """The largest batch of messages that a producer may send at once, if its protocol has such a limit."""
     append_time: bool = False
-    """Whether messages get the time of their append, not their producer's, where a protocol lets producers say."""
+    """Whether messages get the time of their append even if their producer has set one."""
     timestamp_before_max_us: int | None = None
     timestamp_after_max_us: int | None = None
-    """Bounds on a producer's own times, before and after the broker's clock, where a protocol has such bounds."""
+    """Bounds on a producer's own times, before and after the broker's clock, if a protocol has such bounds."""
     cleanup_policy: str | None = None
     """``compact`` or ``compact,delete``, as Kafka calls them: the last message of each key is to stay. Nothing is ever
     compacted here, so that all of them do; retention applies to the second only. ``none`` is Kafka's empty list:
@@ -100,8 +100,9 @@ class TopicSettings:
     dead_letter_topic: str | None = None
     """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
     dead_letter_setter: int | str | None = None
-    """User who set ``dead_letter_topic``, without whose rights no copies are made: the id, or the name of one whom a
-    certificate or another issuer vouched for; None for who may do everything. Never given or shown to clients."""
+    """User who set ``dead_letter_topic``: copies are made only with this user's rights. The id, or the name if the user
+    is known by a certificate or another issuer; None for a setter who may do everything. Never set by or shown to
+    clients."""
     attempts_max: int | None = None
     """Deliveries after which a channel gives a message up: it goes to the dead letter topic and is done there."""
     poison_given_up: bool = False
@@ -113,7 +114,7 @@ class TopicSettings:
         return {name: value for name, value in values.items() if value not in (None, False)}
 
     def to_stored_document(self) -> dict[str, Any]:
-        """Return the settings as JSON for the disk: with the user behind ``dead_letter_topic``."""
+        """Return the settings as JSON for the disk, including the user who set ``dead_letter_topic``."""
         setter = self.dead_letter_setter
         return self.document() | ({} if setter is None else {_SETTER: setter})
 

@@ -1,7 +1,7 @@
 """The state of a message as a header, for readers whose protocol has no field for it.
 
-The header stands behind the message's own and is the only one of its name in a marked message: what a producer called
-so is not shown as long as the message is marked.
+The header follows the message's own and is the only one of its name in a marked message: a producer's header of that
+name is hidden while the message is marked.
 """
 
 from __future__ import annotations

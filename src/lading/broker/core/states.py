@@ -1,7 +1,7 @@
 """Message states, set by offsets, ranges or a filter; a response means they are on disk (design.md Log).
 
-Any state may follow any other: Iggy defines the four states and no order among them. What changes nothing writes
-nothing, so a request may be repeated.
+Any state may follow any other: Iggy defines the four states and no order among them. A request that changes nothing
+writes nothing, so it may be repeated.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class States:
         self._touched = touched
 
     def set(self, partition: Partition, ranges: Ranges, state: int, *, reason: str | None = None, now_us: int) -> int:
-        """Set the state of every offset in ``ranges``; gives how many messages it changed.
+        """Set the state of every offset in ``ranges``; returns how many messages it changed.
 
-        Refused as a whole where an offset is not kept or the state is none.
+        Refuses the whole request if an offset is not kept or the state is unknown.
         """
         changed = changes(partition, ranges, state)
         if not changed:
@@ -90,10 +90,10 @@ class States:
                     if refusal is not None:
                         raise refusal
             except Refusal as caught:
-                # also where the catalog refuses what follows
+                # the catalog's refusal of the following writes comes here too
                 refusal = caught
             except Exception as fault:
-                # who set the state must not wait for ever
+                # the client that set the state must not wait for ever
                 LOG.exception("setting states of %s failed after their sync", partition)
                 refusal = Refusal(Reason.READ_ONLY, f"the states are set, and their dead letters are not: {fault}")
             done(refusal)
@@ -119,9 +119,9 @@ def portions(ranges: Ranges) -> list[Ranges]:
 
 
 def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int, int]]:
-    """Return what of ``ranges`` has another state now.
+    """Return the parts of ``ranges`` that have another state now.
 
-    Raises Refusal if an offset is not kept or there is no such state.
+    Raises Refusal if an offset is not kept or the state does not exist.
     """
     log = partition.log
     if state not in set(State):
@@ -150,7 +150,7 @@ def list_states(partition: Partition, first: int, end: int) -> list[tuple[int, i
 
 
 class SearchResult(NamedTuple):
-    """Result of a search with a filter: offset ranges, messages looked at, and where to go on."""
+    """Result of a search with a filter: offset ranges, number of messages checked, and the offset to continue at."""
 
     ranges: list[tuple[int, int]]
     seen: int

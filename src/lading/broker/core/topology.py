@@ -54,7 +54,7 @@ class Stream:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic; ``uuid`` (16 bytes) tells it from an earlier one of the same name."""
+    """A topic; ``uuid`` (16 bytes) distinguishes it from an earlier one of the same name."""
 
     stream: Stream
     id: int

@@ -58,7 +58,7 @@ class Writer:
 
 
 class Ranges(dict[K, list[tuple[int, int]]]):
-    """Offset ranges of one partition by what they belong to, rising, joined where they touch."""
+    """Offset ranges of one partition, each with the id it belongs to, rising, joined if they touch."""
 
     def add(self, owner: K, first: int, end: int) -> None:
         """Add the block ``[first, end)`` of ``owner``, joined to the owner's last range if that ends at ``first``."""
@@ -185,7 +185,7 @@ class Writers:
 
     @property
     def highest_transaction_id(self) -> int:
-        """The highest id of a transaction of which a block is known; 0 if there is none."""
+        """The highest transaction id of a known block; 0 without one."""
         recent = (block.transaction_id or 0 for writer in self._writers.values() for block in writer.recent)
         return max(max(recent, default=0), max(self.transactions, default=0))
 

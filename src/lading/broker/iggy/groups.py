@@ -1,8 +1,8 @@
-"""Iggy consumer groups: who is in, who reads which partition (iggy.md A8).
+"""Iggy consumer groups: their members, and which member reads which partition (iggy.md A8).
 
 Partition i goes to member i mod n, members in the order they joined; a member may have none and then polls nothing.
-Groups belong to a topic and last; members are connections and do not. Clients of some releases name groups by number
-alone, those of others by number or name: a group that was made without a name is called by its number.
+Groups belong to a topic and are durable; members are connections and are not. Clients of some releases name groups by
+number alone, those of others by number or name: a group that was created without a name has its number as name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ NAME_BYTES_MAX: Final = 255
 
 
 def _row_name(ident: int, name: str) -> str:
-    """Return the name under which the catalog keeps a group: its number, and its own name where it has one."""
+    """Return the name under which the catalog keeps a group: its number, and its own name if it has one."""
     return str(ident) if name == str(ident) else f"{ident}{_SEPARATOR}{name}"
 
 
@@ -185,7 +185,7 @@ class IggyGroups(Component):
         self._groups.pop(topic, None)
 
     def partition_of(self, topic: Topic, ident: int, member: int) -> Partition:
-        """Return where a member's stored offsets go: the partition it polled last."""
+        """Return the partition of a member's stored offsets: the one it polled last."""
         current = self.get(topic, ident).member(member).current
         if current is None:
             raise Refusal(

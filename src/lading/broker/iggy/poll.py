@@ -1,6 +1,7 @@
-"""Iggy polls: five ways to say where from, for consumers and groups.
+"""Iggy polls: five ways to choose the first message, for consumers and groups.
 
-As iggy.md A8 says; where the real server loses or skips messages, docs/reference/iggy-differences says what is done.
+They follow iggy.md A8; docs/reference/iggy-differences lists the cases in which the real server loses or skips messages
+and this one does not.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ PollStart = Offset | Timestamp | First | Last | Next
 
 @lazy_dataclass(frozen=True, slots=True)
 class PollResult:
-    """The answer to a poll; ``partition`` None and ``reading`` None: a group member that has no partition."""
+    """The result of a poll; ``partition`` and ``reading`` are None for a group member that has no partition."""
 
     partition: Partition | None
     reading: ReadResult | None
@@ -87,13 +88,14 @@ class IggyPoller:
         names_partition: bool = False,
         shows_states: bool = True,
     ) -> PollResult:
-        """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
+        """Read at most ``count`` messages; a group member's partitions take turns, whatever ``partition_number`` says.
 
         ``names_partition``: the member polls this one of its partitions instead, and is refused any other.
 
-        ``shows_states``: whether answers tell the state of a message; if not, only available ones are among them.
-        ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
-        ``auto_commit`` stores the last offset of a response that is not empty, wherever it lies.
+        ``shows_states``: whether responses show the state of a message; if not, they have only available ones.
+        ``states`` restricts them to messages with one of these states, among those that the topic shows; None for all
+        of those. ``auto_commit`` stores the last offset of a response that is not empty, even if it is before the
+        stored one.
         """
         if count < 1:
             raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")
@@ -202,7 +204,7 @@ def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRul
 
 
 def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:
-    """Return where the last ``count`` messages begin that the reader sees."""
+    """Return the first offset of the last ``count`` messages that the reader sees."""
     log = partition.log
     end = log.last_stable_offset
     for first, stop in reversed(find_skipped_ranges(log, log.first_offset, end, reader)):

@@ -76,9 +76,9 @@ class IggyProducers(Component):
     def append(
         self, partition: Partition, batch: ProducerBatch, room_bytes: int, write: Write, source: object = None
     ) -> Append:
-        """Append a batch, or answer with the offset it got before.
+        """Append a batch, or return the earlier append of the same batch.
 
-        PRODUCER_UNKNOWN if the producer is not known here and the batch is not its first one, PRODUCER_FENCED or
+        Raises PRODUCER_UNKNOWN if the producer is not known here and the batch is not its first one, PRODUCER_FENCED or
         OUT_OF_SEQUENCE as in ``NumberedAppender``. ``source`` is as in ``Appender.append``.
         """
         writers = partition.writers

@@ -1,7 +1,7 @@
-"""Batches of producers: taken once by producer id, epoch and sequence; hidden while their transaction is open.
+"""Batches of producers: kept once by producer id, epoch and sequence; hidden while their transaction is open.
 
-A producer numbers its records per partition (kafka.md 2.1). What its open transaction has in a partition is ended
-there by a control record in the log, as its dialect has it.
+A producer numbers its records per partition (kafka.md 2.1). A control record in the log of each partition, in the
+dialect's own format, ends the part of a transaction there.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class KafkaAppender:
     def append(
         self, partition: Partition, batch: BatchSequence, room_bytes: int, write: Write, source: object = None
     ) -> Append:
-        """Append a batch, or answer with the offset it got before; PRODUCER_FENCED or OUT_OF_SEQUENCE otherwise.
+        """Append a batch, or return the earlier append of the same batch; raises PRODUCER_FENCED or OUT_OF_SEQUENCE.
 
-        ``source`` is as in ``Appender.append``; what belongs to a transaction waits for the end of the pass anyway.
+        ``source`` is as in ``Appender.append``; batches of a transaction wait for the end of the pass anyway.
         """
         repeated = self._numbered.find_duplicate(partition, batch)
         if repeated is not None:
@@ -101,7 +101,7 @@ class KafkaAppender:
             write,
             # readers may not see it before it is known to be open
             None if batch.transactional else source,
-            # an aborted range must begin where a chunk begins
+            # an aborted range must begin at the start of a chunk
             in_new_chunk=batch.transactional and (not before or before[-1][1] != partition.log.next_offset),
         )
         if batch.transactional and not before:

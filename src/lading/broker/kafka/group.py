@@ -1,6 +1,6 @@
-"""One coordinated group: members that agree on a protocol, generation by generation, and who divides the work.
+"""One coordinated group: members that agree on a protocol in each generation, one of which divides the work.
 
-What members say of themselves and what their leader assigns is passed on unread (kafka.md 3.1).
+Metadata of members and assignments of the leader are passed on unread (kafka.md 3.1).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyTyp
         GroupState.DEAD: frozenset(),
     }
 )
-"""From where to where; the diagram of docs/reference/kafka-groups."""
+"""The states that may follow each state; the diagram of docs/reference/kafka-groups."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, what the member says of itself), the one it likes best first."""
@@ -154,7 +154,7 @@ class KafkaGroup:
     deadline_us: int = 0
     """When joining or dividing the work goes on without those who are missing."""
     delay_until_us: int | None = None
-    """The first members wait for others; at the latest so long."""
+    """The latest time until which the first members wait for others."""
     newcomers: bool = False
     kept: bool = False
     """It is in the catalog."""
@@ -202,7 +202,7 @@ class KafkaGroup:
         return member
 
     def require_generation(self, generation: int) -> None:
-        """STALE_GENERATION where it is over."""
+        """Raise STALE_GENERATION if the generation is over."""
         if generation != self.generation:
             raise Refusal(
                 Reason.STALE_GENERATION,

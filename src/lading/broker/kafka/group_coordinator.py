@@ -1,7 +1,7 @@
-"""Coordinated groups: join, divide the work, say that one lives, leave, with time-outs for all of it (kafka.md 3).
+"""Coordinated groups: join, divide the work, send heartbeats, leave, each with its time-out (kafka.md 3).
 
-Members live in memory; that a group exists and its positions are in the catalog. Calls that wait for other members
-are answered later; ``tick`` goes on without those that stay away.
+Members are in memory; the existence of a group and its positions are in the catalog. Calls that wait for other members
+are completed later; ``tick`` continues without members that stay away.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .group_rebalancer import GroupRebalancer
 
 LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000
-"""A group whose time-outs failed is tried again after so long."""
+"""How long after a failure the time-outs of a group are tried again."""
 
 
 class MemberCall(NamedTuple):
@@ -59,7 +59,7 @@ class KafkaGroupCoordinator(Component):
         self._rebalancer = GroupRebalancer(settings.rebalance_delay_us, lambda: self.on_due())
 
     def on_settings_changed(self, settings: BrokerSettings) -> None:
-        """Members that are there stay; who joins is measured by the new limits."""
+        """Present members stay; the new limits apply to members that join."""
         self._settings = settings
 
     def load(self, topics: Sequence[Topic]) -> None:
@@ -68,7 +68,7 @@ class KafkaGroupCoordinator(Component):
             self._groups[row.name] = KafkaGroup(row.name, kept=True)
 
     def join(self, call: JoinGroupRequest, *, now_us: int) -> PendingResult[JoinGroupResult]:
-        """Be in the next generation, done when all others are too; MemberIdRequired where a name comes first."""
+        """Join the next generation, done when all others have; MemberIdRequired if the member needs an id first."""
         answer: PendingResult[JoinGroupResult] = PendingResult()
         try:
             self._join(call, answer, now_us)
@@ -79,11 +79,11 @@ class KafkaGroupCoordinator(Component):
     def sync(
         self, call: MemberCall, protocol: tuple[str | None, str | None], work: Mapping[str, bytes], *, now_us: int
     ) -> PendingResult[SyncGroupResult]:
-        """Return what the member is to do, done when the leader has said so.
+        """Return the member's assignment, done when the leader has sent it.
 
-        ``work`` by member id, only from the leader.
+        ``work`` holds the assignments by member id, only from the leader.
 
-        ``protocol`` is (type, name) as the caller was told, None if it does not say.
+        ``protocol`` is (type, name) as the caller got it, None for a part it does not send.
         """
         answer: PendingResult[SyncGroupResult] = PendingResult()
         try:
@@ -197,7 +197,7 @@ class KafkaGroupCoordinator(Component):
     # -- positions
 
     def admit(self, call: MemberCall, *, in_transaction: bool = False, now_us: int) -> None:
-        """Check whether the caller may store positions: a member of this generation, or one alone if there are none."""
+        """Check that the caller may store positions: a member of this generation, or any caller if it is empty."""
         group = self._groups.get(call.group)
         # one with an empty name may store positions, as in Apache Kafka, but for a transaction
         if in_transaction:
@@ -216,7 +216,7 @@ class KafkaGroupCoordinator(Component):
         self._positions.store(partition, PositionKey(KAFKA, name), position)
 
     def remove_position(self, name: str, partition: Partition) -> None:
-        """Forget where the group is in one partition; that it has no position there is no error."""
+        """Forget the group's position in one partition; does nothing if it has none."""
         self._positions.remove_from(partition, PositionKey(KAFKA, name))
 
     def position(self, name: str, partition: Partition) -> StoredPosition | None:
@@ -272,7 +272,7 @@ class KafkaGroupCoordinator(Component):
             self._join_new(group, call, answer, now_us)
 
     def _require_room(self, group: KafkaGroup, call: JoinGroupRequest) -> None:
-        """Refuse what a member says of itself where it is too much, for one or for all together."""
+        """Refuse a member's metadata if it is too large, for one member or for all together."""
         settings, size_bytes = self._settings, call.metadata_bytes
         if size_bytes > settings.member_metadata_bytes_max:
             raise Refusal(
@@ -370,7 +370,8 @@ class KafkaGroupCoordinator(Component):
         if group.state is GroupState.STABLE and former.call.protocols == call.protocols:
             joined = group.join_result(member, members=led and call.supports_skip_assignment)
             if not call.supports_skip_assignment and led:
-                # told the former name, it does not take itself for the leader, who would divide the work again
+                # with its former id in the response it does not take itself for the leader, which would divide the work
+                # again
                 joined = joined._replace(leader=former.id)
             answer.finish(joined._replace(skip_assignment=led and call.supports_skip_assignment))
             self._rebalancer.watch(member.deadline_us)

@@ -1,8 +1,9 @@
-"""Producers with ids, and the transactions of those that have a name: begun, decided once, ended in every partition.
+"""Producers with ids, and transactions of those with a name: begun, decided once, ended in every partition.
 
-A name has one id and an epoch; who asks for the id again shuts the one before out. A decision is in the catalog
-before control records go to the partitions, with the positions that it makes true: after a crash the next start
-finishes it. What is open then stays open until its producer or its time-out ends it (kafka.md 2.4, 3.3).
+A name has one id and an epoch; a producer that asks for the id again fences the one before. A decision is in the
+catalog, with the positions that it commits, before control records go to the partitions: after a crash the next start
+completes it. An open transaction stays open over a restart, until its producer or its time-out ends it (kafka.md 2.4,
+3.3).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class TransactionCoordinator(Component):
     ) -> PendingResult[ProducerIdAndEpoch]:
         """Return an identity to produce under, fence the name's former owner, and abort its open transaction.
 
-        ``known`` is the identity that the caller has had; PRODUCER_FENCED where the name has gone on since.
+        ``known`` is the caller's former identity; raises PRODUCER_FENCED if the name has a newer one.
         """
         if name is None:
             return PendingResult.of(ProducerIdAndEpoch(self.ids.take(), 0))
@@ -149,7 +150,7 @@ class TransactionCoordinator(Component):
         return any((partition, key) in producer.pending_offsets for producer in self._busy)
 
     def end(self, caller: Caller, committed: bool, *, now_us: int) -> PendingResult[None]:
-        """Decide the caller's transaction, done when it is ended in every partition; the same again is no error."""
+        """Decide the caller's transaction, done when it is ended in every partition; may be repeated."""
         producer = self._require(caller)
         state = producer.state
         if state is ENDED[DECIDED[committed]]:
@@ -245,7 +246,7 @@ class TransactionCoordinator(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick where transactions are open or their ends not written everywhere."""
+        """The time of the next tick, if transactions are open or their ends are not written everywhere."""
         return SOON_US if self._busy or self._orphans else NEVER_US
 
     def tick(self, now_us: int) -> None:
@@ -328,7 +329,7 @@ class TransactionCoordinator(Component):
             self._busy.add(producer)
 
     def _renew(self, producer: TransactionalProducer, timeout_us: int, now_us: int) -> None:
-        """Give the producer the next epoch, or another id if there is none left."""
+        """Give the producer the next epoch, or another id if its epochs are used up."""
         before = producer.identity
         producer_id, epoch = before.producer_id, before.epoch + 1
         if before.epoch >= EPOCH_MAX:
@@ -358,7 +359,7 @@ class TransactionCoordinator(Component):
         self._mark(producer, now_us)
 
     def _mark(self, producer: TransactionalProducer, now_us: int) -> list[Refusal]:
-        """Write the control records that are missing; where the disk refuses one, ``tick`` tries again."""
+        """Write the missing control records; if the disk refuses one, ``tick`` tries again."""
         row, refused = producer.row, []
         for partition in list(producer.partitions):
             try:
@@ -383,7 +384,7 @@ class TransactionCoordinator(Component):
     def _end_when_marked(self, producer: TransactionalProducer) -> None:
         """End a decided transaction when its control records are written.
 
-        Callers are answered even if the record of a partition has to wait: what is decided stays so.
+        Callers get their response even if the record of a partition has to wait: a decision never changes.
         """
         ended = ENDED.get(producer.state)
         if ended is None or producer.unacknowledged:

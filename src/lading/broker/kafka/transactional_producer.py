@@ -1,4 +1,4 @@
-"""A producer with a name: what it is doing, and where its transaction has written."""
+"""A producer with a name: its state, and the partitions that its transaction has written to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = MappingPr
         ProducerState.ABORTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY}),
     }
 )
-"""From where to where; the diagram of docs/reference/kafka-groups."""
+"""The states that may follow each state; the diagram of docs/reference/kafka-groups."""
 DECIDED: Final = {True: ProducerState.COMMITTING, False: ProducerState.ABORTING}
 ENDED: Final = {
     ProducerState.COMMITTING: ProducerState.COMMITTED,
@@ -91,7 +91,7 @@ class TransactionalProducer:
         return replace(self.row, state=state, **changes)
 
     def has_fenced(self, epoch: int) -> bool:
-        """Return whether its last transaction was one of this epoch, aborted by others, who shut the producer out."""
+        """Return whether its last transaction had this epoch and was aborted by a client that fenced the producer."""
         return self.state in ABORTS and self.row.epoch == epoch + 1
 
     @property

@@ -119,7 +119,7 @@ class NativeAppender:
 
         header = block.header
         if header.transaction_id:
-            # an aborted range must begin where a chunk begins
+            # an aborted range must begin at the start of a chunk
             self._appender.close_chunk(partition)
         flags = TRANSACTIONAL if header.transaction_id else PLAIN
         append = self._appender.append(partition, codes.NATIVE, flags, len(source), write)

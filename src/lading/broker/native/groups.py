@@ -85,7 +85,7 @@ class NativeGroups(Component):
         return self._assignment(found, member)
 
     def heartbeat(self, group: str, member: str, *, generation: int | None = None, now_us: int) -> Assignment:
-        """Say that a member lives; answers what it reads now. A ``generation`` that is over is refused."""
+        """Note that a member is alive; returns its current assignment. A ``generation`` that is over is refused."""
         found = self._find(group, member)
         found.members[member].seen_us = now_us
         self._require_generation(found, generation)
@@ -158,9 +158,9 @@ class NativeGroups(Component):
         return [group for group in groups if any(topic in member.topics for member in group.members.values())]
 
     def _assign_anew(self, groups: Sequence[_Group], topic: Topic, partitions_count: int) -> None:
-        """Begin a generation, as the topic has so many partitions now; the next tick tries again what is refused.
+        """Begin a generation for the topic's new number of partitions; the next tick retries groups that are refused.
 
-        Until then members keep what they have, but for partitions that are gone.
+        Until then members keep their partitions, except deleted ones.
         """
         for group in groups:
             group.is_stale = True
@@ -172,7 +172,7 @@ class NativeGroups(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick if there are members, who may stay away."""
+        """The time of the next tick if there are members, because they may stay away."""
         return SOON_US if any(group.members for group in self._groups.values()) else NEVER_US
 
     def tick(self, now_us: int) -> None:
@@ -201,7 +201,7 @@ class NativeGroups(Component):
         return self._groups.keys()
 
     def members(self, group: str) -> tuple[int, list[str]]:
-        """Return the generation and the members; none if there is no such group."""
+        """Return the generation and the members; no members if the group does not exist."""
         found = self._groups.get(group)
         return (0, []) if found is None else (found.generation, list(found.members))
 

@@ -127,8 +127,9 @@ class NativeTransactions(Component):
     def commit(self, key: str, ids: Collection[int], *, scope: str | None = None, now_us: int) -> CommitResult:
         """Show the listed transactions, abort the others of their scope, remember the key.
 
-        With a key that was used before nothing is shown; what is listed and still open is then a late attempt at
-        the same work and is aborted. Refused where one is not open, or has appends that are not acknowledged yet.
+        With a key that was used before nothing is shown: listed transactions that are still open are then a late
+        attempt at the same work, and are aborted. Refuses a transaction that is not open, or has appends that are not
+        acknowledged yet.
         """
         if not key:
             raise Refusal(Reason.MALFORMED, "commit key is empty; pass a unique, non-empty key")
@@ -154,7 +155,7 @@ class NativeTransactions(Component):
 
     @property
     def due_us(self) -> int:
-        """At the next tick where transactions are open or their ends not on disk."""
+        """The time of the next tick, if transactions are open or their ends are not on disk."""
         return SOON_US if self._open or self._unsettled else NEVER_US
 
     def tick(self, now_us: int) -> None:

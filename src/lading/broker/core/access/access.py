@@ -98,7 +98,7 @@ class AccessControl(Component):
         self._ends_us: int | None = None
 
     def _settle_file(self, recorded_serial: int) -> None:
-        """Give a file of an older version its checksum, and write its number where a crash has left it out."""
+        """Add the checksum to a file of an older version, and write its serial number if a crash prevented that."""
         if not self._file.serial:
             try:
                 self._file.save(self.table.document())
@@ -209,7 +209,7 @@ class AccessControl(Component):
     def allows(self, principal: Principal | None, operation: Right, resource: Resource) -> bool:
         """Return whether ``principal`` may do ``operation`` with ``resource``, whether or not that exists.
 
-        None, who has not logged in, may do nothing.
+        None, a client that has not logged in, may do nothing.
         """
         if principal is None or principal.is_revoked:
             return False
@@ -267,9 +267,9 @@ class AccessControl(Component):
         return (user is None or user.is_active) and self._name_allows(name, operation, resource)
 
     def require(self, principal: Principal | None, operation: Right, resource: Resource, called: str = "") -> None:
-        """Raise Refusal with UNAUTHORIZED unless ``allows``; the text does not tell whether the resource exists.
+        """Raise Refusal with UNAUTHORIZED unless ``allows``; the text does not reveal whether the resource exists.
 
-        ``called`` is how the client has named it, if that is by another name than that of rules.
+        ``called`` is the client's name for the resource, if rules use another one.
         """
         if not self.allows(principal, operation, resource):
             name = principal.name if principal is not None else ANONYMOUS
@@ -414,7 +414,7 @@ class AccessControl(Component):
         yield from self._replace(self.table.without_token(owner, name))
 
     def change_rules(self, added: Iterable[AccessRule], removed: Iterable[AccessRule] = ()) -> Change[None]:
-        """Remove rules, then add some; those that are not there, or are already, are no error."""
+        """Remove rules, then add some; ignores missing rules to remove and existing rules to add."""
         tables: list[AccessTable] = []
         # in a worker: a user may have many rules
         yield lambda: tables.append(self.table.with_rules(added, removed))
@@ -450,7 +450,7 @@ class AccessControl(Component):
         self.table, self._rule_indexes = table, indexes
         self._tokens = {token.hash: token for token in table.tokens.values()}
         self.version += 1
-        # routes first: who is called back may look something up
+        # renew the routes first: callbacks may look something up
         self.on_changed()
         self._meters = {name: one for name, one in self._meters.items() if table.quota_of(name) == one[0]}
         for principal in list(self._principals):
@@ -461,7 +461,7 @@ class AccessControl(Component):
             callback()
 
     def add_changed_callback(self, callback: Callable[[], None]) -> None:
-        """Call back behind each change of users or rules: what goes on without a request of its own asks again."""
+        """Call back after each change of users or rules: work without own requests then checks its rights again."""
         self._changed_callbacks.append(callback)
 
     def _counts(self, principal: Principal) -> bool:

@@ -17,7 +17,7 @@ class Principal:
     name: str
     """As rules name the user; empty while no users are set up."""
     user_id: int = 0
-    """0 for who is no user of this broker: strangers, and those whom a certificate or another issuer vouches for."""
+    """0 for principals without a user here: strangers, and those known by a certificate or another issuer."""
     token: str | None = None
     """The name of the personal access token that was shown."""
     ends_us: int | None = None
@@ -27,7 +27,7 @@ class Principal:
     is_revoked: bool = False
     """The user or the token was deleted, or has ended: nothing is allowed any more."""
     meter: QuotaMeter | None = None
-    """What counts the requests of a user who has a quota; None for all others, whose requests nothing counts."""
+    """The meter of a user's requests; None without a quota, as such requests are not counted."""
     _callbacks: list[Callable[[], None]] = field(default_factory=list)
 
     def add_revoked_callback(self, callback: Callable[[], None]) -> Callable[[], None]:

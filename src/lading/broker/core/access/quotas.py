@@ -1,9 +1,9 @@
 """Quotas: how much a user may send, read, and keep the broker busy; one user's connections share them.
 
-A bucket of one second fills at the rate of the quota. What a request takes may leave it in debt: the connection that
-took it rests until the debt is paid, so that over time the rate is exact and nothing is refused. No debt is longer than
-DEBT_S_MAX, lest a client that rests is taken for dead by its group: a request of more than that is not paid for whole.
-Names are those of Kafka's quotas. Threads: event loop only.
+A bucket of one second fills at the rate of the quota. A request may leave the bucket in debt: its connection then rests
+until the debt is paid, so that over time the rate is exact and nothing is refused. A debt never exceeds DEBT_S_MAX,
+because a group would take a client that rests longer for dead: of a larger request only that much is paid. Names are
+those of Kafka's quotas. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECOND_US: Final = 1_000_000
 
 @lazy_dataclass(frozen=True, slots=True)
 class Quota:
-    """What a user may take; None is as much as there is."""
+    """The amounts a user may take; None is unlimited."""
 
     producer_byte_rate: float | None = None
     """Bytes a second of requests that publish."""
@@ -52,7 +52,7 @@ class Quota:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Return the quota of a ``document``; TypeError, ValueError or Refusal if it is none."""
+        """Return the quota of a ``document``; raises TypeError, ValueError or Refusal if it is invalid."""
         return cls(**{name: float(value) for name, value in document.items()})
 
 
@@ -60,7 +60,7 @@ QUOTA_NAMES: Final = tuple(one.name for one in fields(Quota))
 
 
 class TokenBucket:
-    """So many tokens a second, of which those of a second are kept."""
+    """A bucket that gets a number of tokens a second, and holds those of one second."""
 
     __slots__ = ("_balance", "_last_us", "_rate")
 
@@ -79,7 +79,7 @@ class TokenBucket:
 
 
 class QuotaMeter:
-    """What one user has taken, on all connections. Each method returns how long the connection has to rest, in us."""
+    """The amounts one user has taken, on all connections. Each method returns the us that the connection must rest."""
 
     __slots__ = ("_produced", "_read", "_time", "times_requests")
 

@@ -1,8 +1,8 @@
-"""Rights: one table of rules that every endpoint asks, and of which each protocol shows its own view.
+"""Rights: one table of rules that every endpoint checks, and that each protocol shows in its own form.
 
 A rule says that a user may, or may not, do an operation on resources of one kind whose names fit a pattern. Without a
-rule that allows it, nothing is allowed; one that denies wins over all that allow. As in Kafka, who may read, write,
-create or administrate something may also know that it exists (``DESCRIBE``).
+rule that allows it, nothing is allowed; one that denies wins over all that allow. As in Kafka, a user who may read,
+write, create or administrate something may also know that it exists (``DESCRIBE``).
 
 Rules on a stream hold for the stream and for all its topics; rules on topics name them by their flat name (``t`` in
 stream ``default``, else ``s.t``), as Kafka and NSQ do, or by their stream. So each flag of Iggy's permissions is one
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ..topology import Topic
 
 EVERYBODY: Final = "*"
-"""As the user of a rule: all who are logged in, and strangers where an endpoint lets them in."""
+"""As the user of a rule: all users that are logged in, and strangers if an endpoint accepts them."""
 ANONYMOUS: Final = "ANONYMOUS"
-"""The user whom strangers are, where an endpoint lets them in though users are set up; the name is Kafka's."""
+"""The user name of strangers, if an endpoint accepts them although users are set up; the name is Kafka's."""
 NAME_CHARACTERS_MAX: Final = 255
 TOPIC_CHARACTERS_MAX: Final = 2 * NAME_CHARACTERS_MAX + 1
 """A rule names a topic by its flat name: that of its stream, a point, and its own."""
@@ -58,7 +58,7 @@ class Right(StrEnum):
     ALTER_CONFIGS = "alter_configs"
     """Change its settings."""
     DESCRIBE_CONFIGS = "describe_configs"
-    """Know its settings; who may know that it exists may know them too."""
+    """Know its settings; implied by the right to know that it exists."""
 
 
 class ResourceKind(StrEnum):
@@ -91,7 +91,7 @@ class TopicResolver(Protocol):
     """Finds a topic by its flat name."""
 
     def resolve(self, name: str) -> Topic:
-        """Return the topic; Refusal if there is none."""
+        """Return the topic; raises Refusal if it does not exist."""
 
 
 class Resource(NamedTuple):
@@ -164,7 +164,7 @@ class AccessRule:
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Self:
-        """Return the rule of a ``document``; KeyError, TypeError or ValueError if it is none."""
+        """Return the rule of a ``document``; raises KeyError, TypeError or ValueError if it is invalid."""
         return cls(
             str(document["user"]), ResourceKind(document["kind"]), PatternKind(document["pattern"]),
             str(document["name"]), Right(document["operation"]), bool(document.get("denies", False)),
@@ -172,7 +172,7 @@ class AccessRule:
 
 
 PARTS: Final = frozenset({Right.ALTER, Right.DELETE, Right.ALTER_CONFIGS})
-"""What ADMINISTRATE is made of, besides CREATE; who is forbidden one of them is forbidden the whole."""
+"""The rights that make up ADMINISTRATE, besides CREATE; a user who is denied one of them is denied ADMINISTRATE."""
 _GRANTED_BY: Final = {
     Right.DESCRIBE: frozenset(Right) - {Right.ALTER_CONFIGS, Right.DESCRIBE_CONFIGS},
     Right.DESCRIBE_CONFIGS: frozenset(Right),

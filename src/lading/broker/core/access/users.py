@@ -43,7 +43,7 @@ class User:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Return the user of a ``document``; KeyError, TypeError or ValueError if it is none."""
+        """Return the user of a ``document``; raises KeyError, TypeError or ValueError if it is invalid."""
         return cls(
             int(document["id"]), str(document["name"]), Credentials.parse(document["credentials"]),
             int(document["created_us"]), bool(document["active"]), bool(document["administrator"]),
@@ -73,7 +73,7 @@ class Token:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Return the token of a ``document``; KeyError, TypeError or ValueError if it is none."""
+        """Return the token of a ``document``; raises KeyError, TypeError or ValueError if it is invalid."""
         ends_us = document["ends_us"]
         return cls(
             str(document["owner"]), str(document["name"]), str(document["hash"]), int(document["created_us"]),
@@ -96,7 +96,7 @@ class AccessTable:
     """By user, or EVERYBODY for those who have none of their own."""
 
     def user(self, name: str) -> User:
-        """Return a user. Raises Refusal if there is none of this name."""
+        """Return a user. Raises Refusal if no user has this name."""
         if (user := self.users.get(name)) is None:
             raise Refusal(Reason.USER_NOT_FOUND, f"user {name!r} does not exist")
         return user
@@ -146,7 +146,7 @@ class AccessTable:
         return replace(self, rules={user: found for user, found in rules.items() if found})
 
     def with_quotas(self, quotas: Mapping[str, Quota]) -> AccessTable:
-        """Return the table with other quotas for some users; an empty one is none."""
+        """Return the table with other quotas for some users; an empty quota removes a user's."""
         kept = {name: quota for name, quota in {**self.quotas, **quotas}.items() if not quota.is_empty}
         return replace(self, quotas=kept)
 
@@ -155,7 +155,7 @@ class AccessTable:
         return self.quotas.get(name or ANONYMOUS) or self.quotas.get(EVERYBODY)
 
     def with_name(self, name: str, new_name: str) -> AccessTable:
-        """Return the table with another name for a user, who keeps everything else."""
+        """Return the table with another name for a user; everything else stays."""
         user = replace(self.users[name], name=new_name)
         tokens = [replace(one, owner=new_name) for one in self.tokens.values() if one.owner == name]
         rules = [replace(one, user=new_name) for one in self.rules.get(name, ())]
@@ -180,7 +180,7 @@ class AccessTable:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> AccessTable:
-        """Return the table of a ``document``; KeyError, TypeError or ValueError if it is none."""
+        """Return the table of a ``document``; raises KeyError, TypeError or ValueError if it is invalid."""
         users = [User.parse(one) for one in document["users"]]
         tokens = [Token.parse(one) for one in document["tokens"]]
         table = cls(

@@ -1,11 +1,12 @@
-"""Append: choose a partition, let the dialect write into the log, acknowledge when it lasts.
+"""Append: choose a partition, let the dialect write into the log, acknowledge when the messages are durable.
 
-What arrives within one pass of the event loop shares a chunk, a checksum and a write; one sync covers all that
-arrived meanwhile (design.md Log). An ``Append`` is done when its messages are synced, or failed as a whole.
+Messages that arrive within one pass of the event loop share a chunk, a checksum and a write; one sync covers all that
+arrive during the previous one (design.md Log). An ``Append`` is done when its messages are synced, or failed as a
+whole.
 
-Where no append waits for the disk (``durability = "os"``), a source that is alone does not wait for the end of the pass
-either: what it appends is written at once. A second source in the same pass ends that until the next flush. What is
-large enough to be a chunk by itself is written at once too, from where it lies.
+If appends do not wait for the disk (``durability = "os"``), a source that is alone does not wait for the end of the
+pass either: its messages are written at once. A second source in the same pass ends that until the next flush. A batch
+that is large enough to be a chunk by itself is written at once too, from the buffer that holds it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
 
 LOG: Final = logging.getLogger("lading.broker")
 BEFORE_IN_PLACE_BYTES: Final = ENVELOPE_BYTES
-"""So much before messages that are written from where they lie is overwritten."""
+"""The bytes that are overwritten before messages that are written from the buffer that holds them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Appender(Component):
         self._unsynced_bytes_max = unsynced_bytes_max
         self._dirty: list[Partition] = []
         self._before: list[Callable[[], None]] = []
-        """What is to be called before the next flush."""
+        """Callbacks to call before the next flush."""
         self._asked = False
         """A flush was asked for and has not begun."""
         self._alone: object = None
@@ -92,7 +93,7 @@ class Appender(Component):
         return self._counters.unsynced_bytes > self._unsynced_bytes_max
 
     def call_when_uncongested(self, callback: Callable[[], None]) -> None:
-        """Call back once when the broker is not congested; at once where it is not."""
+        """Call back once the broker is not congested, which may be at once."""
         if self.congested:
             self._relieved.append(callback)
         else:
@@ -118,7 +119,7 @@ class Appender(Component):
             size_bytes, count, min_timestamp_us, max_timestamp_us = write(array, at, base_offset)
             base_offset = log.commit(size_bytes, count, min_timestamp_us, max_timestamp_us)
         except Refusal as refusal:
-            # where the log refuses, a full chunk before this one may be lost: what it held fails too
+            # if the log refuses, a full chunk before this one may be lost: its appends fail too
             if partition.pending and partition.pending[-1].end_offset > log.next_offset:
                 self._fail_from(partition, log.next_offset, refusal)
             raise

@@ -1,7 +1,8 @@
-"""Appends of batches whose producer numbers its messages in each partition, so that one sent again is kept once.
+"""Appends of batches whose producer numbers its messages in each partition, so that a repeated batch is kept once.
 
-A batch takes one number a message; numbers go on at 0 behind the highest. The numbers that follow are taken, one of the
-last batches is answered with the offset it got. A higher epoch starts again at 0 and shuts the lower one out.
+A batch takes one number a message; after the highest number comes 0. A batch with the next numbers is appended; a
+repetition of one of the last batches gets the offset of the first one. A higher epoch starts again at 0 and fences the
+lower one.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class NumberedAppender:
         self._counters = counters
 
     def find_duplicate(self, partition: Partition, batch: NumberedBatch) -> Append | None:
-        """Return what answers a batch that repeats another one, or None if it is new and next.
+        """Return the append that a batch repeats, or None if the batch is the next new one.
 
-        PRODUCER_FENCED or OUT_OF_SEQUENCE if it is neither. An unknown producer begins anywhere: what was known of it
-        may have gone with its messages.
+        Raises PRODUCER_FENCED or OUT_OF_SEQUENCE if it is neither. An unknown producer may begin with any number: its
+        state may have been deleted with its messages.
         """
         repeated = _find_duplicate(self._memory.of(partition), batch)
         if repeated is None:

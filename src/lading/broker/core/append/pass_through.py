@@ -1,7 +1,7 @@
-"""Chunks that a reader of their own dialect gets as they lie, found with as little work as can be (design.md Log).
+"""Chunks that a reader of their own dialect gets as they are stored, found with little work (design.md Log).
 
-Most reads go on where the last one ended, at the border of a chunk, and nothing of what follows is hidden or of another
-dialect. Whatever is not so simple is left to ``read.read``, which gives the same messages.
+Most reads continue at the end of the last one, at the border of a chunk, and none of the following messages is hidden
+or of another dialect. All other reads are left to ``read.read``, which returns the same messages.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def whole_chunks(
     ahead: Ahead,
     counters: Counters,
 ) -> Whole | None:
-    """Return the chunk that begins with ``offset`` and those behind it, to be passed on as they are stored.
+    """Return the chunk that begins with ``offset`` and those after it, to be passed on as they are stored.
 
-    There are at most ``max_chunks`` of them with at most ``max_bytes``, fewer at the end of a segment; this counts as
-    a read. None if no chunk of the dialect begins at ``offset``, or if it is too large, damaged, not wholly visible to
-    the reader, or lacks an offset: the caller then reads by ``read``.
+    Returns at most ``max_chunks`` chunks of at most ``max_bytes``, fewer at the end of a segment; this counts as a
+    read. Returns None if no chunk of the dialect begins at ``offset``, or if it is too large, damaged, not wholly
+    visible to the reader, or lacks an offset: the caller then reads by ``read``.
     """
     log = partition.log
     limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
@@ -108,9 +108,9 @@ def whole_chunks(
 
 
 def _chunk_at(stretch: ChunkRange, offset: int, limit: int, wanted_bytes: int) -> int:
-    """Return the number of the chunk that begins with ``offset``; -1 where none does.
+    """Return the number of the chunk that begins with ``offset``; -1 if none does.
 
-    Nor is it given where less than ``wanted_bytes`` lie behind it though the log goes on, up to ``limit``.
+    Also returns -1 if less than ``wanted_bytes`` follow it although the log continues, up to ``limit``.
     """
     if len(stretch.parts) != 1 or not stretch.base_offset <= offset < stretch.end_offset:
         return -1

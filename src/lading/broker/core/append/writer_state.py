@@ -53,16 +53,16 @@ class WriterStateManager(Component):
                 self.load_partition(partition)
 
     def load_partition(self, partition: Partition) -> None:
-        """Load what the writers of a partition did, from the last snapshot and the blocks after it.
+        """Load the history of a partition's writers, from the last snapshot and the blocks after it.
 
-        If ranges of the log's overlay are lost all blocks are read: only they tell outcomes from before the
+        If ranges of the log's overlay are lost, all blocks are read: only they show the outcomes from before the
         snapshot.
         """
         log = partition.log
         writers = self._get_or_create_writers(partition)
         snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
         if snapshot is not None and _counts_lost_blocks(log, snapshot):
-            # still there where the log's own repairs, which delete it, have to wait
+            # the log's own repairs delete such a snapshot, but may have to wait
             snapshot = None
         at = log.first_offset
         if snapshot is not None:
@@ -70,7 +70,7 @@ class WriterStateManager(Component):
             at = writers.snapshot_end = snapshot.end_offset
             writers.snapshot_segments = log.segments_count
         while (span := log.read(at, SCAN_BYTES)) is not None:
-            # readers are served what is intact of a damaged chunk: who sends that again must not double it
+            # readers get the intact part of a damaged chunk: a writer that sends it again must not duplicate it
             found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
             for run in found:
                 # of a chunk whose dialect code is damaged nothing is left
@@ -92,7 +92,8 @@ class WriterStateManager(Component):
             return
         closed = abs(log.segments_count - writers.snapshot_segments)
         if closed > 1 or (closed and log.high_watermark == log.next_offset):
-            # what the disk refuses of it waits for the next sync; those who wait for this one are told all the same
+            # a snapshot that the disk refuses waits for the next sync; appends that wait for this sync are completed
+            # anyway
             self._attempts.attempt(self.snapshot, partition)
 
     def snapshot(self, partition: Partition) -> None:
@@ -136,8 +137,8 @@ class WriterStateManager(Component):
         writers.truncate_from(offset)
         # of a partition that is being deleted the snapshot goes with the rest
         if writers.snapshot_end > offset and partition in self._written:
-            # it was taken while these blocks were under way. A start that trusts it would take who sends them again for
-            # a writer that repeats them, and would not read what is written where they would have been
+            # it was taken before these blocks were synced. A start that trusted it would take a writer that sends them
+            # again for one that repeats them, and would not read the blocks that are written at their offsets since
             self._attempts.attempt(self._forget_snapshot, partition)
         self.on_cut(partition)
 
@@ -168,9 +169,9 @@ def update_last_stable_offset(partition: Partition) -> None:
 
 
 def _counts_lost_blocks(log: PartitionLog, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot that was taken under load has blocks that a power cut did not spare.
+    """Return whether a snapshot that was taken under load has blocks that were lost in a power cut.
 
-    Their writer was not answered, and sends them again: they must not pass for repetitions.
+    Their writer got no response and sends them again: they must not be taken for repetitions.
     """
     report = log.recovery
     return any(one.end > report.settled_end and one.first < snapshot.end_offset for one in report.damage)

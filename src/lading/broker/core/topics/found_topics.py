@@ -82,9 +82,9 @@ class FoundTopics:
         return row
 
     def differs(self, description: TopicDescription) -> bool:
-        """Return whether ``topic.json`` has to be written anew.
+        """Return whether ``topic.json`` must be written again.
 
-        What it said of a listed topic is noted for the operator.
+        Its old content for a listed topic is noted for the operator.
         """
         before = self._described.get(description.uuid)
         if before is not None and before != description:
@@ -114,7 +114,7 @@ class FoundTopics:
         count = row.partitions
         later = 0 if described is None else described.partitions
         if later < count and described is not None and there.isdisjoint(range(later, count)):
-            # deleted since; an interrupted delete has other names there, and is undone where the catalog counts them
+            # deleted since; an interrupted delete leaves renamed directories, and is undone if the catalog counts them
             deleting = self._directory.partitions_marked_deleted(row.uuid)
             return count if deleting.intersection(range(later, count)) else later
         while count in there and (count < later or self._directory.holds_messages(row.uuid, count)):

@@ -1,4 +1,4 @@
-"""Changes of the topology that are made at once, for who may hold up all others: tests, and changes of a moment."""
+"""Changes of the topology that are made at once, for callers that may block all others: tests, and short changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ImmediateChanges:
         return complete(self._changes.create_stream(ident, name, now_us=now_us))
 
     def ensure_stream(self, name: str, *, now_us: int) -> Stream:
-        """Return the stream of this name; it is created if there is none."""
+        """Return the stream of this name, created if missing."""
         return complete(self._changes.ensure_stream(name, now_us=now_us))
 
     def delete_stream(self, ident: int | str) -> None:
@@ -46,7 +46,7 @@ class ImmediateChanges:
         )
 
     def create_topic_in_stream(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
-        """Create a topic with empty partitions in a stream that is created if there is none."""
+        """Create a topic with empty partitions in a stream, which is created if missing."""
         found = self.ensure_stream(stream, now_us=now_us)
         return self.create_topic(found.id, None, name, partitions_count, now_us=now_us)
 

@@ -34,9 +34,9 @@ class Namespace:
     def __init__(
         self, catalog: Catalog, directory: DataDirectory, open_log: OpenLog, partitions_max: int, now_us: int
     ) -> None:
-        """Opens what the catalog lists and takes in what only the directory knows; ``notes`` says what.
+        """Opens the topics that the catalog lists and adopts those that only the directory has; ``notes`` lists these.
 
-        CorruptLog where a listed topic or partition has no directory, or two directories claim one name.
+        Raises CorruptLog if a listed topic or partition has no directory, or if two directories claim one name.
         """
         self._catalog = catalog
         self._directory = directory
@@ -73,9 +73,9 @@ class Namespace:
             self._adopt(uuid)
 
     def _adopt(self, uuid: bytes) -> None:
-        """Take in a directory that the catalog does not list, or remove what an interrupted create left.
+        """Adopt a directory that the catalog does not list, or remove the remains of an interrupted creation.
 
-        CorruptLog where it holds messages and cannot be taken in: its name must not be given to another topic.
+        Raises CorruptLog if it holds messages and cannot be adopted: its name must not be given to another topic.
         """
         described = self._found.describe_unlisted(uuid)
         if described is None:
@@ -92,7 +92,7 @@ class Namespace:
         ident = described.topic_id if described.topic_id not in stream.topics else find_free_id(stream.topics)
         row = self._found.adopt(described, stream.id, ident)
         self._catalog.add_topic(row)
-        # who wrote there with numbers or in transactions is told by the log alone
+        # only the log shows who wrote there with numbers or in transactions
         self._catalog.add_writer_partitions(uuid, row.partitions)
         self._open_listed(row)
 
@@ -162,7 +162,7 @@ class Namespace:
         return stream
 
     def ensure_stream(self, name: str, *, now_us: int) -> Stream:
-        """Return the stream of this name, created if there is none."""
+        """Return the stream of this name, created if missing."""
         stream = self._streams_by_name.get(name)
         return self.add_stream(None, name, now_us=now_us) if stream is None else stream
 
@@ -191,9 +191,9 @@ class Namespace:
         now_us: int,
         settings: TopicSettings,
     ) -> Topic:
-        """Create a topic without partitions that lookups do not find yet, and that may have so many partitions.
+        """Create a topic without partitions that lookups do not find yet; checks that it may have ``partitions_count``.
 
-        Without an id it has the lowest that is free.
+        Without ``ident`` it gets the lowest free id.
         """
         if ident is None:
             ident = find_free_id(stream.topics.keys() | stream.promised_ids)
@@ -231,7 +231,7 @@ class Namespace:
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic.flat_name!r} was deleted")
 
     def require_partitions(self, what: str, count: int) -> None:
-        """Raise Refusal if a topic may not have so many."""
+        """Raise Refusal if a topic may not have ``count`` partitions."""
         if not 0 <= count <= self._partitions_max:
             raise Refusal(
                 Reason.TOO_MANY_PARTITIONS,
@@ -363,7 +363,7 @@ class Namespace:
 
 
 def describe_topic(topic: Topic, partitions_count: int) -> TopicDescription:
-    """Return what ``topic.json`` says of a topic with so many partitions."""
+    """Return the content of ``topic.json`` for a topic with this number of partitions."""
     return TopicDescription(
         topic.uuid,
         topic.stream.name,

@@ -26,7 +26,7 @@ from .namespace import Namespace, describe_topic
 from .topology_changes import TopologyChanges
 
 RenamedResources = Mapping[tuple[ResourceKind, PatternKind, str], str]
-"""What rules are about, and its next name."""
+"""The resources of rules, each with its new name."""
 SettingsDocuments = Mapping[bytes, Mapping[str, Any]]
 """Settings of topics by their 16 bytes."""
 
@@ -111,10 +111,10 @@ class Renames:
                 yield from self._access.change_rules((), added)
             raise
         finally:
-            # where only the sync failed the catalog has the new name, and may have it at the next start
+            # if only the sync failed, the catalog has the new name, and may have it at the next start
             self._namespace.settle_name(renamed, take=is_written)
         if self._access.is_enabled:
-            # also without rules of its own: who goes on reading asks for rights by the new name
+            # also without rules of its own: open readers now need rights by the new name
             yield from self._access.change_rules((), former)
         topics = [*referring, *(renamed.list_topics() if isinstance(renamed, Stream) else [renamed])]
         yield partial(self._describe, topics)

@@ -31,11 +31,11 @@ R = TypeVar("R")
 TOPICS_AT_A_TIME: Final = 2
 """Threads that make the files of new topics: with four, the loop waited up to 25 ms to get the interpreter back."""
 ROWS_A_PARTITION: Final = 4
-"""To let a partition go takes as long as so many of the rows of a turn."""
+"""Letting go of a partition takes as long as this number of rows of a turn."""
 
 
 class TopologyCallbacks(NamedTuple):
-    """Whom to tell of streams, topics and partitions that come and go."""
+    """Callbacks for streams, topics and partitions that are created or deleted."""
 
     on_partitions_opened: Callable[[Sequence[Partition]], None]
     """These are new, with logs of their own; their topic may not have them yet."""
@@ -68,7 +68,7 @@ class _Creation:
 
     @property
     def created(self) -> Topic:
-        """The topic, where it could be begun."""
+        """The topic, if its creation began."""
         assert self.topic is not None
         return self.topic
 
@@ -114,7 +114,7 @@ class TopologyChanges:
         return stream
 
     def ensure_stream(self, name: str, *, now_us: int) -> Change[Stream]:
-        """Return the stream of this name, created if there is none."""
+        """Return the stream of this name, created if missing."""
         version = self._namespace.version
         with self._catalog.defer_sync():
             stream = self._namespace.ensure_stream(name, now_us=now_us)
@@ -151,7 +151,7 @@ class TopologyChanges:
         return created
 
     def create_topics(self, wanted: Sequence[TopicSpec], *, now_us: int) -> Change[list[Topic | LadingError]]:
-        """New topics, or why there are none, in the order of ``wanted``; their catalog rows share one sync."""
+        """Create topics, whose catalog rows share one sync; returns topics or errors, in the order of ``wanted``."""
         creations = [_Creation(one) for one in wanted]
         try:
             for one in creations:
@@ -224,14 +224,14 @@ class TopologyChanges:
             for log in one.logs:
                 log.close()
             with suppress(OSError):
-                # the next start does it where it cannot be done now
+                # if this fails, the next start does it
                 self._directory.remove_if_empty(one.topic.uuid)
 
     def _open_logs(self, topic: Topic, numbers: range, logs: list[PartitionLog]) -> None:
         worker = WorkerTurn()
         for number in numbers:
             if logs:
-                # between two, and not behind the last: a topic of one partition may be created on the loop itself
+                # rest between two, not after the last: a topic of one partition may be created on the loop itself
                 worker.rest()
             log = self._make_log(self._directory.partition(topic.uuid, number), topic.uuid, topic.next_epoch)
             logs.append(log)

@@ -1,1 +1,1 @@
-"""What the broker does on its own: retention, deletion of records, damage that it finds."""
+"""The broker's work without a request: retention, deletion of records, damage that it finds."""

@@ -1,7 +1,7 @@
-"""Retention: old segments go, by age and by size, as the topic or the broker says (and never because of damage).
+"""Retention: old segments are deleted by age and size, as the topic or the broker is set (never because of damage).
 
-What is about to go is marked first, ``marked_for_deletion``, so that everybody can see it; a later look deletes what is
-marked and due. Marks are never taken away: a message that is made available again is marked again when it is due.
+Messages are first marked as ``marked_for_deletion``, so that everybody can see it; a later round deletes those that are
+marked and due. Marks are never removed: a message that is made available again is marked again when it is due.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def rule_of(topic: Topic, settings: BrokerSettings) -> RetentionPolicy:
 
 
 def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> Enforced:
-    """Delete what is due and was marked before, a whole segment at a time; mark what will be due.
+    """Delete due messages that were marked before, a whole segment at a time; mark those that will be due.
 
-    What lies at or behind an open transaction, or is still to be copied to a dead letter topic, stays.
+    Keeps messages at or after an open transaction, and those still to be copied to a dead letter topic.
     """
     rule = rule_of(partition.topic, settings)
     if rule.keeps_all:

@@ -1,4 +1,4 @@
-"""Rounds: what is done with each of many partitions, in turns between which clients are answered."""
+"""Rounds: work on each of many partitions, in turns between which clients are served."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..callbacks import ignore
 from ..topology import Partition
 
 ROUND_TURN_S: Final = 0.003
-"""A round goes on for so long, with a hundred or more partitions; then others have their turn."""
+"""How long a round continues, with a hundred or more partitions, before others have their turn."""
 
 
 class Round:
-    """A round of partitions: it begins at once, and goes on in the passes of the event loop behind this one."""
+    """A round of partitions: it begins at once, and continues in the next passes of the event loop."""
 
     call_at_end_of_pass: Callable[[Callable[[], None]], None] = staticmethod(ignore)
     """Calls back in this pass of the event loop or the next: set by the broker, once it has what does."""
@@ -31,7 +31,7 @@ class Round:
         return bool(self._left)
 
     def go(self, partitions: Iterable[Partition]) -> None:
-        """Go on with the round that is under way; where none is, begin one with these."""
+        """Continue the round that is under way, or begin one with these partitions."""
         if not self._left:
             # reversed, since a dict gives up its last entry soonest
             self._left = dict.fromkeys(reversed(list(partitions)))

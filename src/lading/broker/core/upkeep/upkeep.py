@@ -19,8 +19,8 @@ FILES_EACH: Final = 5
 LATER_US: Final = 1_000_000
 """A log never wants to be maintained later than this."""
 SYNC_US: Final = 100_000
-"""What was written without a sync is synced so often. Few positions are lost by a power cut then, not many more than by
-``kill -9``; a sync for each would make polls and FINs wait for the disk."""
+"""The interval at which writes without a sync of their own are synced. A power cut then loses few positions, not many
+more than ``kill -9`` does; a sync for each would make polls and FINs wait for the disk."""
 
 
 class IdleLogs(Component):
@@ -70,7 +70,7 @@ class LogUpkeep(Component):
         self.round.leave_out(partition)
 
     def tick(self, now_us: int) -> None:
-        """Maintain the logs whose time has come; many of them in the passes of the event loop behind this one."""
+        """Maintain the logs that are due; many of them in the next passes of the event loop."""
         self._now_us = now_us
         # a clock that was set back makes a log due too
         self.round.go(one for one, due_us in self._lively.items() if not 0 < due_us - now_us <= LATER_US)
@@ -85,7 +85,7 @@ class LogUpkeep(Component):
         return min(self._lively.values(), default=NEVER_US)
 
     def _maintain(self, partition: Partition, now_us: int) -> None:
-        # where it fails its turn comes back a little later, after those of the others
+        # after a failure its next turn comes a little later, after those of the others
         self._lively[partition] = now_us + TICK_US
         next_us = partition.log.maintain(now_us)
         if next_us is None:
