@@ -1,1 +1,1 @@
-"""Server endpoints: thin asyncio adapters that take bytes from sockets, ask the broker and answer bytes."""
+"""Server endpoints: thin asyncio adapters that take bytes from sockets, call the broker and send responses."""

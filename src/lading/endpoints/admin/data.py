@@ -41,7 +41,7 @@ BATCHES_TYPE: Final = "application/vnd.apache.arrow.stream"
 INLINE_BYTES_MAX: Final = 100 << 10
 """Bodies above this are checked in a worker."""
 FILTERED_MESSAGES_MAX: Final = 1 << 20
-"""Messages looked at for one filtered answer, however few match."""
+"""How many messages are checked for one filtered response, however few match."""
 
 _PARTITION: Final = "/topics/{stream}/{topic}/{partition}"
 
@@ -154,7 +154,7 @@ class AdminData:
 
 
 def _facts(partition: Partition) -> dict[str, str]:
-    """Return what a reader needs to tell a loss from an end."""
+    """Return the facts by which a reader distinguishes a loss from the end."""
     log = partition.log
     return {
         "lading-topic-id": partition.topic.uuid.hex(),

@@ -136,7 +136,7 @@ class AdminGroups:
         for view in await self._list_visible(request):
             if (view.protocol, view.name) == (protocol, group):
                 return view
-        # whether it exists is told to those who might see it
+        # only callers who may see the group learn whether it exists
         self._broker.access.require(principal_of(request), Right.DESCRIBE, group_in_path(request, path))
         raise Refusal(Reason.GROUP_NOT_FOUND, f"{protocol} group {group!r} does not exist; lading group list shows all")
 

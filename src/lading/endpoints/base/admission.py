@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEEPALIVE_INTERVAL_S: Final = 15
 KEEPALIVE_PROBES: Final = 4
-"""A peer that answers none of so many probes is gone."""
+"""A peer that responds to none of this many probes is taken for gone."""
 SECOND_CHANCES: Final = 64
 """Connections that are looked at for one that may be closed."""
 
@@ -42,7 +42,7 @@ class ConnectionBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the bound is reached: there is no room for another connection."""
+        """Whether the bound is reached, so that another connection has no place."""
         return self.used >= self.connections_max
 
     def make_room(self) -> bool:
@@ -54,7 +54,7 @@ class Places:
     """The places of one endpoint, by peer address."""
 
     def __init__(self, connections_max: int, peer_share: float, budget: ConnectionBudget | None = None) -> None:
-        """``peer_share``: so much of all places may belong to one peer address, at least one place."""
+        """``peer_share``: the share of all places, at least one, that one peer address may take."""
         self._budget = budget or ConnectionBudget(connections_max)
         self._budget.endpoints.append(self)
         self.set_limits(connections_max, peer_share)

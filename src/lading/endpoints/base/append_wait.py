@@ -1,4 +1,4 @@
-"""Waiting for an append or another answer of the broker, where an endpoint answers with a coroutine."""
+"""Waiting for an append or another result of the broker, for endpoints that respond with a coroutine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Logins: waiting for slow hashes, or because of too many wrong passwords. What it waits for is no loop's.
+"""Logins, which wait for slow hashes, or because of too many wrong passwords. They wait outside the event loop.
 
-Rights and users are ``broker.core.access``; how a session uses both is told there.
+Rights and users are ``broker.core.access``, which describes how a session uses both.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CHECKS: Final = FairLimits(
 )
 """Of passwords, by address: a slow hash takes a fifth of a second of one thread."""
 REFUSAL_PAUSE_US: Final = 1_000_000
-"""A login that is refused unchecked is answered after this long: refusals must not be a fast way to guess."""
+"""A login that is refused unchecked gets its response after this long: refusals must not be a fast way to guess."""
 TOKEN_LOGIN: Final = ":token"
 """As the name of logins that show a token; no user has a colon in its name."""
 LOG_EVERY_US: Final = 60_000_000
-"""Wrong logins are logged once in so long, with their number."""
+"""The interval at which wrong logins are logged, with their number."""
 
 
 class Authenticator:
@@ -75,8 +75,8 @@ class Authenticator:
         """Return the principal with this name and password. ``host`` is the client's address without its port.
 
         Raises Refusal: INVALID_CREDENTIALS for unknown names and wrong passwords alike, after a pause that grows with
-        their number, and USER_INACTIVE, told only to who knows the password. While no users are set up everybody is
-        taken at their word, as ``AccessControl.admit`` does.
+        their number, and USER_INACTIVE, only to a caller who knows the password. While no users are set up every name
+        is believed, as ``AccessControl.admit`` does.
         """
         access = self._broker.access
         if not access.is_enabled:
@@ -113,7 +113,7 @@ class Authenticator:
                 return self._broker.access.vouch(name, ends_us)
             return self._broker.access.accept_token(token, self._clock())
         except UnknownKeysError:
-            # not a wrong token: it is no reason to let the next one wait
+            # the token is not wrong: do not make the next login wait for it
             raise
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_TOKEN:
@@ -154,7 +154,7 @@ class Authenticator:
         return self._known_passwords.came_from(name, self._broker.access.credentials(name), host)
 
     def note_failure(self, name: str, host: str) -> Refusal:
-        """Count a wrong password, log it once a minute, and return what to answer."""
+        """Count a wrong password, log it once a minute, and return the refusal."""
         from ...broker.core.access.access import credentials_refusal
 
         self._throttle.fail(name, host, self._clock())
@@ -162,7 +162,7 @@ class Authenticator:
         return credentials_refusal()
 
     def note_success(self, name: str, host: str) -> Principal:
-        """Return the principal of who has shown to know the password; Refusal if the user is gone or inactive."""
+        """Return the principal of a user whose password was right; Refusal if the user is deleted or inactive."""
         principal = self._broker.access.accept(name)
         self._throttle.succeed(name, host)
         return principal

@@ -1,10 +1,10 @@
-"""Looking again before sleeping, for clients that ask one small thing after the other.
+"""Looking again before sleeping, for clients that send one small request after the other.
 
 A core with nothing to do sleeps, and to wake it takes longer (20 to 50 us on a virtual machine) than to serve a small
-request. So the event loop goes on looking for a while after a request, as Go's scheduler does, but only where a run of
-requests has shown that the next one comes soon. What that costs at most is ``limit_us`` of one core after each run of
-``RUN`` requests; a client that asks less often than every ``limit_us`` costs nothing, nor does an idle broker. Each
-look lets other programs have the core first, and other threads the interpreter.
+request. So the event loop keeps looking for a while after a request, as Go's scheduler does, but only if a run of
+requests has shown that the next one comes soon. This costs at most ``limit_us`` of one core after each run of ``RUN``
+requests; a client with fewer requests than one every ``limit_us`` costs nothing, nor does an idle broker. Each look
+lets other programs have the core first, and other threads the interpreter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 RUN: Final = 8
-"""So many requests in a row, each soon after the one before, begin it."""
+"""How many requests in a row, each soon after the one before, begin it."""
 
 
 class BusyPoll:

@@ -1,4 +1,4 @@
-"""Messages of other dialects in the form of one endpoint's readers: with carriers, or without where these are off."""
+"""Messages of other dialects in the form of one endpoint's readers: with carriers, or without if these are off."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class ChangeRunner:
         self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
     async def make(self, change: Change[R]) -> R:
-        """Make a change and return or raise what it does; it is made whole also where the caller is cancelled."""
+        """Make a change; returns its result or raises its error. It is completed even if the caller is cancelled."""
         try:
-            # what needs no disk is done at once, so that who comes next sees it
+            # the steps that need no disk are done at once, so that the next caller sees them
             step = next(change)
         except StopIteration as end:
             result: R = end.value
@@ -38,7 +38,7 @@ class ChangeRunner:
     async def make_in_turn(self, changed: object, change: Change[R], *also: object) -> R:
         """Make a change of a topic, or of users, when those of the same one before it have ended.
 
-        ``also`` are others that it changes; who names several names them in the same order, users last.
+        ``also`` are others that it changes; all callers name several in the same order, users last.
         """
         return await self._shield(self._wait_and_make([changed, *also], change))
 

@@ -52,7 +52,7 @@ class WatchedConnection(Protocol):
 
 
 class DeadlineWatch:
-    """The deadlines of the connections of one endpoint; there is no timer while there is no connection."""
+    """The deadlines of the connections of one endpoint; the timer runs only while it has connections."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DeadlineWatch:
         return self._now_s() - since_s
 
     def look(self) -> None:
-        """Expire each connection that has been where it is for too long."""
+        """Expire each connection that has been in its stage for too long."""
         now_s = self._now_s()
         busy_since_s = now_s
         for connection, (stage, progress, since_s) in list(self._seen.items()):

@@ -67,7 +67,8 @@ class FairRunner:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _make_room(self, client: str) -> None:
-        """Raises Refusal if there is no place; the client with the most work may lose its newest place."""
+        """Make a place, for which the client with the most work may lose its newest one; raises Refusal if that
+        fails."""
         own = len(self._waiting.get(client, ()))
         if own >= self._limits.client_waiting_max:
             raise self._too_many_error()

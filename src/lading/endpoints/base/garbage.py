@@ -1,11 +1,11 @@
-"""Collection of garbage in small pieces: while Python looks for cycles, no client is answered.
+"""Collection of garbage in small pieces: while Python looks for cycles, no client is served.
 
-Python's own full collection looks at everything that lives, which takes a third of a second if there are ten
-thousand partitions. Here each looks only at what is new: what survives one is frozen, out of the sight of the next, and
-the next comes before there is much to look at. What was frozen is freed like everything else when the last reference to
-it goes; only its cycles stay. Parts of the broker that live long and come and go, connections, topics and partitions,
-therefore cut their cycles themselves when they end. What is forgotten anyway, here or in a library, is found by looking
-at everything, where the process has grown and nobody would notice (``trimming``).
+Python's own full collection visits all objects, which takes a third of a second with ten thousand partitions. Here each
+collection visits only new objects: survivors are frozen, so that the next one skips them, and the next one comes before
+many objects are new. A frozen object is freed like any other when the last reference to it goes; only cycles of frozen
+objects stay. Parts of the broker that live long and come and go, connections, topics and partitions, therefore cut
+their cycles themselves when they end. Cycles that remain anyway, from here or from a library, are found by a full
+collection if the process has grown and no client would notice (``trimming``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from typing import Final
 
 YOUNG_OBJECTS, PER_MIDDLE = 700, 5
-"""New objects before the youngest are collected, and so often before the next older. The first is Python's own, set
-here since the command line has put collections off for its start; the second is half of it."""
+"""New objects before the youngest are collected, and collections of these before one of the next older. The first is
+Python's own, set here since the command line has put collections off for its start; the second is half of it."""
 YOUNG_PER_FULL: Final = 2
-"""Collections of younger objects, each after 4,200 more objects, before one of all that are new: 1.5 ms, or five
-times as long where the collecting thread loses its core to others meanwhile."""
+"""Collections of younger objects, each after 4,200 more objects, before one of all new objects: 1.5 ms, or five times
+as long if the collecting thread loses its core to others meanwhile."""
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class Inbox:
         self._account = other._account
 
     def append(self, data: Bytes) -> bool:
-        """Add bytes behind the unread ones. Return whether there is memory for them."""
+        """Add bytes after the unread ones. Return whether memory was left for them."""
         if self.at == self.have:
             self.at = self.have = 0
         wanted, size = self.have - self.at + len(data), len(self.view)
@@ -65,11 +65,10 @@ class Inbox:
         return True
 
     def hold_elsewhere(self, size_bytes: int) -> bool:
-        """Count so much memory, instead of what was counted before, for what lies outside of the buffer on its way
-        here.
+        """Count this much memory, instead of the amount counted before, for bytes that are on their way here.
 
-        Return whether there is so much; if not, what was counted before still is. It is counted as if it were in a
-        buffer, which grows in large steps: those are what a peer's share of the memory bounds.
+        Return whether this much is left; if not, the amount counted before stays. It is counted as if it were in a
+        buffer, which grows in large steps: a peer's share of the memory bounds these.
         """
         if size_bytes > BUFFER_BYTES:
             size_bytes = 1 << (size_bytes - 1).bit_length()
@@ -99,7 +98,7 @@ class Inbox:
     def make_room(self, whole: bool) -> bool:
         """After reading: make room for more. False if memory for requests is used up.
 
-        ``whole``: a whole request lies at ``at`` and waits; no room is needed behind it.
+        ``whole``: a whole request waits at ``at``, so that no room is needed after it.
         """
         if self.at == self.have:
             self.at = self.have = 0

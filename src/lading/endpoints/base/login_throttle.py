@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ...model.errors import Reason, Refusal
 
 FORGET_US: Final = 60_000_000
-"""Failures are forgotten when there was none for so long."""
+"""How long after the last failure all are forgotten."""
 WAIT_US_MAX: Final = 10_000_000
 """A login that would have to wait for longer is refused at once, unchecked."""
 ENTRIES_MAX: Final = 10_000

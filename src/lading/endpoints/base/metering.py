@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MeasuredRequest:
-    """What is known of a request that is being taken."""
+    """The facts about a request that is being taken."""
 
     produced_bytes: int = 0
     """Its size if it publishes."""

@@ -1,4 +1,4 @@
-"""The peer of a connection as log lines name it, and its mistake that a protocol cannot tell: it speaks another one."""
+"""The peer of a connection as log lines name it, and a mistake that no protocol can report: it speaks another one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _HEAD_BYTES: Final = 8
 _API_AT: Final = 4
 _WRONG_PORT: Final = "{} came to a port of another protocol; name the port of {} in the client"
 _HTTP_WORDS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
-"""Of a request line, as much as tells it from a length that a protocol allows."""
+"""The beginnings of a request line that distinguish it from any length that a protocol allows."""
 _NSQ_MAGICS: Final = {
     b"  V2": ("a client of nsqd", "the endpoint nsqd_tcp"),
     b"  V1": ("a client of nsqlookupd", "the endpoint nsqlookupd_tcp"),
 }
 _KAFKA_FIRST_APIS: Final = (b"\x00\x12", b"\x00\x11", b"\x00\x03")
-"""What a Kafka client may ask first: ApiVersions, SaslHandshake, Metadata."""
+"""The possible first requests of a Kafka client: ApiVersions, SaslHandshake, Metadata."""
 
 
 def is_tls_hello(received: Sequence[int]) -> bool:
@@ -80,7 +80,7 @@ def name_iggy_client(received: Sequence[int]) -> str | None:
 
 
 def peer_of(transport: asyncio.BaseTransport | None) -> str:
-    """Return ``host:port`` of the client at the other end; empty where the connection is gone."""
+    """Return ``host:port`` of the client at the other end; empty if the connection is closed."""
     address = transport.get_extra_info("peername") if transport is not None else None
     return str(Address(*address[:2])) if address else ""
 

@@ -31,7 +31,7 @@ class ProcessFigures:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Machine:
-    """Names of the machine, as the Iggy ``stats`` answer tells them."""
+    """Names of the machine, as Iggy's response to ``stats`` shows them."""
 
     hostname: str
     os_name: str
@@ -82,7 +82,7 @@ def machine() -> Machine:
 
 
 def _table(path: Path, unit_bytes: int) -> dict[str, int]:
-    """``Name: number [kB]`` lines; empty where the file cannot be read."""
+    """Return the ``Name: number [kB]`` lines of a file; empty if it cannot be read."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 RESERVE_BYTES: Final = 64 << 20
-"""So much of the memory, at most an eighth of it, is kept for small buffers."""
+"""The memory, at most an eighth of all, that is reserved for small buffers."""
 SMALL_BYTES: Final = 1 << 20
 """A step of at most this much may be taken from the reserve."""
 GRACE_S: Final = 5.0
@@ -60,14 +60,14 @@ class ReceiveBudget:
     def __init__(
         self, bytes_max: int, peer_share: float = 1.0, *, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """``peer_share``: so much of ``bytes_max`` one peer address may hold in large buffers."""
+        """``peer_share``: the share of ``bytes_max`` that one peer address may hold in large buffers."""
         self._bytes_max = self.left_bytes = 0
         self.set_limits(bytes_max, peer_share)
         self._clock_s = clock_s
         self._holding: dict[ReceiveAccount, None] = {}
         """Accounts that hold something, by when they began to."""
         self._held_bytes: defaultdict[str, int] = defaultdict(int)
-        """What each peer holds."""
+        """The bytes that each peer holds."""
         self._anonymous = ReceiveAccount(self, "", None)
 
     def set_limits(self, bytes_max: int, peer_share: float) -> None:
@@ -90,7 +90,7 @@ class ReceiveBudget:
 
     @property
     def ample(self) -> bool:
-        """Whether half of it is left: who needed much a moment ago may keep it for the next time."""
+        """Whether half of it is left: a connection that needed a large buffer may then keep it for the next request."""
         return 2 * self.left_bytes > self._bytes_max
 
     def grant(self, account: ReceiveAccount, size_bytes: int) -> bool:
@@ -131,7 +131,7 @@ class ReceiveBudget:
         return self._held_bytes.get(account.peer, 0) + size_bytes > self._peer_bytes_max
 
     def _make_room(self, account: ReceiveAccount, size_bytes: int) -> bool:
-        """Have the oldest half request give way: of the same peer if that has its share, else of who holds most."""
+        """Drop the oldest half request: of the same peer if its share is used up, else of the peer that holds most."""
         if size_bytes > SMALL_BYTES and self._is_over_share(account, size_bytes):
             peers = [account.peer]
         else:

@@ -1,8 +1,8 @@
-"""Memory for what long requests become, shared by all connections: weighed before anything is made of them.
+"""Memory for the objects of long requests, shared by all connections and reserved before they are created.
 
-A request that is read becomes objects that take many times its bytes. It reserves memory for them first; if there is
-none left it waits its turn, in the buffer in which it arrived, which ``ReceiveBudget`` bounds. Requests that wait for
-messages hold memory too, and give it back when others need it: they are answered early. Threads: event loop only.
+A request that is read becomes objects that take many times its bytes. It reserves memory for them first; if none is
+left it waits its turn, in the buffer in which it arrived, which ``ReceiveBudget`` bounds. Requests that wait for
+messages hold memory too, and return it when others need it: they get an early response. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS_MAX: Final = 120_000
 ROW_BYTES: Final = 1024
 """A row and its response take about this much at a time."""
 OBJECT_RATIO: Final = 64
-"""A byte of a request becomes at most so many, as a short row is a few bytes."""
+"""A byte of a request becomes at most this many bytes of objects, as a short row has few bytes."""
 
 
 def weigh_request(size_bytes: int) -> int:
@@ -42,11 +42,11 @@ class MemoryReservation:
         """Has the request end early; None: it ends by itself, soon."""
 
     def release(self) -> None:
-        """Give the memory back, or wait for it no more; again is no error."""
+        """Return the memory, or stop waiting for it; may be called again."""
         self._budget.take_back(self)
 
     def shrink(self, size_bytes: int) -> None:
-        """Keep only so much."""
+        """Keep only ``size_bytes``."""
         self._budget.shrink(self, size_bytes)
 
     def set_revocable(self, on_needed: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class RequestBudget:
         self._waiting: deque[MemoryReservation] = deque()
         self._revocable: dict[MemoryReservation, None] = {}
         self._revoked_bytes = 0
-        """What requests that were asked to end still hold."""
+        """The bytes still held by requests that were asked to end."""
 
     def set_bytes_max(self, bytes_max: int) -> None:
         """Have another bound count from now on; what is held stays."""

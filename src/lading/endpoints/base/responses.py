@@ -15,7 +15,7 @@ from ...runtime.metrics import Labels
 
 Bytes = bytes | bytearray | memoryview
 Parts = Sequence[Bytes]
-"""A whole response, in pieces; empty if its request is not answered."""
+"""A whole response, in pieces; empty if its request gets no response."""
 
 
 class Sink(Protocol):
@@ -25,7 +25,7 @@ class Sink(Protocol):
         """Send ``data``."""
 
     def writelines(self, list_of_data: Sequence[Bytes]) -> object:
-        """Send all of these, one behind the other."""
+        """Send all of these, one after the other."""
 
 
 class Slot:
@@ -65,11 +65,11 @@ class ResponseQueue:
         self.waiting: deque[Slot] = deque()
         """Places of responses that are not sent yet; the first one has none."""
         self.is_watched = False
-        """Whether something waits for responses to be sent: requests behind them, or the end of the connection."""
+        """Whether something waits for responses to be sent: later requests, or the end of the connection."""
         self.is_single = False
         """Whether the sink gets each response whole and by itself, in one call, also if it is empty."""
         self._outgoing: deque[Bytes] = deque()
-        """What the sink did not get yet of large responses."""
+        """The parts of large responses that the sink did not get yet."""
         self._is_piece_due = self._is_blocked = False
 
     def open(
@@ -121,7 +121,7 @@ class ResponseQueue:
             self.send(parts)
 
     def push(self, data: Bytes) -> None:
-        """Send bytes that answer no request, between responses; the caller counts them, if they are counted."""
+        """Send bytes that belong to no request, between responses; the caller counts them, if they are counted."""
         if self._outgoing:
             self._outgoing.append(data)
         elif self._sink is not None:

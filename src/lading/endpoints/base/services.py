@@ -102,7 +102,7 @@ class Services:
         self.receive.set_limits(settings.connections.receive_bytes_max, settings.connections.peer_share)
 
     def add_stop_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""
+        """Call back when the broker begins to stop, which may be at once; the returned function cancels that."""
         if self.stopping:
             callback()
         key = object()
@@ -114,13 +114,13 @@ class Services:
         return cancel
 
     def begin_stop(self) -> None:
-        """Let everything that waits answer now."""
+        """Make all waiting requests respond now."""
         self.stopping = True
         for callback in list(self._stop_callbacks.values()):
             callback()
 
     async def run_in_worker(self, size_bytes: int, inline_bytes_max: int, work: Callable[[A], R], value: A) -> R:
-        """``work(value)``, in a worker where ``size_bytes`` says that it would hold up the event loop."""
+        """Return ``work(value)``, done in a worker if ``size_bytes`` shows that it would block the event loop."""
         if size_bytes <= inline_bytes_max:
             return work(value)
         return await asyncio.get_running_loop().run_in_executor(self.workers, work, value)
@@ -131,7 +131,7 @@ def _call_soon(callback: Callable[[], None]) -> None:
 
 
 class Endpoint(Protocol):
-    """A server endpoint. ``start`` takes a bound socket; ``stop`` answers what was asked, then closes."""
+    """A server endpoint. ``start`` takes a bound socket; ``stop`` responds to the requests received, then closes."""
 
     async def start(self, listener: socket.socket) -> None: ...
 

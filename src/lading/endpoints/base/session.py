@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PIECE_BYTES: Final = 3 << 20
-"""So much goes to a socket at once: the kernel copies it while the loop waits."""
+"""How much goes to a socket at once: the kernel copies it while the loop waits."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SessionLimits:
     """Limits that differ between the connections of protocols, as data."""
 
     unanswered_max: int
-    """Requests under way; more are begun when some are answered."""
+    """Requests under way at most; more are begun when some are completed."""
     write_buffer_bytes: int
     """Requests of a client that does not read its responses wait once this much is on its way to it."""
     joined_bytes: int = 16 << 10
@@ -48,7 +48,7 @@ class SessionLimits:
     holds_at_turn: bool = False
     """Whether the socket is not read while others have their turn."""
     rest_s: float = 0.0
-    """After REST a client is read again when so much time has passed."""
+    """How long after REST a client is read again."""
 
 
 class ReceiveResult(Enum):
@@ -57,7 +57,7 @@ class ReceiveResult(Enum):
     DONE = "done"
     """All that is whole was taken."""
     WAIT = "wait"
-    """A whole request waits for order or a bound: no room is needed behind it."""
+    """A whole request waits for its turn or a bound: no room is needed after it."""
     TURN = "turn"
     """Others have their turn; the session goes on after them."""
     HANDED_OVER = "handed over"
@@ -113,7 +113,7 @@ class ConnectionHandle(Protocol):
         """Begin no more requests until the disk has caught up."""
 
     def throttle(self, delay_us: int) -> None:
-        """Begin no more requests for so long: the user of the connection has used up a quota."""
+        """Begin no more requests for this long: the user of the connection has used up a quota."""
 
     def run(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
@@ -164,11 +164,12 @@ class ProtocolSession(ABC):
         self.is_blocked = False
         """The client does not read its responses."""
         self.is_congested = False
-        """The disk is far behind, or a quota is used up: no request begins."""
+        """The disk is too slow for the appends, or a quota is used up: no request begins."""
         self.is_resting = False
         """Others have their turn."""
         self.is_ended = False
-        """The client sends no more that can be understood: the connection is closed when all before is answered."""
+        """The rest of the input cannot be understood: the connection is closed after the responses to earlier
+        requests."""
         self.lingers = False
         """Whether a connection that has ended reads on a while: to close it on unread bytes would take the last
         response back (RST)."""
@@ -185,11 +186,11 @@ class ProtocolSession(ABC):
         """Act for whom the client's certificate names, before anything is received; ``begin`` was called."""
 
     def last_word(self) -> bytes:
-        """Return the message for a client for which there is no room."""
+        """Return the message for a client that gets no place."""
         return b""
 
     def wrap(self, sink: Sink) -> Sink:
-        """Return where responses go so that they reach ``sink``, in another form if the session gives them one."""
+        """Return the sink for responses: ``sink``, or one before it that changes their form."""
         return sink
 
     @abstractmethod
@@ -197,10 +198,10 @@ class ProtocolSession(ABC):
         """Take all that is whole and may begin."""
 
     def is_one_request(self, received: Bytes) -> bool:
-        """Return whether these bytes are one request, not less and not more.
+        """Return whether these bytes are exactly one request.
 
-        Asked where requests arrive one at a time, as messages of a WebSocket and streams of QUIC; what is none is
-        refused there, so that each of them has one response.
+        Used if requests arrive one at a time, as messages of a WebSocket or streams of QUIC: others are refused there,
+        so that each message or stream has one response.
         """
         raise NotImplementedError
 
@@ -226,7 +227,7 @@ class ProtocolSession(ABC):
 
     @abstractmethod
     def refuse_memory(self) -> None:
-        """End: there is no memory for the request that is arriving."""
+        """End: no memory is left for the request that is arriving."""
 
     def block(self, is_blocked: bool) -> None:
         """Take note that the client does not read its responses, or does again."""

@@ -21,7 +21,7 @@ async def create_topic(
     services: Services, name: str, partitions_count: int, *, stream: str = DEFAULT_STREAM,
     settings: TopicSettings | None = None,
 ) -> Topic:  # fmt: skip
-    """Create a topic, and its stream if there is none; Refusal if there is one that is called the same."""
+    """Create a topic, and its stream if that is missing; Refusal if a topic has this name."""
     changes = services.broker.changes
     found = await services.changes.make(changes.ensure_stream(stream, now_us=now_us()))
     return await services.changes.make(
@@ -32,7 +32,7 @@ async def create_topic(
 async def find_or_create_topic(
     services: Services, name: str, partitions_count: int, settings: TopicSettings | None = None
 ) -> Topic:
-    """Return the topic that a flat name means; create it in the default stream if there is none."""
+    """Return the topic that a flat name means; create it in the default stream if it is missing."""
     try:
         return services.broker.topology.resolve(name)
     except Refusal as refusal:

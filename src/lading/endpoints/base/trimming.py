@@ -1,11 +1,11 @@
 """Memory that is not needed any more goes back to the system.
 
-The C library keeps what it may need again, without a limit: a thread's heap that grew for a large request stays as it
-is. So a broker that is quiet, and has grown since it was last trimmed, trims its heaps in a worker. Under load, where
-what is free is used again, nothing is trimmed unless the broker has grown by a lot.
+The C library keeps free memory for later, without a limit: a thread's heap that grew for a large request stays as it
+is. So a quiet broker that has grown since it was last trimmed trims its heaps in a worker. Under load free memory is
+used again, so nothing is trimmed unless the broker has grown by a lot.
 
-Cycles of objects are collected in small pieces (``garbage``). If a broker has grown although its heaps were trimmed,
-they are looked for everywhere; where a client may be waiting, only if it has grown by a lot.
+Cycles of objects are collected in small pieces (``garbage``). If a broker has grown although its heaps were trimmed, a
+full collection looks for them; if a client may be waiting, only after growth by a lot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK_S: Final = 5.0
 GROWN_BYTES: Final = 24 << 20
 """A process that has grown by less is left alone."""
 MUCH_GROWN_BYTES: Final = 256 << 20
-"""A process that has grown by so much is trimmed also under load: it may be garbage."""
+"""A process that has grown by this much is trimmed also under load: it may be garbage."""
 QUIET_BYTES: Final = 16 << 20
 """A broker that received less than this since the look before is quiet."""
 COLLECT_GROWN_BYTES: Final = 256 << 20
@@ -44,7 +44,7 @@ The C library raises this limit to 32 MiB by itself, after which the heap of eac
 had.
 """
 HEAP_TOP_BYTES: Final = 16 << 20
-"""So much free memory stays at the end of a heap."""
+"""How much free memory stays at the end of a heap."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _STATM: Final = Path("/proc/self/statm")
@@ -53,8 +53,8 @@ _STATM: Final = Path("/proc/self/statm")
 def read_resident_bytes() -> int:
     """Return the resident memory that is this process' own; 0 if the system does not say.
 
-    Pages of files that it has mapped are not counted: those of the log come with what is written and read, are no
-    garbage, and the system takes them back whenever it needs them.
+    Pages of mapped files are not counted: those of the log come with writes and reads, are not garbage, and the system
+    takes them back whenever it needs them.
     """
     try:
         resident, of_files = map(int, _STATM.read_text().split()[1:3])
@@ -85,7 +85,7 @@ class HeapTrimmer:
     def look(self) -> None:
         """Trim if the process is quiet and has grown since the last time, or has grown by a lot.
 
-        What trimming does not give back may be garbage: then that is collected before.
+        Memory that trimming did not return may be garbage: then that is collected before.
         """
         resident_bytes, received_bytes = self._resident_bytes(), self._received_bytes()
         came_bytes = received_bytes - self._seen_bytes
@@ -149,7 +149,7 @@ def trimming(services: Services) -> Iterator[None]:
 
 
 def _find_malloc_trim() -> Callable[[int], object]:
-    """Return what gives free memory back to the system; nothing does where the C library has no such function."""
+    """Return the function that returns free memory to the system; it does nothing if the C library lacks one."""
     try:
         library = ctypes.CDLL(None)
         malloc_trim: Callable[[int], object] = library.malloc_trim

@@ -19,9 +19,9 @@ from typing import Final
 STALLED_EXIT_CODE: Final = 70
 """EX_SOFTWARE: a fault of the program, not of its settings or its surroundings."""
 STEPS: Final = 12
-"""So many steps without a sign of the loop are the time-out."""
+"""The time-out is this many steps without a sign of the loop."""
 LAST_WORDS_S: Final = 5
-"""Writing the stacks may take so long: a standard error that is not read must not keep the process alive."""
+"""How long writing the stacks may take: an unread standard error must not keep the process alive."""
 
 
 class Watchdog:

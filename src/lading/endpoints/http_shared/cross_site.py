@@ -86,7 +86,7 @@ def _parse_host(text: str) -> str | None:
 
 
 class CrossSiteGuard:
-    """An ASGI application around another one, which answers what comes from another site with 403."""
+    """An ASGI application around another one that refuses requests from another site with 403."""
 
     def __init__(self, app: ASGIApp, hosts: HostNames, endpoint: str, metrics: Metrics) -> None:
         self._app = app

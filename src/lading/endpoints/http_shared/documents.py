@@ -1,4 +1,4 @@
-"""Requests and answers of the admin endpoint: what a body or query may say, and refusals as JSON."""
+"""Requests and responses of the admin endpoint: the fields of bodies and queries, and refusals as JSON."""
 
 from __future__ import annotations
 
@@ -160,9 +160,9 @@ D = TypeVar("D", bound=RequestModel)
 
 
 async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> D:
-    """Return the document of a body, an empty one being ``{}``. Raises Refusal if it is none."""
+    """Return the document of a body, an empty one being ``{}``. Raises Refusal if it is invalid."""
     body = await read_body(request, DOCUMENT_BYTES_MAX, budget) or b"{}"
-    # if it is not JSON, pydantic says where
+    # if it is not JSON, pydantic reports the place
     with contextlib.suppress(ValueError):
         require_known_members(kind, from_json(body))
     try:

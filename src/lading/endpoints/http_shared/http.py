@@ -27,7 +27,7 @@ from .quota_rest import BODY_BYTES
 DRAIN_TIMEOUT_S: Final = 5
 DATE_EVERY_S: Final = 1.0
 PIECE_BYTES: Final = 256 << 10
-"""So much of a large answer goes to the socket at once: the kernel copies it while the loop waits."""
+"""How much of a large response goes to the socket at once: the kernel copies it while the loop waits."""
 
 
 class _Server(uvicorn.Server):
@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
         self._ending.set()
 
     async def main_loop(self) -> None:
-        # the look at 0 is also the one that renews the date which answers tell
+        # the tick at 0 also renews the date in responses
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(DATE_EVERY_S):
@@ -65,9 +65,9 @@ class HttpEndpoint:
         hosts: Iterable[str],
         reserved_paths: frozenset[str],
     ) -> None:
-        """``hosts``: names beside the bound address by which the endpoint may be asked.
+        """``hosts``: names, besides the bound address, by which clients may address the endpoint.
 
-        ``reserved_paths`` are also answered when all places are taken.
+        ``reserved_paths`` are also served when all places are taken.
         """
         self.app: Final = app
         self._hosts = HostNames(services.settings.http, hosts)
@@ -193,7 +193,7 @@ class TextResponse(PlainTextResponse):
 
 
 class InPieces(Response):
-    """A large answer, after each piece of which others have their turn."""
+    """A large response, after each piece of which others have their turn."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the body in pieces of ``PIECE_BYTES``. Starlette calls this, by the rules of ASGI."""

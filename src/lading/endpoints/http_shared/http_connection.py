@@ -1,9 +1,9 @@
 """HTTP connections: uvicorn's, with limits on a request's head and body in bytes, lines and time, and a place each.
 
 Neither uvicorn nor httptools limits a head (h11 does, at several times the cost of a request): header lines were kept
-without end, a value that never ended was copied at each arrival, and requests that came behind an unanswered one were
-parsed and kept. Here a head has at most ``http.head_bytes_max`` and LINES_MAX lines, trailers included, and nothing is
-read behind a whole request before it is answered and the peer takes its responses. Threads: event loop only.
+without end, a value that never ended was copied at each arrival, and requests after one without a response were parsed
+and kept. Here a head has at most ``http.head_bytes_max`` and LINES_MAX lines, trailers included, and nothing after a
+whole request is read before its response is sent and the peer takes its responses. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ EVENTS_PER_TURN: Final = 512
 """Steps of the parser (heads, header lines, chunks) of one connection before others have their turn."""
 STEP_BYTES_MIN: Final = 1 << 10
 STEP_BYTES_MAX: Final = 64 << 10
-"""So much of a chunked body is parsed at a time, little while chunks are small."""
+"""How much of a chunked body is parsed at a time; less while chunks are small."""
 PARTS_SMALL: Final = 16
 REQUEST_S: Final = 0.0005
-"""A request that waited after another one takes about so long, in the pass after the turn of its connection."""
+"""About how long a request that waited after another one takes, in the pass after the turn of its connection."""
 PIPELINED_MAX: Final = 64
-"""Requests in one packet behind the end of a chunked body, which cannot be found without reading on."""
+"""Requests in one packet after a chunked body, whose end cannot be found without reading on."""
 RESERVED_PLACES: Final = 32
 """Connections beyond all places, for health."""
 LINGER_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
-"""After a refusal so much is read and dropped: closing on unread bytes would take the refusal back (RST)."""
+"""How much is read and dropped after a refusal: closing on unread bytes would take the refusal back (RST)."""
 _HEAD_END: Final = b"\r\n\r\n"
 
 
@@ -74,7 +74,7 @@ class HttpContext:
     reserve: Places
     watch: DeadlineWatch
     reserved_paths: frozenset[str]
-    """Paths that are also answered when all places are taken."""
+    """Paths that are also served when all places are taken."""
     head_bytes_max: int
 
     def drop(self, reason: str) -> None:
@@ -127,7 +127,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_parting = False
         self._linger_bytes = LINGER_BYTES_MAX
         self._unread = b""
-        """What is not parsed from ``_unread_at`` on: it came after a whole request, or others have their turn."""
+        """Bytes not parsed yet, from ``_unread_at`` on: they follow a whole request, or others have their turn."""
         self._unread_at = 0
         self._is_resting = False
         """Others have their turn."""
@@ -219,7 +219,7 @@ class HttpConnection(HttpToolsProtocol):
     # -- what arrives
 
     def data_received(self, data: bytes) -> None:
-        """Parse as far as requests may be answered now."""
+        """Parse the requests that may be served now."""
         if self._is_parting:
             self._linger_bytes -= len(data)
             if self._linger_bytes < 0:
@@ -235,7 +235,7 @@ class HttpConnection(HttpToolsProtocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Parse what is unread, until a request is not answered yet, or others have their turn."""
+        """Parse unread bytes, until a request waits for its response, or others have their turn."""
         data, events_max = self._unread, self._events + EVENTS_PER_TURN
         view, size = memoryview(data), len(data)
         while (at := self._unread_at) < size and not self.transport.is_closing():
@@ -395,10 +395,10 @@ class HttpConnection(HttpToolsProtocol):
         self._requests_count += 1
         super().on_message_complete()
 
-    # -- what is answered
+    # -- responses
 
     def on_response_complete(self) -> None:
-        """Go on with what came meanwhile. There is no timer for silence: the watch sees it."""
+        """Continue with bytes that came meanwhile. Silence needs no timer: the watch sees it."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return

@@ -1,7 +1,7 @@
 """Authorization of requests to an HTTP endpoint: bearer tokens and Basic logins, and the right that a route needs.
 
-While no users are set up only the tokens of the settings are asked for: on every route of admin, elsewhere where
-something is deleted. With users every request but one for health needs a login: an access token (``Bearer``), name and
+While no users are set up, only the tokens of the settings are required: on every route of admin, elsewhere on routes
+that delete something. With users every request but one for health needs a login: an access token (``Bearer``), name and
 password (``Basic``, RFC 7617), or a token of the settings, whose owner may do everything.
 """
 
@@ -64,13 +64,13 @@ class HttpGuard:
     def __call__(
         self, request: Request, route: HttpRoute | None, path: Parameters
     ) -> Response | Awaitable[Response | None] | None:
-        # a path that no route has is guarded like what is used: it tells as little
+        # a path without a route is guarded like a used one: it reveals as little
         access = Access.USE if route is None else route.access
         header = request.headers.get("authorization", "")
         if access is Access.HEALTH and not header and (self._wanted or self._access.is_enabled):
-            # answered to strangers too, without anything that has a name
+            # strangers get it too, without any names in it
             return None
-        # each of them is compared: how long it takes does not tell which one was near
+        # compare with every token, so that the time does not reveal which one was near
         has_token = bool(sum(hmac.compare_digest(header.encode("latin-1"), one) for one in self._wanted))
         if self._access.is_enabled:
             return self._check_user(request, route, path, header, has_token=has_token)
@@ -119,7 +119,7 @@ class HttpGuard:
 
 
 def principal_of(request: Request) -> Principal | None:
-    """Return the sender of a request that its guard let pass; None for strangers, who may ask for health."""
+    """Return the sender of a request that its guard let pass; None for strangers, which may read the health."""
     principal: Principal | None = request.scope.get(PRINCIPAL)
     return principal
 

@@ -1,7 +1,7 @@
-"""HTTPS: an HTTP connection behind TLS, with the places, deadlines and limits of a plain one from its first byte on.
+"""HTTPS: an HTTP connection over TLS, with the places, deadlines and limits of a plain one from its first byte on.
 
-asyncio's own TLS calls a protocol only when hands are shaken: half handshakes would take no place and have a deadline
-of their own. Threads: event loop only.
+asyncio's own TLS calls a protocol only after the handshake: half handshakes would take no place and have a deadline of
+their own. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class EncryptedTransport(asyncio.Transport):
         return self._is_open
 
     def decrypt(self, data: bytes) -> Iterator[bytes]:
-        """Yield what the client said in these records; raises SSLError if it is no TLS, or not one that is allowed."""
+        """Yield the client's data in these records; raises SSLError if it is not TLS, or a version that is not
+        allowed."""
         self._incoming.write(data)
         try:
             if not self._is_open:
@@ -66,7 +67,7 @@ class EncryptedTransport(asyncio.Transport):
         except ssl.SSLZeroReturnError:
             pass
         finally:
-            # answers of the handshake, and the alert that tells a client why it is refused
+            # the server's part of the handshake, or the alert with the reason of a refusal
             self._flush()
         self.close()
 
@@ -84,7 +85,7 @@ class EncryptedTransport(asyncio.Transport):
         self._flush()
 
     def writelines(self, list_of_data: Iterable[Bytes]) -> None:
-        """Send all of these, one behind the other."""
+        """Send all of these, one after the other."""
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
@@ -140,10 +141,10 @@ class HttpsConnection(HttpConnection):
         super().__init__(context, config, server_state, app_state, _loop)
         self._listener_tls = tls
         self._hello = b""
-        """What came of a handshake, which goes on when others had their turn."""
+        """The received part of a handshake, which continues when others had their turn."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin as a plain connection does, behind TLS."""
+        """Begin as a plain connection does, within TLS."""
         self._encrypted = EncryptedTransport(self._listener_tls.context, transport)
         super().connection_made(self._encrypted)
 
@@ -152,7 +153,7 @@ class HttpsConnection(HttpConnection):
         if self._encrypted.is_open:
             self._decrypt(data)
             return
-        # hellos of hundreds of clients come in one pass of the loop, and to answer one takes up to a millisecond
+        # hellos of hundreds of clients come in one pass of the loop, and each takes up to a millisecond
         if not self._hello:
             self._context.services.turns.add(self._shake_hands)
         self._hello += data

@@ -24,7 +24,7 @@ def partition_of(broker: Broker, path: Parameters) -> Partition:
 
 
 def parse_partition(text: str) -> int:
-    """Return the number of a partition, counted from 0; raises Refusal if ``text`` is no number within bounds."""
+    """Return the number of a partition, counted from 0; raises Refusal if ``text`` is not a number within bounds."""
     number = parse_number(text, PARTITION_MAX)
     if number is None:
         raise Refusal(Reason.MALFORMED, f"partition {text[:40]!r}: invalid; give a number from 0 to {PARTITION_MAX}")

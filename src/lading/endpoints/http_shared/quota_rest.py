@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...broker.core.access.principal import Principal
 
 PRINCIPAL: Final = "lading.principal"
-"""In the scope of a request: who sends it."""
+"""The key of a request's sender in its scope."""
 BODY_BYTES: Final = "lading.body_bytes"
 """In the scope of a request: the bytes of its body, once it was read."""
 

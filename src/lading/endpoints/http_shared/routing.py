@@ -61,7 +61,7 @@ Guard = Callable[[Request, HttpRoute | None, Parameters], Response | Awaitable[R
 
 
 def parse_number(text: str, maximum: int) -> int | None:
-    """Return the decimal number that ``text`` is, from 0 to ``maximum``; None if it is none."""
+    """Return ``text`` as a decimal number from 0 to ``maximum``, or None."""
     if not text.isascii() or not text.isdigit() or len(text) > len(str(maximum)):
         return None
     number = int(text)
@@ -69,7 +69,7 @@ def parse_number(text: str, maximum: int) -> int | None:
 
 
 class Router:
-    """An ASGI application: a table of routes and one place where errors become answers."""
+    """An ASGI application: a table of routes and one place that turns errors into responses."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Router:
         guard: Guard = lambda request, route, path: None,
         missing: Callable[[Request, int], Response] = lambda request, status: Response(status_code=status),
     ) -> None:
-        """``missing`` answers 404 and 405, where no route matches path or method."""
+        """``missing`` responds with 404 or 405 if no route matches path or method."""
         self._guard = guard
         self._missing = missing
         self._endpoint = endpoint

@@ -1,4 +1,5 @@
-"""Message states as JSON, the same on the Iggy HTTP face and on admin: set by range, offsets or filter, and listed."""
+"""Message states as JSON, the same on Iggy's HTTP endpoint and on admin: set by range, offsets or filter, and
+listed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ BODY_BYTES_MAX: Final = 4 << 20
 INLINE_BYTES_MAX: Final = 16 << 10
 """Longer bodies are parsed in a worker."""
 WORK_S: Final = 1.0
-"""A request by filter answers after about this long, with what is left to do."""
+"""A request by filter gets its response after about this long, with the ranges that are left to do."""
 LOOK_MESSAGES_MAX: Final = 1 << 17
 TRIES_MAX: Final = 16
 """Number of times that a filter on states is tried again because other requests change them."""
@@ -249,7 +250,7 @@ _COUNT: Final[TypeAdapter[int]] = TypeAdapter(Count, config={"defer_build": True
 
 
 def state_of(word: object) -> State:
-    """Return the state of a word. Raises Refusal if there is none."""
+    """Return the state of a word. Raises Refusal if the word is unknown."""
     if not isinstance(word, str) or word not in STATE_BY_WORD:
         raise Refusal(Reason.INVALID_STATE, f"state is one of {', '.join(STATE_BY_WORD)}, not {word!r}")
     return STATE_BY_WORD[word]
@@ -274,9 +275,9 @@ def _require_same(find: Callable[[], Partition], partition: Partition) -> None:
 
 
 def clip_ranges(ranges: dict[str, Any] | None, partitions: Sequence[Partition]) -> list[tuple[int, int, int]]:
-    """Return (partition, first, end) that a request for a topic is about, clipped to what is kept.
+    """Return (partition, first, end) of a request for a topic, clipped to the kept offsets.
 
-    Raises Refusal for names that are no partitions of the topic.
+    Raises Refusal for names that are not partitions of the topic.
     """
     if ranges is None:
         return [(one.number, one.log.first_offset, one.log.last_stable_offset) for one in partitions]

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 REQUESTS_PER_TURN: Final = 64
 """Requests of one connection, also those that cost nothing, before others have their turn."""
 COMMANDS_PER_TURN: Final = 8
-"""Commands other than sends and polls that are answered before others have their turn."""
+"""Commands other than sends and polls that are handled before others have their turn."""
 UNANSWERED_MAX: Final = 64
-"""Sends of one connection that may wait for the disk; more begin when some of them are answered."""
+"""Sends of one connection that may wait for the disk; more begin when some of them are completed."""
 
 
 class ClientSession(ProtocolSession):
-    """One client. Requests are answered one after another; only sends may wait for the disk side by side."""
+    """One client. Requests are handled one after another; only sends may wait for the disk side by side."""
 
     limits = SessionLimits(
         unanswered_max=UNANSWERED_MAX,
@@ -40,9 +40,9 @@ class ClientSession(ProtocolSession):
         self._client: Client | None = None
         """None until ``begin``."""
         self._is_pending = False
-        """A poll or a command is answered later; the requests after it wait."""
+        """The response to a poll or a command comes later; the requests after it wait."""
         self._commands_in_turn = 0
-        """Commands answered since others had their turn."""
+        """Commands handled since others had their turn."""
 
     def is_one_request(self, received: Bytes) -> bool:
         return frame_bytes_of(received) == len(received)

@@ -26,13 +26,14 @@ class Client:
     """Address at which it reached this broker."""
     release: Release = UNTOLD
     releases: tuple[Release, ...] = ()
-    """All that it may be, as far as its login leaves that open; requests tell more."""
+    """All releases it may have, as far as its login leaves that open; requests show more."""
     user: str | None = None
     """The name it has logged in with."""
     principal: Principal | None = None
     """Its user; None has to log in first."""
     secret: str | None = field(default=None, repr=False)
-    """The password it has logged in with, while no users are set up: who creates the first one becomes a user by it."""
+    """The password of its login, while no users are set up: the client that creates the first user becomes a user by
+    it."""
     abort: Callable[[], None] | None = None
     """Ends the connection when its user is deleted, made inactive, or loses the token."""
     _cancel: Callable[[], None] | None = None
@@ -73,7 +74,7 @@ class Clients:
 
         A peer may use one port for connections to several endpoints, or again before its last connection has ended.
         """
-        # there is no client 0: requests may not name it
+        # skip 0: requests may not name a client 0
         while client.id in self._clients or not client.id:
             client.id = (client.id + 1) & 0xFFFF_FFFF
         self._clients[client.id] = client
@@ -84,7 +85,7 @@ class Clients:
             del self._clients[client.id]
 
     def get(self, client_id: int) -> Client:
-        """Return the connection with this id. Raises Refusal if there is none."""
+        """Return the connection with this id. Raises Refusal if no connection has it."""
         client = self._clients.get(client_id)
         if client is None:
             raise Refusal(Reason.CLIENT_NOT_FOUND, f"no client with id {client_id} is connected")
@@ -98,6 +99,6 @@ class Clients:
 
 
 def clients_of(services: Services) -> Clients:
-    """Return the connections of this process's services, which TCP and HTTP tell of; the same each time."""
+    """Return the connections of this process's services, which TCP and HTTP list; the same object each time."""
     clients: Clients = services.shared.setdefault(Clients, Clients())
     return clients

@@ -56,7 +56,7 @@ def create_websocket(services: Services, name: str) -> Endpoint:
 def _choose_session(services: Services, name: str, settings: IggyListener, transport: int) -> SessionFactory:
     """Return what makes the session of a client, whatever carries its bytes; clients see ``transport``."""
     if IggyHandlers not in services.shared:
-        # told once: what holds for the first listener holds for the others
+        # logged once: it holds for all listeners
         services.shared[IggyHandlers] = name
         if not services.broker.access.is_enabled:
             log.info("%s: no users are set up; a login succeeds with any name and password", endpoint_key(name))

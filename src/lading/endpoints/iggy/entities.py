@@ -1,4 +1,5 @@
-"""Streams, topics, partitions and groups as Iggy's responses tell them, and what its clients ask of new topics."""
+"""Streams, topics, partitions and groups as Iggy's responses show them, and the settings of new topics by its
+clients."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ NO_LENGTH: Final = 0
 """Bytes in the place of a length: only then there is something to ask."""
 _U32 = struct.Struct("<I")
 _ZEROS: Final = bytes(8)
-"""So many bytes decide: behind a length comes a command, and none is 0 but ``kill``, which has a length."""
+"""The first eight bytes decide: after a length comes a command, and only ``kill`` is 0, which has a length."""
 
 
 def is_current(first: Bytes) -> bool | None:

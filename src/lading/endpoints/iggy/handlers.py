@@ -69,7 +69,7 @@ class IggyHandlers:
         self.name: Final = name
         """The endpoint's."""
         self.transport: Final = transport
-        """What others are told that its clients come over, as the protocol numbers it."""
+        """The transport of its clients as other clients see it, by the protocol's number."""
         self.services: Final = services
         self.service: Final = IggyService(services)
         self._settings = settings
@@ -104,13 +104,13 @@ class IggyHandlers:
         )
 
     def parse(self, code: int, payload: memoryview, client: Client) -> Any:
-        """Return the command of a request by the release of the client; a request may tell which one that is."""
+        """Return the command of a request by the release of the client, which the request may reveal."""
         if client.releases:
             self.learn(code, payload, client)
         return client.release.commands.parse_request(code, payload)
 
     def learn(self, code: int, payload: memoryview, client: Client) -> bool:
-        """Take a client for another release if its request is none of those it may still be; whether it does."""
+        """Take a client for another release if its request fits none of its possible ones; return whether it did."""
         left = narrow(client.releases, code, payload)
         if len(left) == len(client.releases):
             return False
@@ -122,7 +122,7 @@ class IggyHandlers:
     def log_in(self, command: LoginUser | LoginWithToken, client: Client) -> Awaitable[None] | None:
         """Log a client in; None if that is done, as no users are set up. Its release is known from then on.
 
-        Refusal, now or later, for a wrong password, and for a client of another machine while there are no users.
+        Raises Refusal, now or later, for a wrong password, and while no users exist for a client of another machine.
         """
         is_done = isinstance(command, LoginUser) and self.logins.try_at_once(client, command.name, command.password)
         if not self._is_told:

@@ -46,7 +46,8 @@ class Logins:
         client.log_in(principal, principal.name)
 
     async def log_in_with_token(self, client: Client, token: str) -> None:
-        """Log a client in by a personal access token; Refusal. While no users are set up there is none."""
+        """Log a client in by a personal access token; Refusal for an invalid one, as all are while no users are set
+        up."""
         if not self._access.is_enabled and self.try_at_once(client, ROOT_NAME, ""):
             client.secret = None
             return
@@ -55,7 +56,7 @@ class Logins:
 
 
 def user_id_of(client: Client) -> int:
-    """Return what a login is answered, counted from 1."""
+    """Return the user id for the response to a login, counted from 1."""
     return client.user_id or ROOT_ID
 
 

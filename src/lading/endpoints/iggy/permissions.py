@@ -1,7 +1,7 @@
 """Iggy's permissions as a view of the rules of all protocols: each flag is one rule (``broker.core.rights``).
 
-Rules name streams and topics, permissions number them: what does not exist has no flag and gets no rule. A flag that
-by Iggy's own words includes another one is kept with it: who may read topics may also poll.
+Rules name streams and topics, permissions number them: a missing stream or topic has no flag and gets no rule. A flag
+that includes another one according to Iggy is stored with it: a user who may read topics may also poll.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _rules_of(user: str, flags: Flags, rights: FlagRights) -> Iterator[AccessRul
 
 
 def to_permissions(rules: Iterable[AccessRule], topology: Namespace, first_id: int) -> Permissions | None:
-    """Return the permissions that the rules of a user are, as far as flags say it; None if they are none."""
+    """Return the rules of a user as permissions, as far as flags can express them; None without any."""
     held = {((rule.kind, rule.pattern, rule.name), rule.operation) for rule in rules if not rule.denies}
     streams: dict[int, StreamPermissions] = {}
     for stream in topology.streams():

@@ -58,7 +58,7 @@ class Poller:
     stored_as: ClassVar[int] = codes.IGGY_CLASSIC
     """Messages of this dialect go as they are stored."""
     shows_states: ClassVar[bool] = True
-    """Whether the form of a message tells its state; without it only available messages are polled."""
+    """Whether the form of a message shows its state; without it only available messages are polled."""
     target: ClassVar[Capabilities] = POLLED
     """Capabilities of the release's messages."""
     render = staticmethod(answer_of)
@@ -239,7 +239,7 @@ def partition_of(command: PollMessages | GetOffset | StoreOffset | DeleteOffset)
 
 
 def strategy_of(strategy: Strategy) -> polling.PollStart:
-    """Return the broker's form of a polling strategy: where the poll begins."""
+    """Return the broker's form of a polling strategy: the start of the poll."""
     return STRATEGIES[strategy.kind](strategy.value)
 
 

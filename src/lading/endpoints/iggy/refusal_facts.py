@@ -28,7 +28,7 @@ _FACTS: Final[Mapping[str, str]] = {
 
 
 def find_partitioning(body: bytes) -> Partitioning | None:
-    """Return where a send over HTTP wanted its messages, or None if its body cannot be parsed. From any thread."""
+    """Return the partitioning of a send over HTTP, or None if its body cannot be parsed. From any thread."""
     try:
         return parse_send(body).partitioning
     except LadingError:

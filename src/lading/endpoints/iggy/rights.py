@@ -158,7 +158,7 @@ COMMAND_RIGHTS: Final[Mapping[type[Any], NeededRight | None]] = {
     current.GetPartitionRoute: _SEE_TOPIC,
     current.SyncGroup: _READ,
 }
-"""By command of all releases; None needs a login alone. What is missing here needs ADMINISTRATE on all."""
+"""By command of all releases; None needs a login alone. A command that is missing here needs ADMINISTRATE on all."""
 
 _CREATE: Final = (c.CreateStream, c.CreateTopic)
 _EMPTY_STREAM: Final = (c.DeleteStream, later.PurgeStream)
@@ -196,7 +196,7 @@ def _require_topics(broker: Broker, principal: Principal | None, stream: Identif
     try:
         topics = broker.topology.stream(stream).list_topics()
     except Refusal:
-        # told by who looks it up to empty it
+        # the handler that looks the topic up to empty it refuses
         return
     broker.access.require_topics(principal, Right.DELETE, topics, str(stream))
 
@@ -209,7 +209,7 @@ def _require_new_name(
     try:
         renamed = find.topic(fields["stream"], fields["topic"]) if "topic" in fields else find.stream(fields["stream"])
     except Refusal:
-        # told by who looks it up to rename it
+        # the handler that looks it up to rename it refuses
         return
     if fields["name"] not in (None, renamed.name):
         needed = _NEW_TOPIC if "topic" in fields else _NEW_STREAM
@@ -261,17 +261,18 @@ def topic_visibility(broker: Broker, client: Client | None) -> Callable[[Topic],
 def _require_right(broker: Broker, principal: Principal, right: Right, resource: Resource, fields: Fields) -> None:
     """Raise Refusal unless there is the right, before anything says whether the resource exists."""
     named = [str(fields[part]) for part in ("stream", "topic") if fields.get(part) is not None]
-    # as the client has named it: what a number stands for is not told
+    # by the client's name for it: the name of a numbered resource is not revealed
     broker.access.require(principal, right, resource, flat_name(*named) if len(named) > 1 else "".join(named))
 
 
 def login_refusal() -> Refusal:
-    """Return what a request without a login is answered."""
+    """Return the refusal of a request without a login."""
     return Refusal(Reason.UNAUTHENTICATED, "this request needs a login; log in before")
 
 
 def requirement_of(broker: Broker, principal: Principal | None) -> Require | None:
-    """Return what a sender or a poller asks about each topic; None for who may have all, as no users are set up."""
+    """Return the check of each topic for a sender or poller; None while no users are set up, as everything is
+    allowed."""
     if principal is not None and not principal.name:
         return None
 

@@ -73,7 +73,7 @@ class Sender:
     ) -> Append:
         """Append the sent messages ``source[start:end]`` to the partition of ``choice``.
 
-        Raises MalformedMessage if there are none.
+        Raises MalformedMessage if the request has none.
         """
         if end == start:
             raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
@@ -93,7 +93,7 @@ class Sender:
         return append
 
     def _find_route(self, head: bytes, payload: memoryview) -> Route:
-        """Return topic and partition choice of a head that is new; Refusal if there is no such topic."""
+        """Return topic and partition choice of a head that is new; Refusal if the topic does not exist."""
         command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
         self._require(command.stream, command.topic, Right.WRITE)

@@ -88,7 +88,7 @@ class IggyService:
         here or later.
         """
         if not isinstance(command, later.USER_COMMANDS):
-            # the first user is created before anybody has rights: who changes users asks for them
+            # the first user is created before anybody has rights: the code that changes users checks them
             normalise = client.release.rules.normalise_name
             require_command(self._broker, client.principal, command, normalise)
         result = HANDLERS[type(command)](self, command, client)

@@ -1,8 +1,8 @@
 """Iggy classic over a connection: frames in, frames out, in order (iggy.md A1, M).
 
-What a client may count on, and where this differs from the real server on purpose: an intact frame that cannot
-be understood or is refused gets its error status and the connection stays (the real server drops it); where
-framing itself is lost (a length below 4 or over ``FRAME_BYTES_MAX``) a status is sent and the connection closed.
+Clients may rely on this, which differs from the real server on purpose: an intact frame that cannot be understood or is
+refused gets its error status and the connection stays (the real server drops it); if framing itself is lost (a length
+below 4 or over ``FRAME_BYTES_MAX``) a status is sent and the connection closed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FRAME_BYTES_MAX: Final = REQUEST_PAYLOADS_BYTES_MAX + REQUEST_HEADER_VALUES_BYTE
 values of one byte (37,621,760). Requests of millions of messages below 4 bytes can meet it before Iggy's own limits."""
 
 FRAMING: Final = -1
-"""Stands for the command if there is none."""
+"""The command in metrics and statuses if a frame has none."""
 
 _HEAD_BYTES: Final = 4
 _U32 = struct.Struct("<I")
@@ -173,9 +173,9 @@ class IggySession(ClientSession):
             self.responses.add(self._to_error(code, GENERIC))
 
     def _learn(self, code: int, payload: memoryview, error: LadingError) -> bool:
-        """Whether a request that is malformed tells that its client is of another release; it is answered as such then.
+        """Return whether a malformed request shows that its client has another release, under which it is handled then.
 
-        Messages are sent and polled as the likeliest release does it, without a look at what else a client may be.
+        Messages are sent and polled as the likeliest release does, without checking the others that a client may have.
         """
         client = self._client
         if client is None or not client.releases or not isinstance(error, MalformedMessage):
@@ -213,7 +213,7 @@ class IggySession(ClientSession):
         return self._to_frame(code, answer)
 
     def _finish_command(self, code: int, body: bytes) -> Parts:
-        # who has created the first user is its administrator now
+        # the client that has created the first user is its administrator now
         assert self._client is not None
         self._handling = self._handlers.of(self._client)
         return self._to_frame(code, body)
@@ -240,9 +240,9 @@ class IggySession(ClientSession):
             slot.fill(self._to_refusal(SEND, append.error))
 
     def _hold_place(self, code: int, encode: Callable[[R], Parts]) -> Callable[[Future[R]], None]:
-        """Keep the place of a poll or a command that waits for the disk or a worker; return what answers it there.
+        """Keep the place of a response until the disk or a worker is done; return the callback that fills it.
 
-        What comes behind it waits.
+        Later requests wait.
         """
         slot = self.responses.slot()
         self._is_pending = True
@@ -300,7 +300,7 @@ class IggySession(ClientSession):
         self._requests[self._name, self._release.commands.name_of(code), str(status)] += 1
 
     def _fail_framing(self, reason: Reason) -> None:
-        """Framing is lost: say it where the protocol can, and close when what came before is answered."""
+        """Framing is lost: say so if the protocol can, and close after the responses to earlier requests."""
         self.connection.count_dropped(reason.value)
         if not self.requests_count and (other := name_other_protocol(self.inbox.unread)) is not None:
             log.info("closing the connection: %s", other, extra=self.connection.origin())

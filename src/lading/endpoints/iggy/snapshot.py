@@ -1,8 +1,8 @@
-"""Snapshots of the broker for who looks after it: a ZIP archive with a text file for each part that is asked for.
+"""Snapshots of the broker for its operator: a ZIP archive with a text file for each requested part.
 
-Who may see the statistics of the server may see all of it, as at Iggy's servers; so a part shows nothing that opens
-anything: the settings without their tokens, this process alone and without its arguments, names and sizes of files and
-nothing in them. Every part is bounded, and so is the archive.
+As at Iggy's servers, a user who may see the statistics of the server may see all of it. So no part contains secrets: it
+has the settings without their tokens, only this process and without its arguments, names and sizes of files but not
+their contents. Every part is bounded, and so is the archive.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def name_attachment() -> dict[str, str]:
 def make_archive(
     settings: Settings, figures: ProcessFigures, compression: SnapshotCompression, parts: Sequence[SnapshotPart]
 ) -> bytes:
-    """Return the archive. A part that the system does not tell is left out, and the log says so."""
+    """Return the archive. A part that the system does not provide is left out, and the log says so."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", _METHODS.get(compression, zipfile.ZIP_DEFLATED)) as archive:
         for part in parts:

@@ -17,7 +17,7 @@ RETENTION_MAX: Final = (1 << 63) - 1
 def divide_bound(
     size_bytes: int | None, partitions_count: int, inert_configs: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a topic with this bound, as ``TopicSettings.merge`` takes them; None is no bound.
+    """Return the settings of a topic with this bound, as ``TopicSettings.merge`` takes them; None is unlimited.
 
     ``inert_configs`` are those that the topic has.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT_NAME: Final = "iggy"
 ROOT_ID: Final = 1
-"""Of the first user, and of everybody while there is none; the current generation counts from 0."""
+"""The id of the first user, and of every client while no users exist; the current generation counts from 0."""
 ACTIVE, INACTIVE = 1, 2
 NAME_BYTES_MIN, NAME_BYTES_MAX = 3, 50
 PASSWORD_BYTES_MIN, PASSWORD_BYTES_MAX = 3, 100
@@ -61,7 +61,7 @@ class IggyUsers:
         ]
 
     def get(self, ident: Identifier, client: Client | None, first_id: int) -> r.UserDetails:
-        """Return one user, who may be the caller whatever its rights; Refusal if there is none."""
+        """Return one user; a caller may always see itself. Raises Refusal if the user does not exist."""
         if not self._access.is_enabled:
             only = self._only(client)
             if ident not in (only.id, only.name, ROOT_NAME):
@@ -85,8 +85,8 @@ class IggyUsers:
     def _find(self, ident: Identifier, client: Client | None, right: Right, *, is_own_free: bool = False) -> User:
         """Return a user if the caller has ``right`` on all users and on this one.
 
-        ``is_own_free``: the caller's own user needs no right. What would change rights is never so. Raises Refusal, the
-        same for a user who does not exist as for one whom the caller may not see.
+        ``is_own_free``: the caller's own user needs no right; never set for changes of rights. Raises Refusal, the same
+        for a missing user as for one that the caller may not see.
         """
         principal = None if client is None else client.principal
         found = next((user for user in self._access.table.users.values() if ident in (user.id, user.name)), None)
@@ -106,14 +106,14 @@ class IggyUsers:
             raise login_refusal()
 
     def _require_administrator(self, principal: Principal | None, user: User) -> None:
-        """Raise Refusal unless the caller is one too: who may manage users takes over no administrator."""
+        """Raise Refusal for an administrator unless the caller is one too: managing users must not take one over."""
         if not self._access.is_administrator(principal):
             raise Refusal(Reason.UNAUTHORIZED, f"user {user.name!r} is an administrator; only another may change it")
 
     # -- changes
 
     async def change(self, command: Any, client: Client | None, first_id: int) -> Any:
-        """Carry out one of ``USER_COMMANDS``; returns what it answers, None for nothing. Refusal."""
+        """Carry out one of ``USER_COMMANDS``; returns its result or None. Raises Refusal."""
         self._require_logged_in(client)
         match command:
             case later.CreateUser():
@@ -210,7 +210,7 @@ class IggyUsers:
         ]
 
     def _require_login(self, client: Client | None) -> str:
-        """Return the name of the caller, who has to be a user."""
+        """Return the caller's name; Refusal unless the caller is a user."""
         principal = None if client is None else client.principal
         if principal is None or not principal.user_id:
             raise Refusal(
@@ -221,7 +221,7 @@ class IggyUsers:
 
 
 def users_of(services: Services) -> IggyUsers:
-    """Return what answers for users; the same for all listeners."""
+    """Return the handler of users' commands; the same for all listeners."""
     users: IggyUsers = services.shared.setdefault(IggyUsers, IggyUsers(services))
     return users
 

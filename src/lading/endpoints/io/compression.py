@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 TURN_BYTES: Final = 256 << 10
 """Decompressed before others have their turn."""
 STEP_BYTES_MIN: Final = 4 << 10
-"""A step counts as at least so much: a small block costs some ten microseconds."""
+"""A step counts as at least this much: a small block costs some ten microseconds."""
 PENDING_BYTES_MAX: Final = 64 << 10
 """Responses wait for those of the same pass of the event loop up to this, and are compressed together."""
 
@@ -74,7 +74,7 @@ class CompressedSession(SessionLayer):
         self.inbox.hold_elsewhere(held_bytes)
         self.responses.wrap_sink(self.wrap)
         if unread := inner.inbox.unread:
-            # sent by a client that did not wait for the answer to its word
+            # sent by a client that did not wait for the response to its request for compression
             self.inbox.append(unread)
             inner.inbox.have = inner.inbox.at
             connection.call_soon(connection.proceed)
@@ -167,7 +167,7 @@ class CompressedSession(SessionLayer):
             self.connection.call_soon(self._flush_due)
 
     def writelines(self, list_of_data: Sequence[Bytes]) -> None:
-        """Send all of these, compressed, one behind the other."""
+        """Send all of these, compressed, one after the other."""
         for data in list_of_data:
             self.write(data)
 

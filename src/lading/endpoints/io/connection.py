@@ -109,9 +109,9 @@ class SessionConnection(Guarded):
         self.inbox.drop()
 
     def _cut_loose(self) -> None:
-        """Refer to nothing that refers to this connection, which is lost.
+        """Drop the references to objects that refer to this lost connection.
 
-        What refers to each other would stay until the garbage collector runs, and there may be thousands a minute.
+        Objects in a cycle would stay until the garbage collector runs, and there may be thousands a minute.
         """
         self.session = _LOST
         self.inbox.close()
@@ -169,9 +169,9 @@ class SessionConnection(Guarded):
         self.proceed()
 
     def throttle(self, delay_us: int) -> None:
-        """Begin no more requests for so long: the user of the connection has used up a quota.
+        """Begin no more requests for this long: the user of the connection has used up a quota.
 
-        What the client sends meanwhile fills its own buffers. A broker that stops does not wait for quotas.
+        Data that the client sends meanwhile fills its own buffers. A broker that stops does not wait for quotas.
         """
         if self.session.is_lost or self._services.stopping:
             return
@@ -185,7 +185,7 @@ class SessionConnection(Guarded):
         self._throttled = loop.call_at(due_s, self.end_throttle)
 
     def end_throttle(self) -> None:
-        """Begin requests again, unless the disk is far behind: then the next append waits for it."""
+        """Begin requests again, unless the broker is congested: then the next append waits for the disk."""
         if self._throttled is not None:
             self._throttled.cancel()
             self._throttled = None
@@ -273,7 +273,7 @@ class SessionServer:
         self.new_session = new_session
         self.clock = clock
         self.works: set[asyncio.Future[object]] = set()
-        """What is done for clients that may be gone."""
+        """Work for clients that may be gone."""
         self._connections: set[SessionConnection] = set()
         self._all_gone = asyncio.Event()
 

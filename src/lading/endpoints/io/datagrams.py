@@ -23,12 +23,12 @@ NetworkAddress = tuple[Any, ...]
 Datagram = tuple[bytes, NetworkAddress]
 
 DATAGRAMS_PER_PASS: Final = 32
-"""So many are taken before others of the event loop have their turn, and before any of them is acknowledged: with 4 the
-broker of a fast sender takes a half more CPU, with 1 three times as much."""
+"""How many are taken before others of the event loop have their turn, and before any of them is acknowledged: with 4
+the broker of a fast sender takes a half more CPU, with 1 three times as much."""
 PASS_S: Final = 0.004
 """Fewer are taken if this is over: that of a new client takes some milliseconds."""
 RECEIVE_BYTES: Final = 4096
-"""Longer datagrams are cut, and then are none of the protocol: QUIC's have at most 1,500 bytes here."""
+"""Longer datagrams are cut, which makes them invalid: QUIC's have at most 1,500 bytes here."""
 UNSENT_BYTES_MAX: Final = 4 << 20
 """Datagrams that would wait beyond this for the kernel's buffer are dropped, as the network may drop any."""
 
@@ -94,7 +94,7 @@ class DatagramSocket:
     def _send_run(self, run: Sequence[Datagram]) -> bool:
         """Send datagrams to one address, equal in size but for a shorter last one. Return whether the kernel took them.
 
-        What it refuses for another reason than a full buffer is dropped: an address that cannot be reached.
+        Datagrams refused for another reason than a full buffer, such as an unreachable address, are dropped.
         """
         data, address = run[0]
         if len(run) > 1 and self._can_segment:

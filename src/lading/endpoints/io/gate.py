@@ -1,6 +1,6 @@
-"""The gate of a TCP endpoint: who is let in, who makes room for others, and who is closed for saying nothing.
+"""The gate of a TCP endpoint: it accepts clients, and closes those that are idle or have to make room for others.
 
-One for each endpoint; its connections tell it what they wait for (``stage``) and it does the rest: places, deadlines,
+One for each endpoint; its connections report what they wait for (``stage``) and it does the rest: places, deadlines,
 log lines and metrics. Threads: event loop only.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESTED_S: Final = 60.0
-"""A connection that was idle for so long makes room for a new one if there is none."""
+"""How long a connection must be idle before it makes room for a new one."""
 
 _SECTION: Final = "connections."
 
@@ -142,7 +142,7 @@ class Guarded(GuardedConnection):
         """Read nothing more."""
 
     def give_way(self) -> None:
-        """Give back the memory of a half request, and end with it; or the memory of whole ones that were answered."""
+        """Return the memory of a half request and end the connection, or the memory of completed requests."""
         is_half = self.stage() in (Stage.FIRST, Stage.PARTIAL)
         if is_half:
             self.stop_reading()

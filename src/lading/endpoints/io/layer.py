@@ -69,7 +69,7 @@ class InnerConnection:
         self._connection.wait_for_disk()
 
     def throttle(self, delay_us: int) -> None:
-        """Begin no more requests for so long."""
+        """Begin no more requests for this long."""
         if self.layer is not None:
             self.layer.inner.is_congested = True
         self._connection.throttle(delay_us)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class QuicEndpoint:
-    """A UDP socket, and behind it a server as soon as it is needed."""
+    """A UDP socket, with a server that is created when the first datagram needs it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class QuicEndpoint:
         asyncio.get_running_loop().add_reader(listener.fileno(), self._on_first_datagram)
 
     async def stop(self) -> None:
-        """Take no new clients, answer what is whole, close."""
+        """Take no new clients, respond to whole requests, close."""
         if self._opening is not None:
             await self._opening
         if self._server is not None:

@@ -42,7 +42,7 @@ class BoundedQuicConnection(QuicConnection):
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
-        # where clients are to show certificates: aioquic has no other way to ask them, and verifies none that comes
+        # request certificates of clients: aioquic has no other way to do so, and does not verify them
         self.tls._request_client_certificate = bool(self.configuration.verify_mode)
 
     @property
@@ -52,7 +52,7 @@ class BoundedQuicConnection(QuicConnection):
         return [] if first is None else [first, *self.tls._peer_certificate_chain]
 
     def count_read(self, size_bytes: int) -> None:
-        """Note that so much was taken out of streams, or will never be: the peer may send as much again."""
+        """Note that ``size_bytes`` were taken out of streams, or never will be: the peer may send as much again."""
         self._read_bytes += size_bytes
 
     @property

@@ -1,7 +1,7 @@
-"""Certificates that clients show over QUIC: aioquic asks for them and leaves it to others whether they are good.
+"""Certificates that clients show over QUIC: aioquic requests them and leaves their verification to its user.
 
-What is asked of them is what OpenSSL asks over TCP: signed by an authority of the listener, within their dates, and not
-made for something else than clients.
+They must meet the same conditions as in OpenSSL over TCP: signed by an authority of the listener, within their dates,
+and not issued for another purpose than clients.
 """
 
 from __future__ import annotations

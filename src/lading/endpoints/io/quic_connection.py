@@ -1,8 +1,8 @@
 """One client over QUIC: a stream is a request and its response, all streams share one session.
 
 A stream is held until its last byte is there. Whole ones go to the session in the order in which they became whole, one
-at a time, and each response goes back on the stream of its request. What is not one request is refused on its stream
-alone; nothing of other streams depends on it. Threads: event loop only.
+at a time, and each response goes back on the stream of its request. A stream that is not exactly one request is refused
+without effect on other streams. Threads: event loop only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 REQUESTS_PER_TURN: Final = 64
 """Requests of one connection that are begun before others have their turn."""
 REFUSED: Final = 1
-"""The error code of streams that are no request, and of connections that are closed for a reason."""
+"""The error code of invalid streams, and of connections that are closed for a reason."""
 WAITING_BYTES_MAX: Final = 1 << 20
 """A client with this much in whole requests that wait is granted no more until some have begun."""
 TIMER_S_MIN: Final = 0.001
@@ -87,7 +87,7 @@ class QuicClientConnection(SessionConnection):
         self._asked: deque[int] = deque()
         """Streams of requests that the session has, in the order of their responses."""
         self._written_bytes = 0
-        """At most so much is on its way to the client."""
+        """Upper bound of the bytes on their way to the client."""
         self._is_open = False
         """The handshake is done, and the session knows its client."""
         self._is_closing = False
@@ -191,7 +191,7 @@ class QuicClientConnection(SessionConnection):
             self._requests.complete(stream_id)
 
     def _refuse(self, stream_id: int, reason: str) -> None:
-        """Take no more of a stream, and answer nothing on it."""
+        """Take no more of a stream, and send no response on it."""
         is_known = self._requests.drop(stream_id)
         self.count_dropped(reason)
         if reason != "reset" and is_known:
@@ -200,7 +200,7 @@ class QuicClientConnection(SessionConnection):
         self._quic.reset_stream(stream_id, REFUSED)
 
     def _hold_memory(self) -> None:
-        """Count the memory of what has come; refuse the longest half requests if there is none."""
+        """Count the memory of received bytes; refuse the longest half requests if memory is used up."""
         if self.session.is_lost:
             return
         while not self.inbox.hold_elsewhere(self._requests.held_bytes + self._quic.unordered_bytes):
@@ -356,7 +356,7 @@ class QuicClientConnection(SessionConnection):
             self._vanish()
 
     def _end(self) -> None:
-        """Close when everything is answered, and the client has it."""
+        """Close when all responses are sent, and the client has them."""
         session = self.session
         if session.is_lost or session.is_busy or (self._requests.whole and not session.is_ended):
             return

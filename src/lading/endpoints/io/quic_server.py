@@ -1,7 +1,7 @@
-"""The datagrams of a QUIC endpoint: which connection each is for, and who may open one.
+"""The datagrams of a QUIC endpoint: passed to their connections, or opening new ones.
 
-A new client must answer from its address (Retry) while many handshakes are under way, so that made-up addresses take no
-places; datagrams of connections that are gone, of other versions and of no protocol at all take nothing. Threads: event
+While many handshakes are under way, a new client must respond from its address (Retry), so that made-up addresses take
+no places; datagrams of closed connections, of other versions and of no protocol at all take nothing. Threads: event
 loop only.
 """
 
@@ -42,13 +42,13 @@ LONG_HEADER: Final = 0x80
 STREAMS_MAX: Final = 128
 """Requests of one connection under way; aioquic looks at each for each datagram."""
 HANDSHAKES_MAX: Final = 32
-"""While so many are under way, a new client must prove its address first."""
+"""While this many are under way, a new client must prove its address first."""
 IDLE_TIMEOUT_S: Final = 30.0
-"""A client that sends nothing for so long is gone; those of Iggy send something every 5 or 10 s."""
+"""After this long without a datagram a client is taken for gone; those of Iggy send one every 5 or 10 s."""
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Datagrams that the kernel keeps while the event loop is at work; the system may allow fewer."""
 
-# aioquic tells of each connection, and of each mistake of a peer
+# aioquic logs each connection, and each mistake of a peer
 logging.getLogger("quic").setLevel(logging.CRITICAL)
 
 
@@ -129,7 +129,7 @@ class QuicServer(QuicConnections):
     # -- new connections
 
     def _negotiate_version(self, header: QuicHeader, data: bytes, addr: NetworkAddress) -> None:
-        """Tell which versions there are; never more than was sent, and never in answer to the same."""
+        """Send the supported versions; never more bytes than were received, and never in response to such a packet."""
         self.gate.count_dropped("version")
         if header.packet_type is not QuicPacketType.VERSION_NEGOTIATION and len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
             answer = encode_quic_version_negotiation(
@@ -164,7 +164,7 @@ class QuicServer(QuicConnections):
         )
         connection = QuicClientConnection(self, quic, addr)
         if not self.admit(connection, str(addr[0])):
-            # in this generation of QUIC a client is told nothing and tries again
+            # without a response the client tries again
             connection.session.lose()
             return
         self._handshakes.add(connection)

@@ -52,7 +52,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             self._refuse(transport)
 
     def _refuse(self, transport: asyncio.Transport) -> None:
-        """There is no place for this client."""
+        """Close the connection of a client that gets no place."""
         self._lose()
         word = self.session.last_word()
         if word:
@@ -208,7 +208,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
                 transport.resume_reading()
 
     def _end(self) -> None:
-        """Close when everything is answered; linger if bytes may come that are not read."""
+        """Close when all responses are sent; linger if bytes may come that are not read."""
         session, transport = self.session, self._transport
         if session.is_busy or self._is_parting or transport is None or transport.is_closing():
             return
@@ -234,7 +234,7 @@ class TcpServer(SessionServer):
         self._listening = await loop.create_server(lambda: Connection(self), sock=listener, backlog=LISTEN_BACKLOG)
 
     async def stop(self) -> None:
-        """Accept no more, answer what is whole, close; a client that does not read is cut."""
+        """Accept no more, respond to whole requests, close; a client that does not read is disconnected."""
         if self._listening is not None:
             self._listening.close()
         await super().stop()

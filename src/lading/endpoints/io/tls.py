@@ -47,7 +47,7 @@ class TlsSession(LayeredSession):
         """The client has sent its last byte, after what the handshake goes on with."""
         self._sink: Sink | None = None
         self._held: list[Bytes] = []
-        """What the session said while hands are shaken."""
+        """The session's output during the handshake."""
         self._names_clients, self._access = tls.names_clients, services.broker.access
         self.inner_connection.encrypts = True
 
@@ -61,7 +61,7 @@ class TlsSession(LayeredSession):
         if not self._is_open:
             self._has_turn = not self._has_turn
             if self._has_turn:
-                # hellos of hundreds of clients come in one pass, and to answer one takes up to a millisecond
+                # hellos of hundreds of clients come in one pass, and each takes up to a millisecond
                 return ReceiveResult.TURN
             if not self._shake_hands():
                 self._end_late()
@@ -98,7 +98,7 @@ class TlsSession(LayeredSession):
                     break
                 inbox.have += size_bytes
         except ssl.SSLWantReadError:
-            # such as the answer to a new key
+            # such as the response to a key update
             self._flush()
             return False
         except ssl.SSLError as error:
@@ -126,7 +126,7 @@ class TlsSession(LayeredSession):
         self._flush()
 
     def writelines(self, list_of_data: Sequence[Bytes]) -> None:
-        """Send all of these, encrypted, one behind the other."""
+        """Send all of these, encrypted, one after the other."""
         if sum(map(len, list_of_data)) <= RECORDS_BYTES:
             list_of_data = (b"".join(list_of_data),)
         for data in list_of_data:
@@ -202,9 +202,9 @@ class TlsSession(LayeredSession):
             self._sink.write(self._outgoing.read())
 
     def _break_off(self, error: ssl.SSLError) -> None:
-        """Tell why this is no TLS, or not one that is allowed; the connection is closed."""
+        """Log why this is not TLS, or not an allowed version; the connection is closed."""
         self._is_broken = True
         self.connection.count_dropped("tls")
         log.info("closing the connection: %s", explain_failure(error), extra=self.connection.origin())
-        # the alert that tells the client
+        # the alert for the client
         self._flush()

@@ -1,7 +1,7 @@
-"""TLS that a client asks for within its protocol: a connection begins plain, and both sides change to TLS at a word.
+"""TLS that a client requests within its protocol: a connection begins plain, and both sides change to TLS at a command.
 
-A client may as well begin with TLS. Which it does, its first byte tells: no protocol that is upgraded begins with that
-of a TLS record.
+A client may also begin with TLS, as its first byte shows: no protocol that is upgraded begins with that of a TLS
+record.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class UpgradedTlsSession(TlsSession):
         if not self._is_plain:
             return super().receive(now_us)
         result = LayeredSession.receive(self, now_us)
-        # a client that did not wait for the answer to its word may have sent its hello behind it
+        # a client that did not wait for the response to its command may have sent its hello right after it
         return result if self._is_plain or self.is_ended else super().receive(now_us)
 
     def fill(self) -> bool:

@@ -1,8 +1,8 @@
 """WebSocket over TCP: a layer in which each binary message is one request or one response.
 
-Text, frames without a mask, messages that are too long and messages that are no request end the connection with the
-close code for it, when what came before is answered. Pages of other sites are refused in the handshake: a browser lets
-them connect to every port of the machine it runs on.
+Text, frames without a mask, messages that are too long and messages that are not one request end the connection with
+the close code for it, after the responses to earlier requests. Pages of other sites are refused in the handshake: a
+browser lets them connect to every port of the machine it runs on.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FRAGMENTS_MAX: Final = 4096
 """Parts of one message."""
 PARSED_BYTES_MIN: Final = 256
 PARSED_BYTES_MAX: Final = 64 << 10
-"""So much is parsed at a time: little while frames are small, as their number is not known before."""
+"""How much is parsed at a time: less while frames are small, as their number is not known before."""
 READ_FIRST_BYTES: Final = 256 << 10
-"""With so much in its inbox, the session within reads before more is put there."""
+"""With this much in its inbox, the session within reads before more is put there."""
 
-# it tells of every frame and of every mistake of a peer
+# it logs every frame and every mistake of a peer
 logging.getLogger("websockets").setLevel(logging.CRITICAL)
 
 
@@ -68,7 +68,7 @@ class WebSocketSession(LayeredSession):
         self._unparsed_bytes = 0
         """In a frame, or the head of a request, that is not whole."""
         self._goodbye: list[bytes] = []
-        """What is sent when all responses are."""
+        """The bytes to send after all responses."""
 
     # -- what the connection calls
 
@@ -78,7 +78,7 @@ class WebSocketSession(LayeredSession):
 
     def receive(self, now_us: int) -> ReceiveResult:
         if self.is_blocked:
-            # pings have answers too
+            # pings have responses too
             return ReceiveResult.WAIT
         self._frames_left, self.is_turn_over = FRAMES_PER_TURN, False
         return super().receive(now_us)
@@ -129,7 +129,7 @@ class WebSocketSession(LayeredSession):
             self._sink.write(Frame(Opcode.BINARY, data).serialize(mask=False))
 
     def writelines(self, list_of_data: Sequence[Bytes]) -> None:
-        """Send a response, in parts, as one message; none at all is no message."""
+        """Send the parts of a response as one message; nothing without parts."""
         if list_of_data:
             self.write(b"".join(list_of_data))
 
@@ -169,7 +169,7 @@ class WebSocketSession(LayeredSession):
             if outgoing and self._sink is not None:
                 self._sink.write(b"".join(outgoing))
         else:
-            # a handshake may be accepted, and the frames behind it be wrong, in one read
+            # one read may have a handshake that is accepted and wrong frames after it
             self._part(outgoing, is_opening=protocol.state is State.CONNECTING or protocol.handshake_exc is not None)
 
     def _take_events(self) -> None:
@@ -184,7 +184,7 @@ class WebSocketSession(LayeredSession):
                 self._waiting_bytes += len(event.data)
 
     def _part(self, goodbye: Sequence[bytes], *, is_opening: bool) -> None:
-        """Take nothing more; ``goodbye`` is sent when what came before is answered."""
+        """Take nothing more; ``goodbye`` is sent after the responses to earlier requests."""
         if is_opening or self._protocol.parser_exc is not None:
             self.connection.count_dropped("handshake" if is_opening else "malformed")
             self.lingers = True
@@ -226,7 +226,7 @@ class WebSocketSession(LayeredSession):
         return True
 
     def _fail(self, code: CloseCode, reason: str, counted: str) -> bool:
-        """Take nothing more, and close for a reason when what came before is answered. Return False."""
+        """Take nothing more, and close for a reason after the responses to earlier requests. Return False."""
         self.connection.count_dropped(counted)
         self.lingers = True
         if self._protocol.state is State.OPEN:

@@ -1,6 +1,6 @@
 """Polls of the current Iggy that may wait, and those of several partitions at once (iggy-current.md V).
 
-Requests of a connection are answered in their order, so a poll that waits holds up what comes behind it.
+Requests of a connection get their responses in order, so a poll that waits delays the requests after it.
 """
 
 from __future__ import annotations

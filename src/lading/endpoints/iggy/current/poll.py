@@ -1,7 +1,7 @@
-"""Polls of the current Iggy: stored batches passed through; what another dialect wrote goes through Batch and carrier.
+"""Polls of the current Iggy: stored batches are passed through; those of other dialects go through Batch and carrier.
 
-No field of a message tells its state, so that only available ones are polled. A message that even the carrier cannot
-bring across is replaced by a stub that keeps its offset and says why.
+No field of a message shows its state, so only available ones are polled. A message that even the carrier cannot hold is
+replaced by a stub that keeps its offset and gives the reason.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class CurrentPoller:
         return PollRoute(topic, reference, None if partition_id is None else partition_id - 1)
 
     def next_of(self, route: PollRoute, strategy: Strategy) -> int:
-        """Return the offset from which a poll of a partition reads that begins at an offset, or behind the last one."""
+        """Return the offset from which a poll of a partition reads: the one it names, or the one after the last."""
         if strategy.kind is PollingKind.OFFSET:
             return strategy.value
         stored = self._broker.poller.position(route.topic, route.consumer, route.partition or 0)

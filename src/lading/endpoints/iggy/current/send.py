@@ -117,7 +117,7 @@ class CurrentSender:
         return append
 
     def _find_route(self, head: bytes) -> Route:
-        """Return topic and partition choice of a head that is new; Refusal if there is no such topic."""
+        """Return topic and partition choice of a head that is new; Refusal if the topic does not exist."""
         data = memoryview(head)
         stream, at = IDENTIFIER_FROM_ZERO.read(data, 0)
         topic, at = IDENTIFIER_FROM_ZERO.read(data, at)
@@ -132,7 +132,7 @@ class CurrentSender:
 
 
 def encode_place(partition: Partition, base_offset: int) -> bytes:
-    """Encode the body that tells a client where its messages lie."""
+    """Encode the body with the partition and first offset of a client's messages."""
     topic = partition.topic
     return place_block(to_wire(topic.stream.id), to_wire(topic.id), partition.number, base_offset)
 

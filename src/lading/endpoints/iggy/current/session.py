@@ -1,8 +1,8 @@
 """The current generation over a connection: frames of a 256-byte header and a body, in order (iggy-current.md B1).
 
-What a client may count on: an intact frame that cannot be understood or is refused gets its status and the connection
-stays; a login that is refused, and requests before one, end with the header that says why (an eviction), after which
-the connection is closed. So does a frame whose length cannot be: where the next begins is unknown.
+Clients may rely on this: an intact frame that cannot be understood or is refused gets its status and the connection
+stays; a refused login, and a request before one, get a header with the reason (an eviction), after which the connection
+is closed. So does a frame of an impossible length, because the start of the next one is unknown.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CurrentHandlers:
     """Makes what takes and gives messages of one user."""
 
     def of(self, client: Client) -> CurrentHandlers:
-        """Return what answers the requests of a client that is logged in."""
+        """Return the handlers of a client that is logged in."""
         require = requirement_of(self.broker, client.principal)
         if require is None:
             return self
@@ -119,7 +119,7 @@ class CurrentSession(ClientSession):
         self._handlers = handlers
         """Those of the user; before the login, those of a client without one."""
         self._version = V_0_11
-        """What its login said; before, what makes no difference."""
+        """The version of its login; before the login it makes no difference."""
         client.release = V_0_11.release
 
     def receive(self, now_us: int) -> ReceiveResult:
@@ -303,9 +303,9 @@ class CurrentSession(ClientSession):
             slot.fill(self._to_error(header, append.error))
 
     def _hold_place(self, header: FrameHeader, encode: Callable[[R], Parts]) -> Callable[[Future[R]], None]:
-        """Keep the place of what waits for the disk or a worker; return what answers it there.
+        """Keep a response's place until the disk or a worker is done; return the callback that fills it.
 
-        What comes behind it waits.
+        Later requests wait.
         """
         slot = self.responses.slot()
         self._is_pending = True
@@ -372,7 +372,7 @@ class CurrentSession(ClientSession):
         self._handlers.requests[self._handlers.name, "unknown" if row is None else row.name, str(status)] += 1
 
     def _evict(self, header: FrameHeader, reason: Eviction) -> None:
-        """Say why the client has to go, when what came before is answered, and close."""
+        """After the responses to earlier requests, send the reason of the eviction and close."""
         self._count_eviction(reason)
         self.responses.add(self._to_eviction(header, reason))
         self.end()

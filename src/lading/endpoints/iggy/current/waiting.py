@@ -1,7 +1,7 @@
 """Waiting for messages on behalf of a poll.
 
-A poll is held for WAIT_US_MAX at most, whatever it asks for, and then answered with what is there: clients ask again,
-and nothing that comes behind it on a connection waits longer than that.
+A poll is held for WAIT_US_MAX at most, whatever it asks for, and then gets the messages that are there: clients poll
+again, and later requests of the connection wait no longer than that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Polled = TypeVar("Polled")
 
 
 def require_minimum(count_min: int, count: int) -> None:
-    """Raise Refusal unless a poll of ``count`` messages can have so many at least."""
+    """Raise Refusal unless a poll of ``count`` messages can have ``count_min``."""
     if not 1 <= count_min <= count:
         raise Refusal(Reason.INVALID_COUNT, f"{count_min} messages are no minimum of {count}")
 

@@ -88,7 +88,7 @@ class HttpCallers:
         return HttpCaller(release, client)
 
     def _principal_of(self, claims: TokenClaims) -> Principal | None:
-        """Return whom a token counts for; Refusal if the user or the access token behind it is gone, or has ended."""
+        """Return the principal of a token; Refusal if its user or access token is deleted or expired."""
         if not self._access.is_enabled:
             return self._access.admit(is_open=False)
         self._tokens.forget_passwords()
@@ -111,9 +111,9 @@ class HttpCallers:
         return Client(_peer_of(request), TRANSPORT_HTTP, _here_of(request), release.release)
 
     async def log_in(self, name: str, password: str, release: JsonRelease, request: Request) -> dict[str, Any]:
-        """Return the answer to a login, which says that it is of ``release``.
+        """Return the response to a login by a client of ``release``.
 
-        Refusal if it is none, or comes from another machine.
+        Raises Refusal for a wrong login, or one from another machine.
         """
         release = self._told or release
         client = self._client(request, release)
@@ -121,9 +121,9 @@ class HttpCallers:
         return self._answer(client, release)
 
     async def log_in_with_token(self, token: str, caller: HttpCaller, request: Request) -> dict[str, Any]:
-        """Return the answer to a login by a personal access token; Refusal.
+        """Return the response to a login by a personal access token; Refusal for an invalid one.
 
-        Such a login says no version: its client counts as one of the current generation, unless the listener knows.
+        Such a login has no version: its client counts as one of the current generation, unless the listener is set.
         """
         release = self._told or JSON_RELEASES[_NEWEST]
         client = self._client(request, release)

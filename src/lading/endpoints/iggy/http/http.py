@@ -131,8 +131,8 @@ class IggyHttp:
     ) -> Callable[[Request, Parameters], Awaitable[Response]]:
         """Return a handler that identifies the caller, and whose errors have the codes of the caller's release.
 
-        Unless ``is_open`` a stranger is refused unread: what a request says is no business of this broker then. Unless
-        ``has_query`` a request with a parameter in its query is refused by the parameter's name.
+        Unless ``is_open`` a stranger's request is refused without reading it. Unless ``has_query`` a request with a
+        parameter in its query is refused by the parameter's name.
         """
 
         async def answer(request: Request, path: Parameters) -> Response:
@@ -194,7 +194,7 @@ class IggyHttp:
         return command
 
     async def _ask(self, command: Any, caller: HttpCaller, answers: Answers | None) -> bytes | None:
-        """Have a command carried out; return the document of its result, or None if there is none or it is not told."""
+        """Carry out a command; return the document of its result, or None if nothing is returned."""
         answer = self._service.answer(command, caller.client, partial(_encode_result, answers))
         return await answer if isinstance(answer, Awaitable) else answer
 
@@ -309,7 +309,7 @@ class IggyHttp:
 
 
 def _encode_result(answers: Answers | None, result: Any) -> bytes | None:
-    """Return the document of a result in a release; None if it has none, or it is not told."""
+    """Return the document of a result in a release; None if the release has none or does not return it."""
     return None if result is None or answers is None else encode_answer(result, answers)
 
 

@@ -62,7 +62,7 @@ class SentMessages(NamedTuple):
 
 
 Found = tuple[ReadResult, Fit] | None
-"""What a poll has read, and how it fits the dialect of the client."""
+"""The messages that a poll has read, and the function that fits them to the client's dialect."""
 Rendered = tuple[bytes, int]
 """The document of a poll, and how many stubs are in it."""
 
@@ -75,7 +75,7 @@ class HttpMessages:
         self._broker = services.broker
         self._name = name
         self._release = release
-        # what tells the state in JSON shows it, whatever the same release has over a connection
+        # the forms that have a state in JSON show it, whatever the same release has over a connection
         is_listed = release.messages in (MessagesForm.LISTED, MessagesForm.PLACED)
         handlers = FORMS[MessageForm.CLASSIC if is_listed else release.release.form]
         self._sender: Sender = handlers.sender(services, name, release.release)
@@ -121,13 +121,13 @@ class HttpMessages:
             require(stream, topic, right)
 
     async def poll(self, client: Client, command: c.PollMessages, states: frozenset[State] | None) -> bytes:
-        """Return the document that answers a poll; Refusal."""
+        """Return the document of the response to a poll; raises Refusal."""
         self._require(client, command.stream, command.topic, Right.READ)
         found = self._poller.read(command, None, now_us(), states)
         return await self._render(self._find_partition(command), found)
 
     async def poll_deferred(self, client: Client, command: c.PollMessages, deferral: Deferral) -> bytes:
-        """Return the document that answers a poll that may wait for messages; Refusal."""
+        """Return the document of the response to a poll that may wait for messages; raises Refusal."""
         if not self._release.is_current:
             raise Refusal(Reason.FEATURE_UNAVAILABLE, "no poll of this release may wait")
         self._require(client, command.stream, command.topic, Right.READ)

@@ -1,4 +1,4 @@
-"""Iggy's routes over HTTP that a command answers, and the fields that their paths name (iggy.md A5, M5)."""
+"""Iggy's routes over HTTP that a command handles, and the fields that their paths name (iggy.md A5, M5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPIC: Final = "/streams/{stream}/topics/{topic}"
 
 @lazy_dataclass(frozen=True, slots=True)
 class CommandRoute:
-    """One route that a command answers; ``source`` says where its fields come from besides the path."""
+    """One route that a command handles; ``source`` is the other source of its fields, besides the path."""
 
     method: str
     pattern: str
@@ -69,7 +69,7 @@ COMMAND_ROUTES: Final = (
     CommandRoute("GET", f"{TOPIC}/consumer-groups/{{group_id}}", c.GetGroup),
     CommandRoute("DELETE", f"{TOPIC}/consumer-groups/{{group_id}}", c.DeleteGroup, 204),
 )
-"""Every route that a command answers (iggy.md A5, iggy-current.md B5)."""
+"""Every route that a command handles (iggy.md A5, iggy-current.md B5)."""
 
 
 def _number(text: str) -> int:

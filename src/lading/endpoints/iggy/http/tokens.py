@@ -40,7 +40,7 @@ class TokenClaims(NamedTuple):
 
 
 class IssuedToken(NamedTuple):
-    """A token as the answer to a login tells it."""
+    """A token as the response to a login shows it."""
 
     token: str
     expiry: int
@@ -121,7 +121,7 @@ class HttpTokens:
 
 
 def has_own_algorithm(token: str) -> bool:
-    """Return whether a token says that it was signed as those of this broker are; what is no token says so too."""
+    """Return whether a token claims this broker's own algorithm, or is not a token at all."""
     import jwt
 
     try:
