@@ -1,8 +1,9 @@
 """DescribeAcls, CreateAcls and DeleteAcls: Kafka's view of the one table of rules.
 
-What has no exact row is refused with INVALID_REQUEST and a sentence, so that a rule never allows more than its tool was
-told. ``administrate`` is several operations in Kafka, and so many rows; who deletes one of them keeps the others. Rules
-on users and streams cannot be said in Kafka and are not shown; one on the topics of a stream is shown as a prefix.
+A request without an exact counterpart is refused with INVALID_REQUEST and a sentence, so that a rule never allows more
+than its tool asked for. ``administrate`` is several operations in Kafka, with a row each; deleting one of them keeps
+the others. Rules on users and streams cannot be expressed in Kafka and are not shown; one on the topics of a stream is
+shown as a prefix.
 
 * DescribeAcls, CreateAcls and DeleteAcls 1-3. 1 prefixes (KIP-290); 2 tagged fields; 3 the resource USER (KIP-373).
 """

@@ -1,9 +1,9 @@
-"""ApiVersions: what this broker takes.
+"""ApiVersions: the APIs and versions that this broker serves.
 
 * ApiVersions 0-4. 1 throttle time; 3 name and version of the client, tagged fields (KIP-511); 4 as 3.
 
-A version that is not served is answered as version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 has it: the
-client takes the highest that both know.
+A request in an unknown version gets a response in version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 defines:
+the client takes the highest that both know.
 """
 
 from __future__ import annotations

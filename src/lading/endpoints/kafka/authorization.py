@@ -1,7 +1,7 @@
 """Rights that rare APIs need, as a table; Produce and Fetch ask when a route is made.
 
-A user who may not do something is told so by the codes of each API, for each topic or group by itself, and the same
-whether it exists or not. Who may do everything costs one look.
+A user without a right gets the error code of each API, for each topic or group by itself, and the same whether it
+exists or not. A user who may do everything costs one check.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RequestNeed(NamedTuple):
 
 
 class RowNeed(NamedTuple):
-    """A right for each row of a request; refused rows are answered beside the others."""
+    """A right for each row of a request; the response has refused rows next to the others."""
 
     right: Right
     asked: str
@@ -328,7 +328,7 @@ def _of_deletions(request: Request) -> Sequence[Need]:
                 lambda name: str(name),
             )
         ]  # fmt: skip
-    # who names a topic by its id needs the right on all topics: the name of another one is not told
+    # a request by topic id needs the right on all topics: the name of another topic must not be revealed
     return [
         RowNeed(
             Right.DELETE, "topics", "responses",

@@ -1,6 +1,6 @@
 """Operations that a caller may do with a topic, a group or the cluster, as administrators' tools ask (KIP-430).
 
-An operation is told by its code in ACLs; on the wire each is the bit of that number.
+An operation is identified by its code in ACLs; on the wire each is the bit of that number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUPPORTED: Final[Mapping[ResourceKind, Sequence[int]]] = {
         CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE,
     ),
 }  # fmt: skip
-"""Those that Apache Kafka 4.3.1 tells who may do everything."""
+"""The operations that Apache Kafka 4.3.1 lists for a user who may do everything."""
 _RIGHTS: Final[Mapping[int, Right]] = {
     **OPERATIONS,
     IDEMPOTENT_WRITE: Right.WRITE,
@@ -50,7 +50,7 @@ def find_authorized_operations(access: AccessControl, principal: Principal | Non
 
 
 def find_cluster_operations(access: AccessControl, principal: Principal | None) -> set[int]:
-    """Return the same of the cluster: as in Apache Kafka, none for who may not describe it."""
+    """Return the same of the cluster: as in Apache Kafka, none for a user who may not describe it."""
     found = find_authorized_operations(access, principal, CLUSTER)
     return found if DESCRIBE in found else set()
 

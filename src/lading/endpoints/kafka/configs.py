@@ -90,7 +90,7 @@ def _show_time_bound(bound_us: int) -> str:
 
 
 def to_time_bound_us(bound_ms: int | None) -> int:
-    """Return a bound of the endpoint's settings as topics have it; UNLIMITED if there is none."""
+    """Return a bound of the endpoint's settings in the form of topics; UNLIMITED for None."""
     return UNLIMITED if bound_ms is None else _parse_time_bound(str(bound_ms))
 
 
@@ -148,7 +148,7 @@ CONFIGS: Final[Mapping[str, Config]] = {
 
 
 class Fixed(NamedTuple):
-    """A config with one value: its type, and why there is no other."""
+    """A config with one value: its type, and the reason why it has no other."""
 
     value: str
     kind: int
@@ -159,7 +159,7 @@ FIXED: Final[Mapping[str, Fixed]] = {
     "min.insync.replicas": Fixed("1", _INT, "there is one broker"),
     "unclean.leader.election.enable": Fixed("false", _BOOLEAN, "there is one broker"),
 }
-"""Those that are always what they are; setting them to that is no error."""
+"""Configs that never change; setting them to their value is accepted."""
 
 _WHOLE: Final = _number(0, (1 << 63) - 1)
 _LEVEL: Final = _number(-(1 << 31), (1 << 31) - 1)
@@ -195,9 +195,9 @@ INERT: Final[Mapping[str, InertConfig]] = {
 }
 """Configs of how a broker lays out, packs, replicates and compacts its files.
 
-No reader or writer can tell the difference, and Kafka Streams cannot make a topic without some of them. Values of the
-right type are kept and described, so that a tool that compares finds what it has set; and all of them may be reset, as
-MirrorMaker does.
+No reader or writer can see the difference, and Kafka Streams cannot create a topic without some of them. Values of the
+right type are kept and described, so that a tool that compares finds the values it has set; and all of them may be
+reset, as MirrorMaker does.
 """
 _INERT_DEFAULTS: Final[Mapping[str, str]] = {"compression.type": "producer"}
 """Inert configs that are described even if they are not set: the default is what happens here."""
@@ -404,7 +404,7 @@ def _split_list(text: str) -> list[str]:
 
 
 def _resets_throttles(configs: Iterable[Any]) -> bool:
-    """Return whether all that is asked is to end throttles of replication, of which there are none."""
+    """Return whether the request only ends throttles of replication, which this broker does not have."""
     return all(one.name in _THROTTLES and getattr(one, "config_operation", _SET) == _DELETE for one in configs)
 
 
@@ -467,6 +467,6 @@ def _row(
 
 
 def describe_topic(context: Context, topic: Topic) -> list[dict[str, Any]]:
-    """Return the configs of a topic as CreateTopics tells them."""
+    """Return the configs of a topic as CreateTopics returns them."""
     told = ("name", "value", "read_only", "config_source", "is_sensitive")
     return [{name: row[name] for name in told} for row in topic_rows(context, topic.settings)]

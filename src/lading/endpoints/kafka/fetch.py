@@ -1,12 +1,13 @@
 """Fetch: stored batches are passed through; a fetch that finds too little waits until there is more (kafka.md 3).
 
 Sessions are declined with session id 0, and clients fetch in full then (kafka.md 3.3). ``fetch.min.bytes`` is counted
-over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of a response goes
-whole whatever they say, so that a consumer with a small limit gets on. Topics and stored batches are the ``Fetcher``'s.
+over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of a response is sent
+whole whatever they are, so that a consumer with a small limit progresses. Topics and stored batches are the
+``Fetcher``'s.
 
 * Fetch 4-16. 5 first offset that is kept; 7 sessions (KIP-227); 9 leader epoch (KIP-320); 10 zstd (KIP-110); 11 rack
   of the client (KIP-392); 12 tagged fields, epoch of the last fetch (KIP-595); 13 topics by id (KIP-516); 14 tiered
-  offsets (KIP-405), of which there are none; 15 state of a replica (KIP-903); 16 the new leader of a partition
+  offsets (KIP-405), which this broker does not have; 15 state of a replica (KIP-903); 16 the new leader of a partition
   (KIP-951).
 """
 
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 SESSION_NOT_FOUND: Final = 70
 WAIT_MS_MAX: Final = 300_000
 ROWS_UNWEIGHED: Final = 4
-"""A fetch that waits for so many partitions takes no more memory than its connection."""
+"""A fetch that waits for this many partitions takes no more memory than its connection."""
 
 
 def answer_fetch(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
@@ -136,7 +137,7 @@ class DelayedFetch:
         """A partition is refused; there is more already than the limits let in. Then the response may not wait."""
         self._topics: list[tuple[bytes, list[FetchedPartition]]] = []
         self._to_make: list[tuple[int, int, PartitionRecords]] = []
-        """What is still to be made for the rows: topic, row, what."""
+        """The records still to be converted for the rows: topic, row, records."""
 
     def _gather(self, rows: list[FetchedPartition], topic: Topic | None, wanted: Sequence[FetchPartition]) -> None:
         """Add the rows of some partitions of the last topic."""
@@ -250,7 +251,7 @@ class DelayedFetch:
         ]
 
     def _go_on(self, step: Callable[[], None]) -> None:
-        """Take a step from a callback of the loop: where it fails the client must not wait for ever."""
+        """Take a step from a callback of the loop: if it fails, the client must not wait for ever."""
         if self._connection.is_lost:
             self._end()
             return

@@ -1,7 +1,7 @@
-"""Reads partitions for a Kafka consumer: batches as they lie, or made for it in a worker.
+"""Reads partitions for a Kafka consumer: batches as they are stored, or converted in a worker.
 
-Messages of other dialects go through Batch and carrier; marked ones get a header where a topic shows them. One that
-even the carrier cannot bring across is replaced by a stub that keeps its offset and says why.
+Messages of other dialects go through Batch and carrier; marked ones get a header if a topic shows them. One that even
+the carrier cannot hold is replaced by a stub that keeps its offset and gives the reason.
 """
 
 from __future__ import annotations

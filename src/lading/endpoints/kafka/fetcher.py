@@ -1,4 +1,4 @@
-"""What Fetch requests share: topics by their names and ids, the rights on them, and what is read of partitions."""
+"""The common part of Fetch requests: topics by names and ids, the rights on them, and reads of partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fetcher:
-    """What all Fetch requests of one endpoint share."""
+    """The common part of all Fetch requests of one endpoint."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -53,7 +53,7 @@ class Fetcher:
     def missing_error(self, connection: RequestContext, name: bytes, *, by_id: bool) -> int:
         """Return the error for a topic that ``find_topic`` has not found.
 
-        It does not tell whether the topic exists, unless the user may know: then the right to read it is missing.
+        It does not reveal whether the topic exists, unless the user may know: then the right to read it is missing.
         """
         if by_id:
             topic = self.broker.topology.topic_by_uuid(name)

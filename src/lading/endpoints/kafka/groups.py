@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 CLASSIC: Final = "classic"
 TOPICS_AT_ONCE: Final = 100
-"""In so many topics positions of a group are deleted before others have their turn."""
+"""In how many topics the positions of a group are deleted before others have their turn."""
 KEY_TYPES: Final = (0, 1)
 """Kinds of keys of a coordinator: a group, a transactional id."""
 _NAMED_FIRST_FROM: Final = 4

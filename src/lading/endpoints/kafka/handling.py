@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
 NAME: Final = "kafka"
-"""The endpoint in settings; in metrics and log lines too, where it is no listener of its own."""
+"""The endpoint in settings; in metrics and log lines too, unless it is a listener of its own."""
 NODE_ID: Final = 1
 """The one broker of the cluster: leader of everything, controller and coordinator."""
 CLUSTER_ID: Final = "lading"
@@ -41,14 +41,14 @@ class SaslState:
 
     mechanism: str
     scram: ScramExchange | None = None
-    """Once the client's first message is answered."""
+    """Set after the response to the client's first message."""
     refusal: str = ""
     """Reason why a token was refused, once the client has it: its next message ends the login (RFC 7628 3.2.3)."""
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One connection: who it is, and what is to be done when it is gone."""
+    """One connection: its identity, and the callbacks for its end."""
 
     id: int
     host: str
@@ -58,7 +58,7 @@ class Session:
     log_in: Callable[[Principal], None] = lambda principal: None
     """Have the connection act for a user."""
     end: Callable[[], None] = lambda: None
-    """Close the connection when all that was asked before is answered."""
+    """Close the connection after the responses to earlier requests."""
     principal: Principal | None = None
     """Whom the connection acts for; None before its login."""
     sasl: SaslState | None = None
@@ -88,8 +88,8 @@ class Framed(NamedTuple):
 Answer = Fields | Framed | Awaitable[Fields | Framed]
 """Result of a handler.
 
-The requests behind one that is a coroutine, work in turns or a change, wait until it ends; they go on behind what waits
-for others, or for the disk: a future.
+After a coroutine (work in turns or a change) later requests wait until it ends; after a future, which waits for others
+or for the disk, they continue.
 """
 
 Handler = Callable[[Session, Request], Answer]
@@ -112,7 +112,7 @@ class Context:
         return self.services.broker
 
     def resolve(self, principal: Principal | None, name: str, right: Right) -> Topic:
-        """Return a topic by its flat name; Refusal with UNAUTHORIZED, or if there is none."""
+        """Return a topic by its flat name; Refusal with UNAUTHORIZED, or if it does not exist."""
         broker = self.services.broker
         broker.access.require(principal, right, flat_topic_resource(broker.topology, name))
         return broker.topology.resolve(name)

@@ -1,6 +1,6 @@
-"""A Fetch of hundreds of partitions: read and answered in a worker, and looked for in turns, as others are served.
+"""A Fetch of hundreds of partitions: a worker parses and encodes it, its partitions are read in turns.
 
-Its client knows no difference, but for messages that come while it is looked: they are in the response or in the next.
+Its client sees no difference, except that messages that arrive during the reads are in this response or the next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRAME_BYTES_INLINE: Final = 4 << 10
 
 
 def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
-    """Answer the long request in ``frame``; those behind it wait until it is read.
+    """Handle the long request in ``frame``; later requests wait until it is read.
 
     Raises MalformedMessage if the connection must be closed.
     """
@@ -69,7 +69,7 @@ class LongFetch(DelayedFetch):
 
     _work: Turns[None]
     _held: MemoryReservation
-    """Memory for its rows, until they are answered."""
+    """Memory for its rows, until the response."""
     _is_woken = _is_looking = False
     """There was more while it looked; it looks."""
 
@@ -81,7 +81,7 @@ class LongFetch(DelayedFetch):
         self.try_now()
 
     def try_now(self) -> None:
-        """Look at everything, in turns; then answer, or wait."""
+        """Read all partitions, in turns; then respond, or wait."""
         self._is_looking, self._is_woken = True, False
         self._work = self._look()
         self._take_turn()
@@ -103,7 +103,7 @@ class LongFetch(DelayedFetch):
             yield from self._find_topics(turn)
         self._unwatch()
         if self._request.wait_ms > 0 and not self._is_over:
-            # before it looks: what comes behind the look is heard
+            # before the reads, so that messages that arrive after a partition's read are noticed
             self._begin_waiting(self._request.wait_ms)
             yield from self._watch(turn)
         self._begin_rows()

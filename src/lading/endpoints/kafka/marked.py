@@ -1,4 +1,4 @@
-"""Messages that are not available, for Kafka readers of a topic that shows them: a header tells their state."""
+"""Messages that are not available, for Kafka readers of a topic that shows them: a header has their state."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Metadata, DescribeTopicPartitions, DescribeCluster: one broker that leads every partition.
 
-It makes topics that producers ask for.
+It creates topics that producers ask for.
 
 * Metadata 0-12. 1 an empty list asks for no topic, a null one for all, and topics say whether they are internal;
   2 cluster id; 4 ``allow_auto_topic_creation`` (KIP-204); 5 offline replicas; 7 leader epochs (KIP-320); 8 authorized
   operations (KIP-430); 9 tagged fields (KIP-482); 10 topic ids (KIP-516), which may be asked for from 12 on; 11 leaves
   the cluster's operations to DescribeCluster (KIP-700).
 * DescribeTopicPartitions 0: pages of partitions, by a cursor (KIP-966).
-* DescribeCluster 0-2. 1 the kind of endpoint (KIP-919); 2 fenced brokers (KIP-1073), of which there are none.
+* DescribeCluster 0-2. 1 the kind of endpoint (KIP-919); 2 fenced brokers (KIP-1073), which never exist here.
 
 Here: this broker is node 1, the controller, and leader and only replica of every partition, at the address by which
 the client came.
@@ -44,9 +44,9 @@ _AUTO_CREATE_IS_ASKED: Final = 4
 """The first version in which a client says whether a topic may be made; before, it may."""
 _NOBODY: Final = UUID(int=0)
 _HIDDEN: Final = frozenset({TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID})
-"""Of topics with these errors no operations are told, as Apache Kafka does it; of one that does not exist they are."""
+"""Topics with these errors have no operations in the response, as in Apache Kafka; a missing topic has them."""
 PARTITIONS_MAX: Final = 2000
-"""Partitions of one answer to DescribeTopicPartitions; a cursor says where the next one begins."""
+"""Partitions of one response to DescribeTopicPartitions; its cursor is the start of the next one."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:

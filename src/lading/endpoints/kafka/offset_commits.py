@@ -1,7 +1,7 @@
 """Positions of consumer groups: OffsetCommit, OffsetFetch, OffsetDelete, of members and of readers that work alone.
 
 * OffsetCommit 2-9. 5 no retention time of the request (KIP-211); 6 leader epoch (KIP-320); 7 static members (KIP-345);
-  8 tagged fields; 9 members of the new protocol (KIP-848), of which there are none.
+  8 tagged fields; 9 members of the new protocol (KIP-848), which is not served.
 * OffsetFetch 1-9. 2 a null list asks for all topics, errors of the group; 5 leader epoch; 6 tagged fields; 7
   ``require_stable``: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447); 8 several groups (KIP-709); 9 as 8.
 * OffsetDelete 0: positions of a group without subscribers (KIP-496).
@@ -188,7 +188,7 @@ def _list_subscribed_topics(group: KafkaGroup) -> Collection[str] | None:
 
 
 def durable(context: Context, topics: list[Fields]) -> Fields | Awaitable[Fields]:
-    """Return the answer to a commit when its positions are on disk, with an error for each where they are not."""
+    """Return the response to a commit when its positions are on disk, with an error for each if that fails."""
 
     def refused(error: Refusal) -> Fields:
         code = coordinator_code(error)

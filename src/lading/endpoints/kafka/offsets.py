@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a partition begins and ends, and where messages of a time are.
+"""ListOffsets and OffsetForLeaderEpoch: the first and last offsets of a partition, and offsets by time.
 
 * ListOffsets 1-9. 2 isolation level (KIP-98); 4 leader epoch (KIP-320); 6 tagged fields; 7 the offset of the greatest
   time, -3 (KIP-734); 8 earliest local, -4 (KIP-405); 9 latest tiered, -5 (KIP-1005).
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 READ_COMMITTED: Final = 1
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
 _EPOCH_OF_OLD_MARKERS: Final = 0
-"""What control records told until their log's epoch was written into them; no log has had it, they begin with 1.
+"""The epoch in control records before they held their log's epoch; logs begin with 1, so none has it.
 
-Groups that stopped behind such a record stored it, and it may have been written in any epoch: what they have read is
-there up to the end. Told that it ended at the first offset, Java's consumers would read everything again.
+Groups that stopped after such a record stored it, and it may have been written in any epoch: the messages they have
+read exist up to the end. If the epoch were reported to end at the first offset, Java's consumers would read everything
+again.
 """
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset and the time of the message there, -1 where the question was not one of time."""
+    """An offset and the time of the message there, -1 if the request was not by time."""
 
     offset: int
     timestamp_ms: int = -1
@@ -54,7 +55,7 @@ _ENDS: Final[dict[int, Callable[[Partition, int], OffsetAndTimestamp]]] = {
     -4: lambda partition, end: OffsetAndTimestamp(partition.log.first_offset),
     -5: lambda partition, end: NOTHING,
 }
-"""Questions that are no time: latest, earliest, latest time, earliest here, latest elsewhere (nothing is elsewhere)."""
+"""Special values instead of a time: latest, earliest, latest time, earliest local, latest tiered (none)."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
@@ -136,7 +137,7 @@ class _Handlers:
         if asked.leader_epoch == _EPOCH_OF_OLD_MARKERS:
             return {**row, "error_code": 0, "leader_epoch": asked.leader_epoch, "end_offset": log.high_watermark}
         end = max(after[0], log.first_offset) if after else log.high_watermark
-        # of an epoch before the first that is known nothing is left: it ended where that one begins
+        # nothing is left of an epoch before the first known one: it ended at the start of that one
         return {**row, "error_code": 0, "leader_epoch": before[-1] if before else asked.leader_epoch, "end_offset": end}
 
     def _partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:

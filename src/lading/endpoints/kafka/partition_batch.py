@@ -23,13 +23,13 @@ INLINE_BYTES: Final = 4 << 20
 """Plain batches up to this are judged on the event loop: about 0.3 ms a MiB."""
 INLINE_COMPRESSED_BYTES: Final = {GZIP: 16 << 10, SNAPPY: 256 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
 INLINE_PLAIN_BYTES: Final = 1 << 20
-"""Compressed ones up to this, where their records are no more than that: handing them over costs more."""
+"""Compressed batches up to this, if their records are not larger: handing them over costs more."""
 INLINE_TWIN_BYTES: Final = 8 << 10
 """Any, while kernels are not loaded."""
 
 
 class PartitionBatch:
-    """The batch for one partition, ``start`` bytes behind the start of its request; or why it is refused."""
+    """The batch for one partition, ``start`` bytes after the start of its request; or the reason of its refusal."""
 
     __slots__ = ("append", "facts", "index", "needs_keys", "partition", "refused", "start", "times")
 
@@ -39,11 +39,11 @@ class PartitionBatch:
         self.refused = refused
         self.partition: Partition | None = None
         self.facts: BatchHeader | None = None
-        """What its header says."""
+        """The fields of its header."""
         self.needs_keys = False
         """Whether each of its records must have a key: the topic is compacted by it."""
         self.times: Times | None = None
-        """What judging it found."""
+        """The times of its records, once it was judged."""
         self.append: Append | None = None
 
 

@@ -1,4 +1,4 @@
-"""From what the broker answers, now or later, to the fields of a response."""
+"""Conversion of the broker's results, now or later, to the fields of a response."""
 
 from __future__ import annotations
 

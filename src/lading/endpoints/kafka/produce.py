@@ -1,10 +1,10 @@
-"""Produce: from the request's bytes straight into the log's open chunk, acknowledged when it lasts (kafka.md 2.3).
+"""Produce: from the request's bytes straight into the log's open chunk, acknowledged when durable (kafka.md 2.3).
 
-Every request goes one way: its head is looked up, or parsed; its batches are judged, here or in a worker, appended in
-their order, and answered together when all of them last or are refused.
+Every request goes one way: its head is looked up, or parsed; its batches are judged, here or in a worker, and appended
+in their order; the response is sent when all of them are durable or refused.
 
 ``acks`` 1 and -1 mean the same here: the response comes when the messages are as durable as the broker's setting
-promises. With 0 there is no response, and a batch that is refused closes the connection, as Kafka does it.
+promises. With 0 no response is sent, and a refused batch closes the connection, as in Kafka.
 
 * Produce 3-11, listed from 0 on: old librdkafka sends uncompressed to a broker that does not list 0 (KAFKA-18659). 3
   transactional ids and record batches (KIP-98); 7 zstd (KIP-110); 8 which records were refused, and why (KIP-467); 9
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 Bytes = NDArray[np.uint8]
 
 IN_PLACE_BYTES: Final = 64 << 10
-"""From here on a batch is written from where it was received, as a chunk of its own."""
+"""A batch of this size or more is written from the receive buffer, as a chunk of its own."""
 
 ACKS: Final = (0, 1, -1)
 ROWS_INLINE: Final = 100
@@ -101,12 +101,12 @@ class ProduceHandler:
         try:
             self._begin(pending, start, end)
         except BaseException:
-            # the connection closes behind what was asked before, which must not wait for this response
+            # the connection closes after the earlier responses, which must not wait for this one
             pending.give_up()
             raise
 
     def _read_known(self, connection: RequestContext, start: int, end: int) -> PendingProduce | None:
-        """Return the request if it is one batch behind a head that was met before, else None."""
+        """Return the request if it is one batch after a known head, else None."""
         inbox = connection.inbox
         at = start + PREFIX_AT + connection.produce_head_bytes
         if at + _PARTITION.size > end:
@@ -157,7 +157,7 @@ class ProduceHandler:
     def receive_many(self, connection: RequestContext, start: int, end: int) -> None:
         """Take the request ``inbox.view[start:end]``, in turns; ``receive`` has found more rows in it than it takes.
 
-        Its memory is reserved. The requests behind it wait.
+        Its memory is reserved. Later requests wait.
         """
         frame = memoryview(bytes(connection.inbox.view[start:end]))
         head = parse_request_header(frame)
@@ -329,7 +329,7 @@ def _write(
     at: int,
     base_offset: int,
 ) -> WriteResult:
-    """Copy a batch to where it is to be, unless it lies there, and write on it what a broker does."""
+    """Copy a batch to its place, unless it is there, and set the fields that a broker sets."""
     size_bytes = facts.size_bytes
     if array is not source:
         array[at : at + size_bytes] = source[start : start + size_bytes]
@@ -399,7 +399,7 @@ class PendingProduce:
             self._slot.fill(())
 
     def give_up(self) -> None:
-        """Answer nothing: the connection closes behind what was asked before."""
+        """Send no response: the connection closes after the earlier ones."""
         self._slot.fill(())
 
 

@@ -1,4 +1,4 @@
-"""Every rare API and who answers it: one row for each module of handlers."""
+"""Every rare API and its handler: one row for each module of handlers."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class _Handlers:
         return topic, [topic.partitions[number] for number in numbers if 0 <= number < len(topic.partitions)]
 
     def elect(self, session: Session, request: Request) -> Fields:
-        """No election ever is needed; asked for all partitions, Kafka tells only of those that had one: none."""
+        """Refuse elections, as none is ever needed; for all partitions Kafka lists only those that had one: none."""
         return {
             "error_code": 0,
             "replica_election_results": [
@@ -121,7 +121,7 @@ class _Handlers:
         return {"error_code": 0, "error_message": None, "topics": []}
 
     def reassign(self, session: Session, request: Request) -> Answer:
-        """Assign partitions to this broker, where they are; any other broker does not exist."""
+        """Assign partitions to this broker, which has them already; another broker does not exist."""
         return take_turns(self._reassign(request))
 
     def _reassign(self, request: Request) -> Turns[Fields]:
@@ -152,7 +152,7 @@ class _Handlers:
         return {"partition_index": number, "error_code": code, "error_message": message}
 
     def move_directories(self, session: Session, request: Request) -> Answer:
-        """Place partitions in a directory: they are in the data directory, and there is no other."""
+        """Place partitions in a directory: they are in the data directory, the only one."""
         return take_turns(self._move_directories(request))
 
     def _move_directories(self, request: Request) -> Turns[Fields]:
@@ -179,7 +179,7 @@ class _Handlers:
         return NONE
 
     def describe_quorum(self, session: Session, request: Request) -> Answer:
-        """Describe this broker as the only voter; there is no log of metadata, hence no offset in it."""
+        """Describe this broker as the only voter; it has no log of metadata, hence no offset in it."""
         return take_turns(self._describe_quorum(session, request))
 
     def _describe_quorum(self, session: Session, request: Request) -> Turns[Fields]:

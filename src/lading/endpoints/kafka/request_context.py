@@ -28,7 +28,7 @@ class ProduceRoute(NamedTuple):
 
 
 class RequestContext(Protocol):
-    """The session of a request, as far as answering it goes."""
+    """The session of a request, as far as its response needs it."""
 
     inbox: Inbox
     responses: ResponseQueue
@@ -43,7 +43,7 @@ class RequestContext(Protocol):
     produce_head_bytes: int
     """Bytes of the head of its last Produce, 0 before the first: the next one most often has the same."""
     throttle_end_us: int
-    """Until when the last quota that was used up had the client wait; 0 if there was none."""
+    """The end of the wait for the last quota that was used up; 0 if none was."""
     cancels: set[Any]
     """Long polls that wait, each with ``cancel()``."""
 
@@ -52,13 +52,13 @@ class RequestContext(Protocol):
         """How long the client is to send nothing, for the fields that say so."""
 
     def throttle(self, delay_us: int) -> None:
-        """Begin no more requests for so long."""
+        """Begin no more requests for this long."""
 
     def count(self, name: str, error: int) -> None:
         """Count a response in the metrics."""
 
     def hold(self, is_held: bool) -> None:
-        """Have the requests behind this one wait for what it does, or go on."""
+        """Make later requests wait for this one's work, or continue."""
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when a worker has done ``work``, unless the client is gone before."""
@@ -70,7 +70,7 @@ class RequestContext(Protocol):
         """Return the memory of the long request that begins; ``release``, or the connection's end, gives it back."""
 
     def release(self, reservation: MemoryReservation) -> None:
-        """Give back the memory of a request that is answered."""
+        """Return the memory of a completed request."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next pass of the event loop, also if the client is gone."""
@@ -79,13 +79,13 @@ class RequestContext(Protocol):
         """Call back after ``delay_us``, also if the client is gone; calling what is returned cancels it."""
 
     def wait_for_disk(self) -> None:
-        """After an append: begin no more while the disk is far behind."""
+        """After an append: begin no more while the broker is congested."""
 
     def tell_old_format(self, sentence: str) -> None:
         """Log once that the client is older than message format 2."""
 
     def close_on_error(self, why: str) -> None:
-        """Close the connection when all that was asked before is answered."""
+        """Close the connection after the responses to earlier requests."""
 
     def refuse(self, slot: Slot, why: str) -> None:
         """Give a place no response: the connection is closed when all before it are sent."""

@@ -1,9 +1,9 @@
 """SaslHandshake and SaslAuthenticate: PLAIN, SCRAM and OAUTHBEARER, checked by the one set of users (kafka.md 3).
 
-PLAIN sends the password as it is: it is offered on TLS, to clients on this machine, and where a setting says so. The
+PLAIN sends the password as it is: it is offered on TLS, to clients on this machine, and if a setting says so. The
 password may be an access token of the user. While no users are set up a login by PLAIN succeeds with any name.
-OAUTHBEARER (RFC 7628) takes tokens of the issuer of the settings, and is offered where PLAIN is: who sees one has it.
-A login that ends is told how long it lasts, and may be made again before that (KIP-368).
+OAUTHBEARER (RFC 7628) takes tokens of the issuer of the settings, and is offered wherever PLAIN is: a person who sees a
+token can use it. The response to a login that expires says when, and the client may log in again before that (KIP-368).
 
 * SaslHandshake 0-1. 1 SaslAuthenticate follows; after 0 raw tokens would, which are not served (KIP-152).
 * SaslAuthenticate 0-2. 1 how long the login lasts (KIP-368); 2 tagged fields.
@@ -43,7 +43,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 
 
 _Step = Callable[[SaslState, bytes, Session], Awaitable[tuple[Principal | None, bytes]]]
-"""Takes a message of the client; gives who it is, once that is known, and what is answered."""
+"""Takes a message of the client; returns the principal, once that is known, and the response."""
 
 
 class SaslLogins:
@@ -59,8 +59,8 @@ class SaslLogins:
 
     def shake_hands(self, session: Session, request: Request) -> Fields:
         if request.version == 0:
-            # told for old librdkafka, which takes the whole API for missing without it, and then asks in version 1;
-            # what follows version 0 are no requests
+            # listed for old librdkafka, which without it takes the whole API for missing, and which then uses version
+            # 1; after version 0 a client would send raw tokens instead of requests
             session.end()
             return {"error_code": UNSUPPORTED_VERSION, "mechanisms": []}
         offered = self._list_mechanisms(session)
@@ -113,7 +113,7 @@ class SaslLogins:
         try:
             principal = await self._authenticator.log_in_with_token(told[0][len(_BEARER) :], session.host)
         except Refusal as refusal:
-            # told in two steps: the client hears the status, answers, and the login fails
+            # in two steps (RFC 7628): the client gets the status, responds, and the login fails
             state.refusal = str(refusal)
             return None, _INVALID_TOKEN
         if flags[1].removeprefix("a=") not in ("", principal.name):

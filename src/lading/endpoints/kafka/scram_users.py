@@ -39,7 +39,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 
 
 class _UserChange(NamedTuple):
-    """What one request says of one user."""
+    """The changes of one user in one request."""
 
     deletions: list[Any]
     upsertions: list[Any]

@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 REQUESTS_PER_TURN: Final = 32
 """Produce and Fetch requests of one connection that are begun before others have their turn."""
 OTHER_REQUEST_COST: Final = 16
-"""Any other request counts as so many."""
+"""Any other request counts as this many."""
 UNANSWERED_MAX: Final = 128
-"""Requests of one connection under way; more are begun when some are answered."""
+"""Requests of one connection under way; more are begun when some are completed."""
 
 ROWS_INLINE: Final = 200
 """A response of more rows is encoded by a worker: a thousand take five milliseconds."""
@@ -95,11 +95,11 @@ class KafkaSession(ProtocolSession):
         self._appender = services.broker.appender
         self._client: Session | None = None
         self._must_log_in = False
-        """Nothing but a login is answered."""
+        """Only a login is served."""
         self._cancel_revoked: Callable[[], None] = ignore
         self._act_for("")
         self._is_old = False
-        """The client was told to be older than message format 2."""
+        """Whether the log already says that the client is older than message format 2."""
         self._is_held = False
         """Requests wait for the one before them."""
         self._reservation: MemoryReservation | None = None
@@ -251,7 +251,7 @@ class KafkaSession(ProtocolSession):
         self._requests[self._handlers.context.name, name, str(error)] += 1
 
     def hold(self, is_held: bool) -> None:
-        """Have the requests behind this one wait for what it does, or go on."""
+        """Make later requests wait for this one's work, or continue."""
         self._is_held = is_held
         if not is_held:
             self.connection.proceed()
@@ -272,7 +272,7 @@ class KafkaSession(ProtocolSession):
         return reservation
 
     def release(self, reservation: MemoryReservation) -> None:
-        """Give back the memory of a request that is answered."""
+        """Return the memory of a completed request."""
         self._reservations.discard(reservation)
         reservation.release()
 
@@ -297,7 +297,7 @@ class KafkaSession(ProtocolSession):
         return self.connection.call_later(delay_us, callback)
 
     def wait_for_disk(self) -> None:
-        """After an append: begin no more while the disk is far behind."""
+        """After an append: begin no more while the broker is congested."""
         if self._appender.congested:
             self.connection.wait_for_disk()
 
@@ -308,7 +308,7 @@ class KafkaSession(ProtocolSession):
             log.warning("a client before message format 2 (Kafka 0.11) is refused: %s", sentence, extra=self.origin())
 
     def close_on_error(self, why: str) -> None:
-        """Close the connection when all that was asked before is answered, as Kafka closes."""
+        """Close the connection after the responses to earlier requests, as Kafka does."""
         if not self.is_ended:
             self.end()
             self.connection.count_dropped("closed")
@@ -337,11 +337,11 @@ class KafkaSession(ProtocolSession):
             self._dispatch(view[start:end])
 
     def _begin_metered(self, meter: QuotaMeter, start: int, end: int) -> None:
-        """Begin a request of a user who has a quota; those behind it wait until what it takes is paid for."""
+        """Begin a request of a user who has a quota; later ones wait until its cost is paid."""
         begun_us = now_us()
         view = self.inbox.view
         if end - start >= HEAD.size and view[start] << 8 | view[start + 1] == versions.PRODUCE:
-            # before it is begun: a response that is ready at once tells of it
+            # before it is begun: a response that is ready at once has the throttle time
             self.throttle(meter.take_produced(end - start, begun_us))
         self._begin_request(start, end)
         if meter.times_requests:
@@ -399,9 +399,9 @@ class KafkaSession(ProtocolSession):
     async def _decode_and_handle(
         self, handler: Handler, head: RequestHeader, body: memoryview, reservation: MemoryReservation | None
     ) -> Fields | Framed:
-        """Return the answer to a request that a worker decodes, as it is long, or the first of its version.
+        """Return the response to a request that a worker decodes, as it is long, or the first of its version.
 
-        Requests behind it wait for what it does, not for what that waits for.
+        Later requests wait for its work, but not for the events it waits for.
         """
         try:
             decode = partial(decode_bounded_request, head.key, head.version, ROWS_MAX)
@@ -421,7 +421,7 @@ class KafkaSession(ProtocolSession):
         return answer
 
     async def _finish(self, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
-        """Return the response of work in turns, or of a change; the requests behind it wait."""
+        """Return the response of work in turns, or of a change; later requests wait."""
         try:
             return await work
         finally:

@@ -47,7 +47,7 @@ _BY_ID: Final = 6
 """The first version of DeleteTopics that can name topics by id."""
 _DEFAULT: Final = -1
 TOPICS_AT_ONCE: Final = 50
-"""So many topics of one request are created together; their rows of the catalog share a sync."""
+"""How many topics of one request are created together; their rows of the catalog share a sync."""
 
 
 class _Refused(Exception):

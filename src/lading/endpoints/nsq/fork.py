@@ -20,6 +20,6 @@ PLAIN: Final = "plain"
 def takes_ext(topic: Topic) -> bool:
     """Return whether messages with an ext may be published to a topic.
 
-    Its readers are told so, by whatever way they ask.
+    Its readers see it in every response about the topic.
     """
     return topic.settings.header_form != PLAIN

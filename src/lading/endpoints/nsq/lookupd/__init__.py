@@ -1,1 +1,1 @@
-"""nsqlookupd's two listeners: where producers register and consumers look topics up."""
+"""nsqlookupd's two listeners: producers register there, and consumers look topics up."""

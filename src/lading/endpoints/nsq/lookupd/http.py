@@ -1,4 +1,4 @@
-"""nsqlookupd over HTTP: where topics are, and making them (nsq.md 5.3)."""
+"""nsqlookupd over HTTP: lookup and creation of topics (nsq.md 5.3)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LookupHttp:
         return found
 
     def _meta(self, name: str) -> dict[str, Any]:
-        """Return what the seed's clients go by: who may read, who takes exts."""
+        """Return the facts that the fork's clients use, such as the number of partitions."""
         try:
             topic = self._node.find(name)
         except Refusal:
@@ -112,7 +112,7 @@ class LookupHttp:
     async def _create(self, request: Request, path: Parameters) -> None:
         """Create a topic of a number of partitions, extended or plain; the number of copies is always one.
 
-        A topic that exists is answered as the fork does: 200 if nothing differs, else 400 "already exist".
+        For an existing topic the response is the fork's: 200 if nothing differs, else 400 "already exist".
         """
         name = topic_name(request)
         default = None if self._node.strict else 1
@@ -122,7 +122,7 @@ class LookupHttp:
         if not 1 <= number(request, "replicator", "INVALID_ARG_TOPIC_REPLICATOR", default) <= REPLICATOR_MAX:
             raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
         extend = request.query_params.get("extend")
-        # who speaks of partitions speaks the fork's language, in which a topic is plain unless it is said
+        # a client that sends a number of partitions uses the fork's form, in which a topic is plain by default
         counted = bool(request.query_params.get("partition_num"))
         form = EXTENDED if extend == "true" else PLAIN if counted or extend is not None else None
         await self._node.declare(name, partitions if counted else None, form, principal_of(request))
@@ -171,7 +171,7 @@ class LookupHttp:
         try:
             channel = channel_of(self._node, request)
         except HttpFault:
-            # that of another node is deleted, also where the topic is here without it
+            # the channel of another node is deleted, even if the topic here lacks it
             if was_registered:
                 return
             raise

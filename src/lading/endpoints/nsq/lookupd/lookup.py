@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 TOMBSTONE_S: Final = 45.0
-"""So long a tombstone lasts, as upstream's."""
+"""How long a tombstone holds, as upstream's."""
 TOMBSTONES_MAX: Final = 10_000
 NODES_SHARE: Final = 10
-"""All nodes together may register so many times what one may."""
+"""All nodes together may register this many times the number of one."""
 
 
 @dataclass(slots=True)

@@ -36,10 +36,10 @@ MAGIC: Final = b"  V1"
 IDENTIFY: Final = b"IDENTIFY"
 MAGIC_TIMEOUT_US: Final = 3_000_000
 SILENT_US: Final = 15_000_000
-"""A node that says nothing for so long is gone (nsqd-ping-timeout)."""
+"""After this long without a command a node is taken for gone (nsqd-ping-timeout)."""
 PARTITIONS_MAX: Final = 255
 COMMANDS_PER_TURN: Final = 16
-"""So many commands of a node are answered before others have their turn."""
+"""How many commands of a node are handled before others have their turn."""
 _SIZE: Final = struct.Struct(">i")
 _FACTS: Final = {"version": str, "tcp_port": int, "http_port": int, "broadcast_address": str}
 
@@ -67,7 +67,7 @@ class LookupHandlers:
 
 
 class LookupSession(ProtocolSession):
-    """One node that has connected. It is answered one command after the other; every Fault is the last response."""
+    """One connected node. Its commands are handled one after the other; every Fault is the last response."""
 
     limits = SessionLimits(unanswered_max=1, write_buffer_bytes=64 << 10)
 
@@ -144,7 +144,7 @@ class LookupSession(ProtocolSession):
         self._was_blocked = True
 
     def end(self) -> None:
-        # what came before the end is answered, also a last line that has no end
+        # respond to all commands before the end, also to a last line without a line feed
         if self._has_greeted and not (self.is_ended or self.is_lost):
             self._take_rest()
         super().end()
@@ -185,7 +185,7 @@ class LookupSession(ProtocolSession):
         inbox = self.inbox
         stop = inbox.data.find(b"\n", inbox.at, inbox.have)
         if (inbox.have if stop < 0 else stop) - inbox.at > limits.LINE_BYTES_MAX:
-            # who sends such lines is no node: there is nothing to tell it
+            # a peer that sends such lines is not a node, and would not understand a response
             self._part()
             return False
         if stop < 0:

@@ -24,7 +24,7 @@ class BatchWalk:
         """Of the body, whose place moves: passed, and to be here before there is more to pass."""
 
     def find_end(self, source: Bytes, body: int, have: int) -> int | None:
-        """Return where the items end whose MPUB has its body at ``source[body:have]``, None until all are here.
+        """Return the end of the items of the MPUB with its body at ``source[body:have]``, None until all are here.
 
         Raises NsqProtocolError for a count or size that nsqd refuses, and if the items are longer than the largest
         body: before their bytes are here.

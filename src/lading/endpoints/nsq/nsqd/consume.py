@@ -72,10 +72,10 @@ class NsqConsumer:
         self._strict = services.settings.nsq.compat == YOUZAN
         forked = with_ext or detail or identity.forked or self._strict
         self.has_textual_ids = not forked
-        """Upstream's clients may take message ids for text, and some end at bytes that are none."""
+        """Upstream's clients may take message ids for text, and some fail at bytes that are not text."""
         self._origin = origin(*name.split("/", 1))
         self._waiting: deque[Delivery] = deque()
-        """Deliveries behind one whose messages are still being brought into our form."""
+        """Deliveries after one whose messages are still being converted."""
         self._closed = False
         self.subscriber = Subscriber(
             self._take,
@@ -143,7 +143,7 @@ class NsqConsumer:
             try:
                 self._deliver(self._waiting.popleft())
             except Exception:
-                # what waits behind it is delivered, and this one again when its time is over
+                # later deliveries are sent, and this one again after its time-out
                 log.exception("a delivery of %s failed", self.channel.topic.flat_name)
 
     def _deliver(self, given: Delivery) -> None:
@@ -183,9 +183,9 @@ class NsqConsumer:
     # -- what the client says
 
     def finish(self, source: Bytes, start: int, end: int) -> tuple[int, list[NsqProtocolError]]:
-        """Finish the run of FIN commands at ``source[start:end]``; return the position behind it, and what is refused.
+        """Finish the run of FIN commands at ``source[start:end]``; return the position after it, and the faults.
 
-        A fatal fault is the last one, and the position is behind its command.
+        A fatal fault is the last one, and the position is after its command.
         """
         stop, ids = delivery.take_fins(source, start, end, textual=self.has_textual_ids)
         count = len(ids)
@@ -230,7 +230,7 @@ class NsqConsumer:
             return 0
 
     def requeue(self, message_id: bytes, delay_ms: int) -> None:
-        """Have a message delivered again; Fault where it is not with this client."""
+        """Deliver a message again; raises a Fault if it is not in flight to this client."""
         partition, offset = self._place("REQ", message_id)
         delay_us = min(delay_ms, limits.REQUEUE_MS_MAX) * _MS_US
         try:
@@ -239,7 +239,7 @@ class NsqConsumer:
             raise self._failure_error("REQ", message_id, refusal, partition, offset) from None
 
     def touch(self, message_id: bytes) -> None:
-        """Begin a message's time anew; Fault where it is not with this client."""
+        """Restart a message's time-out; raises a Fault if it is not in flight to this client."""
         partition, offset = self._place("TOUCH", message_id)
         try:
             self.channel.touch(self.subscriber, partition, offset, now_us=now_us())

@@ -48,7 +48,7 @@ class NsqdHandlers:
 
 
 class CommandContext(Protocol):
-    """The client of a command, as far as answering it goes."""
+    """The client of a command, as far as its response needs it."""
 
     services: Services
     node: Node
@@ -67,7 +67,7 @@ class CommandContext(Protocol):
         """Check what AUTH has shown."""
 
     def respond(self, data: bytes) -> None:
-        """Answer with this, behind what was asked before."""
+        """Send this response, after the earlier ones."""
 
     def beat_later(self) -> None:
         """Send heartbeats in the interval that the client asked for."""

@@ -291,7 +291,7 @@ def frame_lines(body: bytes) -> bytes:
     """Return lines as the body of an MPUB; empty ones are left out. From any thread.
 
     Piece by piece: millions of lines at once take 40 times their bytes, and no other thread has the interpreter until
-    they are split. Raises HttpFault if a line is too long, or there is none.
+    they are split. Raises HttpFault if a line is too long, or the body has no line.
     """
     parts, count, at = [b""], 0, 0
     while at < len(body):

@@ -15,7 +15,7 @@ from .http_responses import missing, refuse
 
 
 class _Endpoint(HttpEndpoint):
-    """The endpoint, which tells the node where it listens."""
+    """The endpoint, which sets the node's HTTP address."""
 
     def __init__(self, services: Services) -> None:
         self._node = nodes.of(services)

@@ -65,14 +65,14 @@ OF_REASON: Final = {
     Reason.UNAUTHORIZED: "E_UNAUTHORIZED",
     Reason.DISK_FULL: "DISK_FULL",
     Reason.READ_ONLY: "READ_ONLY",
-    # the fork's words, which are no code
+    # the fork's words, which are not a code
     Reason.TOPIC_NAME_EXISTS: "already exist",
     Reason.STOPPING: "EXITING",
 }
 
 
 class HttpFault(LadingError):
-    """A refusal in the words of NSQ's HTTP; ``status`` where it is not that of the code."""
+    """A refusal in the words of NSQ's HTTP; ``status`` if it differs from that of the code."""
 
     def __init__(self, code: str, status: int | None = None) -> None:
         super().__init__(code)

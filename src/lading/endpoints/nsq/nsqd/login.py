@@ -61,7 +61,7 @@ class NsqdLogin:
         self._open_routes()
 
     def begin(self, host: str) -> None:
-        """Take note of where the client is, and act for the user of clients without AUTH if there is one."""
+        """Note the client's address, and act for the user of clients without AUTH, if one is set."""
         self._host = host
         principal = self._access.admit(is_open=self._is_open)
         self.needs_auth = principal is None
@@ -76,7 +76,7 @@ class NsqdLogin:
         self.principal, self.needs_auth = principal, False
         self._cancel_revoked = principal.add_revoked_callback(self._connection.abort)
         intake = self._intake
-        # administrators too, who may be so no longer one day; without users there is nothing to ask
+        # also for administrators, who may lose that right later; without users nothing needs to be checked
         if principal.name:
             intake.use_routes(intake.publisher.user_routes.of(principal.name))
             intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
@@ -115,7 +115,7 @@ class NsqdLogin:
             raise NsqProtocolError("E_UNAUTHORIZED", f'AUTH failed for {command} on "{topic}"') from None
 
     def start_tls(self, responses: ResponseQueue) -> None:
-        """Change to TLS behind the response that was given last. Raises NsqProtocolError if others are to come."""
+        """Change to TLS after the last response. Raises NsqProtocolError if others are to come."""
         if not responses.is_empty:
             raise NsqProtocolError("E_INVALID", "cannot IDENTIFY with tls_v1 before publications are answered")
         self._connection.start_tls()
@@ -131,5 +131,5 @@ class NsqdLogin:
         self._cancel_revoked()
 
     def _open_routes(self) -> None:
-        """Have known lines be looked up; those of others are no way around TLS and AUTH."""
+        """Look up known lines from now on; lines that other clients sent must not bypass TLS and AUTH."""
         self.routes = _NO_ROUTES if self.needs_tls or self.needs_auth else self._intake.routes

@@ -44,7 +44,7 @@ class MessageFlow:
         self._is_blocked = False
         """The client does not read."""
         self._full_bytes = 0
-        """So much may be on its way to a client that does not read, before its commands wait."""
+        """How much may be on its way to a client that does not read, before its commands wait."""
         self._held_until_us = 0
         """The quota lets no message through before; 0: none is held."""
 
@@ -79,7 +79,7 @@ class MessageFlow:
     def is_overfull(self) -> bool:
         """Return whether a blocked client must read before its commands are read: its responses may not pile up.
 
-        A subscriber may go on for a while, since what it finishes is not answered.
+        A subscriber may continue for a while, since FIN has no response.
         """
         return self._subscriber is None or self._connection.unsent_bytes() > self._full_bytes
 
@@ -88,7 +88,7 @@ class MessageFlow:
             self._subscriber.blocked = self._is_blocked or self._held_until_us > 0
 
     def _hold(self, delay_us: int) -> None:
-        """Deliver no more for so long; a hold that is longer already stays."""
+        """Deliver no more for this long; a longer hold stays."""
         is_timed = self._held_until_us > 0
         self._held_until_us = max(self._held_until_us, now_us() + delay_us)
         if not is_timed:

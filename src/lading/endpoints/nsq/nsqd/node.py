@@ -132,14 +132,14 @@ class Node:
         return flat_topic_resource(self.broker.topology, name)
 
     def require_creation(self, principal: Principal | None, name: str) -> None:
-        """Raise Refusal if a topic is missing that a user, who may read it, may not create by reading it."""
+        """Raise Refusal if a topic is missing, and reading it would create it, but the user may not."""
         access, resource = self.broker.access, self.resource_of(name)
         # publishing creates topics too
         if not access.allows(principal, Right.WRITE, resource) and not self.exists(name):
             access.require(principal, Right.CREATE, resource)
 
     def is_smaller(self, name: str, partitions: int) -> bool:
-        """Return whether there is a topic of this name with fewer partitions than so many."""
+        """Return whether a topic of this name exists with fewer than ``partitions``."""
         return self.exists(name) and len(self.find(name).partitions) < partitions
 
     def exists(self, name: str) -> bool:
@@ -156,7 +156,7 @@ class Node:
         yield from sorted(found, key=lambda one: one.flat_name)
 
     def find(self, name: str) -> Topic:
-        """Return the topic. Raises Refusal if there is none."""
+        """Return the topic. Raises Refusal if it does not exist."""
         if not limits.is_name(name):
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"{name!r} is no topic name")
         return self.broker.topology.resolve(name)
@@ -207,7 +207,7 @@ class Node:
         return await find_or_create_topic(self.services, name, partitions, TopicSettings(header_form=form))
 
     def require_partitions(self, name: str, partitions: int, form: str | None) -> Topic:
-        """Return the topic if it has so many partitions; only one that is created gets the form.
+        """Return the topic if it has this many partitions; only a new one gets the form.
 
         Raises TopicNeeded if it is missing or smaller, Refusal if it cannot be so large.
         """
@@ -223,7 +223,7 @@ class Node:
         return topic
 
     async def _grow(self, topic: Topic, partitions: int) -> None:
-        """Add partitions until there are so many; others may have added some when it is this change's turn."""
+        """Add partitions up to this number; others may have added some when it is this change's turn."""
 
         def grow() -> Change[None]:
             missing = partitions - len(topic.partitions)
@@ -310,7 +310,7 @@ class Node:
     def _is_unused(self, topic: Topic) -> bool:
         return topic.name.endswith(limits.EPHEMERAL) and not self.channels.of_topic(topic)
 
-    # -- where clients are told to go
+    # -- addresses for clients
 
     def tcp_address(self) -> Address | None:
         """Return the TCP address of nsqd for clients of lookups, or None if that endpoint is off."""

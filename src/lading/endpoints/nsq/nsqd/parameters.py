@@ -39,7 +39,7 @@ def channel_name(request: Request) -> str:
 
 
 def topic_of(node: Node, request: Request) -> Topic:
-    """Return the topic that a request names. Raises HttpFault if there is none."""
+    """Return the topic that a request names. Raises HttpFault if it does not exist."""
     name = topic_name(request)
     try:
         return node.find(name)

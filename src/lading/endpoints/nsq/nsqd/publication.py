@@ -1,4 +1,4 @@
-"""A publication of one client or of several: from the log's word on it to what all of them are answered."""
+"""A publication of one client or of several: from the result of the append to the responses for all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK: Final = frame(RESPONSE, commands.OK)
 
 
 class Publication:
-    """Messages on their way to the disk, and what their publishers are answered then."""
+    """Messages on their way to the disk, and the responses that their publishers get then."""
 
     __slots__ = (
         "answers", "append", "commands_count", "done", "end", "failure", "messages_count", "on_answered", "slots",
@@ -46,7 +46,7 @@ class Publication:
         self.done = False
         """Whether the messages last, or have not happened."""
         self.slots: list[Slot] = []
-        """Where its publishers are answered, if that is not at once."""
+        """The places of its publishers' responses, if these are not sent at once."""
         self.on_answered = on_answered
 
     def settle(self, append: Append) -> None:

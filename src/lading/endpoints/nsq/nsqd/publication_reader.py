@@ -53,7 +53,7 @@ class PublicationReader:
         self.published: defaultdict[str, int] = defaultdict(int)
         """Messages by topic."""
         self.routes = publisher.routes
-        """What the lines of this client mean."""
+        """The routes of this client's lines."""
         self.require_write: Callable[[str], None] | None = None
         """Raises a Fault for the name of a topic that the client may not publish to; None: it may to all."""
         self._inbox = client.inbox
@@ -62,7 +62,7 @@ class PublicationReader:
         self._line = _NO_LINE
         """That of the last publication, if it was gathered with others and each one like it may be."""
         self._route: PublishRoute | None = None
-        """What that line meant at ``_version`` of the topology."""
+        """The route of that line at ``_version`` of the topology."""
         self._version = -1
         self._walk: BatchWalk | None = None
         """Of the MPUB at the front, if it is not whole."""
@@ -91,7 +91,7 @@ class PublicationReader:
         except LadingError as error:
             fault = fault_of(error, command.failure_code)
             if not fault.fatal:
-                # the connection goes on behind the body, so the response waits until all of it is here
+                # the connection continues after the body, so the response waits until all of it is here
                 body = line.end + _SIZE_BYTES
                 end = self._find_batch_end(body) if command.batch else body + size
                 if end is None or inbox.have < end:
@@ -165,7 +165,7 @@ class PublicationReader:
         self._connection.wait_for_disk()
 
     def _publish_run(self, route: PublishRoute, start: int, body: int, end: int, now_us: int) -> Publication:
-        """Publish the command at ``start``, and those behind it with the same line."""
+        """Publish the command at ``start``, and those after it with the same line."""
         inbox, command = self._inbox, route.command
         if self._gathering.waiting:
             # what this connection has sent before goes before
@@ -198,7 +198,7 @@ class PublicationReader:
         walked_end = self._find_batch_end(body)
         if walked_end is None:
             return None
-        # the connection goes on behind the items, also if the refusal stands
+        # the connection continues after the items, also after a refusal
         inbox.at = walked_end
         if walked_end == end:
             raise fault
@@ -208,7 +208,7 @@ class PublicationReader:
             raise fault_of(error, route.failure) from None
 
     def _find_batch_end(self, body: int) -> int | None:
-        """Return where the items of the MPUB at the front end, None until all are here."""
+        """Return the end of the items of the MPUB at the front, None until all are here."""
         inbox = self._inbox
         if self._walk is None:
             self._walk = BatchWalk()

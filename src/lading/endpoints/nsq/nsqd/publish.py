@@ -1,7 +1,7 @@
-"""Publishing: from the bytes of a connection straight into the log's open chunk, answered when the messages last.
+"""Publishing: from the bytes of a connection straight into the log's open chunk, with a response when it is durable.
 
 Every command goes one way: its line is looked up, or resolved; a kernel judges its messages while it stores them; they
-are appended, and a Publication answers for them.
+are appended, and a Publication sends the responses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PublishRoute:
     failure: str
     size_max: int
     joins: bool
-    """Whether nothing in a command can be refused but its size, and all are answered alike."""
+    """Whether a command can only be refused for its size, and all get the same response."""
 
 
 class Publisher:
@@ -64,7 +64,7 @@ class Publisher:
 
     @property
     def is_congested(self) -> bool:
-        """Whether more waits for the disk than the setting allows: whoever is not answered yet waits for it."""
+        """Whether more waits for the disk than the setting allows: clients without a response yet wait for it."""
         return self._broker.appender.congested
 
     @property

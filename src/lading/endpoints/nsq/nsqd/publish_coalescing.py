@@ -1,8 +1,8 @@
 """PUB commands that come in one pass of the event loop, from however many connections, as one append for each line.
 
-Most clients wait for every response, so that one command lies alone in what a connection receives. Those commands are
-kept until the end of the pass; laid one behind the other they are a run, which the log takes at once. The first
-connection of a pass does not wait for others: most of the time there are none.
+Most clients wait for every response, so that a connection receives one command at a time. Those commands are kept until
+the end of the pass; joined they are a run, which the log takes at once. The first connection of a pass does not wait
+for others: most of the time no others come.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PublishCoalescer:
         at_end_of_pass: Callable[[Callable[[], None]], None],
         served: Callable[[], None],
     ) -> None:
-        """``served`` is called when clients that wait for every response are answered."""
+        """``served`` is called when clients that wait for every response get it."""
         self._publisher = publisher
         self._face = endpoint_name
         self._told = (endpoint_name, "PUB", "OK")
@@ -81,9 +81,10 @@ class PublishCoalescer:
         who: GatheredPublisher,
         received_us: int,
     ) -> Publication:
-        """Publish the PUB command that the first ``size_bytes`` of ``inbox`` are, with this ``line``, in this pass.
+        """Publish the PUB command in the first ``size_bytes`` of ``inbox``, with this ``line``, in this pass.
 
-        ``who`` is as in ``Appender.append``: the same for all that a client publishes, so that who is alone stays so.
+        ``who`` is as in ``Appender.append``: one object for all messages of a client, so that a lone client is
+        recognised.
         """
         if self._alone is None or self._alone is who:
             self._alone = who
@@ -135,7 +136,7 @@ class PublishCoalescer:
             self._refuse(error, publication, count)
             return
         except BaseException:
-            # no response would be true: they are cut off, as the loop does where a connection's own work fails
+            # no response would be true: disconnect them, as the loop does if a connection's own work fails
             for publisher in gathered.publishers:
                 publisher.abort()
             raise

@@ -1,4 +1,4 @@
-"""One client of nsqd: commands in, answers out in order, message frames between them (nsq.md 1)."""
+"""One client of nsqd: commands in, responses out in order, message frames between them (nsq.md 1)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "nsqd_tcp"
 SILENT_HEARTBEATS: Final = 3
-"""A client that says nothing for so many intervals is gone."""
+"""After this many intervals without a command a client is taken for gone."""
 UNANSWERED_MAX: Final = 256
-"""Publications of one connection on their way to the disk; more are read when some are answered."""
+"""Publications of one connection on their way to the disk; more are read when some are completed."""
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A client that does not read gets no more messages once this much is on its way to it."""
 
@@ -51,14 +51,14 @@ FEW_BYTES: Final = 64 * 21
 STEPS_MAX: Final = 128
 """Commands of one connection that are taken, or refused, before others have their turn."""
 REFUSED_COST: Final = 8
-"""A refused command counts as so many more: each has a response of its own."""
+"""A refused command counts as this many more: each has a response of its own."""
 FINS_MAX: Final = 128
-"""FINs behind one another, which are one step."""
+"""Consecutive FINs that are one step."""
 _FINS_BYTES_MAX: Final = 21 * FINS_MAX
 GATHER_S: Final = 0.001
-"""A client with so much in flight that sent so little (64 FINs) is read again after this long.
+"""A client that has many messages in flight and sent little (64 FINs) is read again after this long.
 
-Clients send each FIN by itself, and to be woken for one costs as much as to take hundreds.
+Clients send each FIN by itself, and waking up for one costs as much as taking hundreds.
 """
 
 
@@ -68,7 +68,7 @@ class NsqdSession(ProtocolSession):
     limits = SessionLimits(
         unanswered_max=UNANSWERED_MAX,
         write_buffer_bytes=WRITE_BUFFER_BYTES,
-        # answers are small, and a page of messages is written as it is made
+        # responses are small, and a page of messages is written as soon as it is encoded
         joined_bytes=1 << 62,
         piece_bytes=1 << 62,
         lingers_at_stop=False,
@@ -122,7 +122,7 @@ class NsqdSession(ProtocolSession):
         self.login.act_for(principal)
 
     def log_in(self, secret: str) -> None:
-        """Check what AUTH has shown; commands behind it wait."""
+        """Check the secret of AUTH; later commands wait."""
         self._is_creating = True
         self.connection.run(self.login.check(secret), self._on_logged_in)
 
@@ -270,7 +270,8 @@ class NsqdSession(ProtocolSession):
             return Stage.FIRST
         if self.inbox.have > self.inbox.at:
             return Stage.PARTIAL
-        # who is asked for heartbeats is cut for leaving them out; a reader may wait for messages as long as it likes
+        # a client that is sent heartbeats is disconnected if it does not respond; a reader may wait for messages for
+        # ever
         is_kept = self.identity.heartbeat_ms > 0 or self.consumer is not None
         return Stage.BUSY if is_kept or waiting else Stage.IDLE
 
@@ -289,7 +290,7 @@ class NsqdSession(ProtocolSession):
             for fault in faults:
                 self._refuse(fault)
                 self._steps_left -= REFUSED_COST
-            # a FIN whose 21st byte is no line feed is none of the run: it is read as any other line
+            # a FIN without a line feed at byte 21 does not belong to the run: it is read as any other line
             if faults or inbox.at > start:
                 return True
             end = inbox.have
@@ -363,7 +364,7 @@ class NsqdSession(ProtocolSession):
         return True
 
     def require_subscription(self) -> None:
-        """Refuse the subscription behind its last message, and close, if the right to read is gone."""
+        """Refuse the subscription after its last message, and close, if the right to read was revoked."""
         if self.consumer is None or self.is_ended:
             return
         try:
@@ -399,10 +400,10 @@ class NsqdSession(ProtocolSession):
         log.error("a topic could not be created", exc_info=error, extra=self.connection.origin())
         self.connection.abort()
 
-    # -- answers
+    # -- responses
 
     def respond(self, data: bytes) -> None:
-        """Answer a command with this, behind what was asked before it."""
+        """Send this response to a command, after the earlier ones."""
         self.responses.add((_OK if data == commands.OK else frame(RESPONSE, data),))
 
     def _refuse(self, fault: NsqProtocolError) -> None:

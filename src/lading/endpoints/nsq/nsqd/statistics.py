@@ -24,7 +24,7 @@ ROWS_AT_ONCE: Final = 5
 def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:
     """Return the document, in turns: of one topic or channel if named, without ``clients`` only how many there are.
 
-    Times in it are nanoseconds where NSQ's are.
+    Its times are in nanoseconds if NSQ's are.
     """
     turn = TurnCounter(ROWS_AT_ONCE)
     publishers: dict[str, list[NodeClient]] = {}
@@ -34,7 +34,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
         for name in connection.published:
             publishers.setdefault(name, []).append(connection)
         if connection.published if not topic else topic in connection.published:
-            # of one topic only its own: who asks for it may not know of others
+            # for one topic only its own producers: the caller may not know of others
             producers.append(_client(connection))
         if connection.consumer is not None:
             subscribers.setdefault(connection.consumer.channel, []).append(connection)

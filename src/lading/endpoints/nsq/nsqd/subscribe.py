@@ -1,4 +1,4 @@
-"""Parameters of a SUB: topic, channel, partition and where to begin (nsq.md 1.4, 1.8)."""
+"""Parameters of a SUB: topic, channel, partition and start (nsq.md 1.4, 1.8)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SubscribeRequest:
     start: Start | None
 
     def move(self, channel: Channel) -> None:
-        """Have the channel begin where the client asked, if it is its first one."""
+        """Start the channel at the client's position, if this is the channel's first client."""
         if self.start is None or channel.subscribers:
             return
         seek_channel(channel, self.partition, self.start)
