@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,19 +32,23 @@ REQUEST_BYTES_MAX = 128 << 10
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class ForkedBroker(subprocess.Popen[bytes]):
+class ForkedBroker(subprocess.Popen[Any]):
     """A process that is forked from the warm one instead of executed."""
 
-    warm: ClassVar[_WarmProcess | None] = None
+    module: ClassVar = "tests.forked_broker"
+    """The program that the warm process runs."""
+    warm: ClassVar[WarmProcess | None] = None
 
     def _execute_child(self, *arguments: Any) -> None:
         """See subprocess.Popen: sets ``pid``, closes the ends of pipes that are the child's."""
         given = inspect.signature(subprocess.Popen._execute_child).bind(self, *arguments).arguments  # type: ignore[attr-defined]
         cls = type(self)
         if cls.warm is None:
-            cls.warm = _WarmProcess()
+            cls.warm = WarmProcess(cls.module)
         ends = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
-        self.pid = cls.warm.fork(given["args"], given["env"], (ends[0], ends[3], ends[5]))
+        directory = Path.cwd() if given["cwd"] is None else Path(given["cwd"])
+        environment = os.environ if given["env"] is None else given["env"]
+        self.pid = cls.warm.fork(given["args"], environment, directory, (ends[0], ends[3], ends[5]))
         self._child_created = True
         self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
 
@@ -62,23 +67,25 @@ def _environment_of_broker(environment: Any) -> dict[str, str]:
     return {name: value for name, value in read_early(environment).items() if not name.startswith(READ_BY_CHILDREN)}
 
 
-class _WarmProcess:
-    """The process that forks, started for the first broker; it ends with this one."""
+class WarmProcess:
+    """The process that forks, started for the first child; it ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self.environment = dict(os.environ)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forked_broker", str(theirs.fileno())],
+                [sys.executable, "-m", module, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1],
             )  # fmt: skip
 
-    def fork(self, command: list[str], environment: dict[str, str], handles: tuple[int, int, int]) -> int:
+    def fork(
+        self, command: list[str], environment: Mapping[str, str], directory: Path, handles: tuple[int, int, int]
+    ) -> int:
         """Return the id of a new child of this process."""
         request = json.dumps(
-            {"command": command, "environment": dict(environment), "directory": str(Path.cwd())}
+            {"command": command, "environment": dict(environment), "directory": str(directory)}
         ).encode()
         # the warm process forks twice, and what loses its parent becomes a child of a subreaper above it
         prctl = ctypes.CDLL(None).prctl
@@ -136,27 +143,33 @@ def _fork_on_request(requests: socket.socket) -> list[str] | None:
         os.chdir(asked["directory"])
         os.environ.clear()
         os.environ.update(asked["environment"])
-        return list(asked["command"][3:])
+        return list(asked["command"])
 
 
-def main() -> None:
-    """Be the warm process; in each fork, be a broker."""
+def serve_forks(prepare: Callable[[], None]) -> list[str] | None:
+    """Be a warm process; returns the command in each fork, and None at the end of the process of tests."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    # Ctrl-C reaches the whole group: the process of tests stops its brokers, and this one ends with it
+    # Ctrl-C reaches the whole group: the process of tests stops its children, and this one ends with it
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_all()
+    prepare()
     gc.collect()
     gc.freeze()
     # OpenBLAS and jemalloc have threads too, and handlers for forks
     if threading.active_count() > 1:
         sys.exit(f"a process with threads cannot be forked, and what was imported started {threading.enumerate()}")
-    arguments = _fork_on_request(requests)
-    if arguments is None:
-        return
+    command = _fork_on_request(requests)
     signal.signal(signal.SIGINT, interrupt)
+    return command
+
+
+def main() -> None:
+    """Be the warm process; in each fork, be a broker."""
+    command = serve_forks(_import_all)
+    if command is None:
+        return
     from lading.cli.main import main as lading
 
-    lading(arguments)
+    lading(command[3:])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import pytest
 
 from lading import testing
 from lading.cli.main import main
+from tests import forked_command
 
 
 class Done(NamedTuple):
@@ -34,14 +34,12 @@ def broker() -> Iterator[testing.BrokerProcess]:
 
 @pytest.fixture
 def process(broker: testing.BrokerProcess) -> Run:
-    """The command as a process."""
+    """The command as a process, forked from one that has imported what commands import."""
 
     def run(*arguments: str, stdin: str = "", code: int = 0, **environment: str) -> Done:
-        done = subprocess.run(
+        done = forked_command.run(
             [sys.executable, "-m", "lading.cli.main", *arguments],
             input=stdin,
-            capture_output=True,
-            text=True,
             timeout=90,
             env=os.environ | {"LADING_SERVER": broker.url, "NO_COLOR": "1"} | environment,
         )

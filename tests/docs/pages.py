@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 from unittest.mock import patch
+
+from tests import forked_command
+
+RUN_PAGES: Final = """
+import json, sys
+from tests.docs.pages import Step, run_steps
+for steps in json.load(sys.stdin):
+    run_steps([Step(language, text, tuple(arguments)) for language, text, arguments in steps])
+"""
+"""A program that runs the pages on its standard input in one process."""
 
 
 class Step(NamedTuple):
@@ -23,20 +33,10 @@ class Step(NamedTuple):
 
 
 def run_fresh(directory: Path, environment: dict[str, str], steps: Sequence[Step], timeout_s: float) -> str | None:
-    """Run a page in an interpreter of its own, its commands as processes; what it said where it failed."""
-    script = ["import subprocess"]
-    for step in steps:
-        match step.language:
-            case "python":
-                script.append(step.text)
-            case "toml":
-                script.append(f"open({step.arguments[0]!r}, 'w').write({step.text!r})")
-            case _:
-                command = [sys.executable, "-m", "lading.cli.main", *step.arguments]
-                script.append(f"subprocess.run({command!r}, check=True)")
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(script)],
-        cwd=directory, env=os.environ | environment, capture_output=True, text=True, timeout=timeout_s,
+    """Run a page in a process of its own, with its commands; return its output if it failed."""
+    done = forked_command.run(
+        [sys.executable, "-c", RUN_PAGES],
+        input=json.dumps([steps]), cwd=directory, env=os.environ | environment, timeout=timeout_s,
     )  # fmt: skip
     return None if done.returncode == 0 else f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 

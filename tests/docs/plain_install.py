@@ -14,15 +14,9 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
-from tests.docs.pages import Step
+from tests.docs.pages import RUN_PAGES, Step
 
 ROOT: Final = Path(__file__).parents[2]
-RUN_PAGES: Final = """
-import json, sys
-from tests.docs.pages import Step, run_steps
-for steps in json.load(sys.stdin):
-    run_steps([Step(language, text, tuple(arguments)) for language, text, arguments in steps])
-"""
 
 
 def make_plain_environment(place: Path) -> Path:

@@ -24,7 +24,6 @@ What is bad, and where it is held; what stands nowhere else is below.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +39,7 @@ from lading.cli.connection import absent_contract
 from lading.model.errors import LocalError
 from lading.pipeline.settings import PipelineSettings
 from lading.tables.commit.state import PipelineStateDirectory
+from tests import forked_command
 from tests.tables.logged_forms import FORMS, LoggedForm, loaded, own_catalog
 from tests.tables.logged_forms import run as run_form
 
@@ -169,7 +169,7 @@ def test_directories_that_may_not_be_written_to(
     send(place, topic, range(5, 10))
     read_only = [".", "_lading", "_lading/staged", "_lading/manifests", *log]
     command = [sys.executable, "-m", "tests.tables.read_only", place.url, topic, form, str(table), *read_only]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    done = forked_command.run(command, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     for name, told in zip(read_only, json.loads(done.stdout), strict=True):
         assert told.startswith("LocalError: ") and str(table) in told, (name, told)

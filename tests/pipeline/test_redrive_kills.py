@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections import Counter
 from itertools import count
@@ -17,6 +16,7 @@ import pytest
 from lading import Consumer, Producer, testing
 from lading.pipeline.quarantine import AT_LEAST_ONCE
 from lading.transports.open import is_queue, open_transport
+from tests import forked_command
 from tests.interop import kafka_broker, shared_kafka
 
 LETTERS = 40
@@ -58,7 +58,7 @@ class RedrivenTopic:
         command = [sys.executable, "-m", "tests.pipeline.killed_redrive", str(file), str(last), "dead-letters"]
         command += ["redrive", self._source, self.letters, "--server", self._server, "--output", "json"]
         command += ["--state", str(self._directory / "state")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = forked_command.run(command, timeout=120)
         if last and done.returncode == -signal.SIGKILL:
             return last, {}
         assert done.returncode == 0, done.stderr
