@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
@@ -57,8 +57,6 @@ from .native.append import NativeAppender
 from .native.groups import NativeGroups
 from .native.transactions import NativeTransactions
 
-ComponentT = TypeVar("ComponentT", bound=Component)
-
 CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL))
 
 
@@ -74,79 +72,90 @@ class Broker:
         self.dates = store.dates
         self.catalog, self.commit, directory = store.catalog, store.commit, store.directory
         attempts = self._attempts = Attempts(self.counters)
-        self._components: list[Component] = []
-        """The parts, in the order in which they are notified; a part comes after those that it is built on."""
-        record = AccessRecord(self.catalog)
-        self.access = self._add(AccessControl(store.access_file, store.dates, record.load(), record.save))
-        self._idle_logs = self._add(IdleLogs(settings.open_files_max))
+        self.appender = Appender(self.commit, self.counters, settings.unsynced_bytes_max)
+        at_end_of_pass = self.appender.call_before_flush
+        self._idle_logs = IdleLogs(settings.open_files_max)
+        self._upkeep = LogUpkeep(attempts, self._idle_logs, at_end_of_pass)
+        mark_active = self._upkeep.mark_active
         self.topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
-        self.access.on_changed = self.topology.forget_routes
+        record = AccessRecord(self.catalog)
+        self.access = AccessControl(
+            store.access_file, store.dates, record.load(), record.save, self.topology.forget_routes
+        )
         self.changes = TopologyChanges(
             self.topology, self.catalog, directory, self._make_log,
             TopologyCallbacks(self._meet, self._notify_resized, self._abandon, self._forget),
         )  # fmt: skip
-        """For who lets others have their turn meanwhile."""
+        """For callers who let others have their turn meanwhile."""
         self.renames = Renames(self.topology, self.changes, self.access, self.catalog, directory)
         self.at_once = ImmediateChanges(self.topology, self.changes)
-        self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
-        self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
-        at_end_of_pass = self._upkeep.round.call_at_end_of_pass = self.appender.call_before_flush
-        self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass))
+        self._positions = Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
         self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
-        self.groups = self._add(IggyGroups(self.catalog, self._positions))
+        self.groups = IggyGroups(self.catalog, self._positions)
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
-        self.native_groups = self._add(NativeGroups(self.catalog, self._positions, settings.session_timeout_us))
-        self.coordinated_groups = self._add(KafkaGroupCoordinator(self.catalog, self._positions, settings))
-        self._memory = self._add(WriterStateManager(self.appender, self.catalog, settings, attempts))
-        self.native_transactions = self._add(
-            NativeTransactions(self.catalog, self.counters, settings.transaction_timeout_us)
+        self.native_groups = NativeGroups(self.catalog, self._positions, settings.session_timeout_us)
+        self.coordinated_groups = KafkaGroupCoordinator(self.catalog, self._positions, settings)
+        self.native_transactions = NativeTransactions(
+            self.catalog, self.counters, settings.transaction_timeout_us, mark_active
         )
-        self.native_transactions.touched = self._upkeep.mark_active
-        self._memory.on_cut = self.native_transactions.on_truncated
+        self._memory = WriterStateManager(
+            self.appender, self.catalog, settings, attempts, self.native_transactions.on_truncated
+        )
         self.native_appender = NativeAppender(self.appender, self.native_transactions, self._memory, self.counters)
         numbered = NumberedAppender(self.appender, self._memory, self.counters)
-        self.iggy_producers = self._add(IggyProducers(numbered))
-        produced = KafkaAppender(self.appender, self._memory, numbered)
-        produced.on_stable_moved = self._upkeep.mark_active
-        self.producers = self._add(
-            TransactionCoordinator(
-                ProducerTable(self.catalog), produced, self._positions, settings.producer_timeout_us_max
-            )
+        self.iggy_producers = IggyProducers(numbered)
+        self.producers = TransactionCoordinator(
+            ProducerTable(self.catalog), KafkaAppender(self.appender, self._memory, numbered, mark_active),
+            self._positions, settings.producer_timeout_us_max,
+        )  # fmt: skip
+        self.dead_letters = DeadLetters(
+            self.catalog, self.counters, self.topology.topic_by_uuid, self.topology.resolve,
+            self.at_once.create_topic_in_stream,
+            lambda partition, block, now_us: self.native_appender.append_remade(partition, block, now_us=now_us),
+            self.access.grantor_allows,
+        )  # fmt: skip
+        self.states = States(self.dead_letters, self.commit, self.counters, mark_active)
+        self.damages = Damages()
+        self.postponed = DelayedMessages(
+            self.catalog, self.appender, directory, self._open_log, self._on_synced, self.damages.watch
         )
-        self.dead_letters = self._add(
-            DeadLetters(
-                self.catalog, self.counters, self.topology.topic_by_uuid, self.topology.resolve,
-                self.at_once.create_topic_in_stream,
-                lambda partition, block, now_us: self.native_appender.append_remade(partition, block, now_us=now_us),
-                self.access.grantor_allows,
-            )
+        self.channels = Channels(
+            self.catalog, self.counters, CHANNEL_RULES, self.postponed,
+            ExhaustedMessageHandler(self.dead_letters, self.states, self.counters, lambda: self._now_us),
         )  # fmt: skip
-        self.states = States(self.dead_letters, self.commit, self.counters, self._upkeep.mark_active)
-        self.damages = self._add(Damages())
-        self.postponed = self._add(
-            DelayedMessages(
-                self.catalog, self.appender, directory, self._open_log, self._on_synced, self.damages.watch,
-            )
-        )  # fmt: skip
-        self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES, self.postponed))
+        # a circle: a channel reads the delayed messages, and hears of those whose time has come
         self.postponed.on_entered = self.channels.on_delayed_entered
         registries = GroupRegistries(
             self.topology.topics, self.groups, self.native_groups, self.coordinated_groups, self.channels
         )
         self.group_views = GroupViews(registries)
         self.group_changes = GroupChanges(registries, self._positions)
-        self.channels.on_exhausted = ExhaustedMessageHandler(
-            self.dead_letters, self.states, self.counters, lambda: self._now_us
+        self.retention = RetentionEnforcer(
+            settings, self.dates, self.counters, attempts, self.topology.topics, mark_active, at_end_of_pass, now_us
         )
-        self.retention = self._add(
-            RetentionEnforcer(
-                settings, self.dates, self.counters, attempts, self.topology.topics, self._upkeep.mark_active, now_us
-            )
-        )
-        self.retention.round.call_at_end_of_pass = at_end_of_pass
         forget = (self.native_transactions.forget_before, self.producers.forget_before)
-        self._add(TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us))
-        self._add(CatalogUpkeep(self.catalog, self.commit))
+        self._components: Sequence[Component] = (
+            self.access,
+            self._idle_logs,
+            self._upkeep,
+            self.appender,
+            self._positions,
+            self.groups,
+            self.native_groups,
+            self.coordinated_groups,
+            self._memory,
+            self.native_transactions,
+            self.iggy_producers,
+            self.producers,
+            self.dead_letters,
+            self.damages,
+            self.postponed,
+            self.channels,
+            self.retention,
+            TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us),
+            CatalogUpkeep(self.catalog, self.commit),
+        )
+        """The parts, in the order in which they are notified; a part comes after those that it is built on."""
         self._maintenance = Maintenance(self._components, attempts)
         self._sync_callbacks = [
             one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced
@@ -175,10 +184,6 @@ class Broker:
         disk = disk or DISKS[settings.durability]()
         store = LocalLogStore(data, commit, segment_bytes=settings.segment_bytes, disk=disk, found=found)
         return cls(store, settings, now_us=now_us)
-
-    def _add(self, component: ComponentT) -> ComponentT:
-        self._components.append(component)
-        return component
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
         log = self._make_log(path, topic_id, first_epoch)

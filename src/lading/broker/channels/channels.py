@@ -57,11 +57,21 @@ class ChannelStart(Enum):
 class Channels(Component):
     """The channels of all topics. One thread, the event loop's, uses them."""
 
-    def __init__(self, catalog: Catalog, counters: Counters, rules: ChannelRules, delayed: DelayedOffsets) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        counters: Counters,
+        rules: ChannelRules,
+        delayed: DelayedOffsets,
+        on_exhausted: Callable[[Channel, Partition, int, int], Append | None],
+    ) -> None:
+        """``on_exhausted`` is called with (channel, partition, offset, attempts) of what reached ``attempts_max``.
+
+        What it returns is the copy that was begun elsewhere; the message leaves the channel when that is on disk.
+        """
         self.on_work: Callable[[], None] = ignore
         """Called when ``pump`` should be called soon; not again before it was."""
-        self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
-        """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
+        self.on_exhausted = on_exhausted
         self.on_unused: Callable[[Topic], None] = _ignore_unused
         """Called when the last channel of an ephemeral topic is gone."""
         self._catalog = catalog
@@ -411,10 +421,6 @@ class Channels(Component):
 
 def _flags(channel: Channel) -> int:
     return PAUSED * channel.paused | SKIPPING * channel.skipping | ORDERED * channel.ordered
-
-
-def _nowhere(channel: Channel, partition: Partition, offset: int, attempts: int) -> None:
-    return None
 
 
 def _ignore_unused(topic: Topic) -> None:

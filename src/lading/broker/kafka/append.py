@@ -24,6 +24,7 @@ from ..core.append.writer_state import (
     apply_transaction_marker,
     update_last_stable_offset,
 )
+from ..core.callbacks import ignore
 from ..core.pending_append import Append
 from ..core.topology import Partition
 from ..native.append import PLAIN, TRANSACTIONAL
@@ -74,12 +75,18 @@ def producer_of(writer: bytes) -> int:
 class KafkaAppender:
     """Appends of numbered batches and of the control records that end transactions."""
 
-    def __init__(self, appender: Appender, memory: WriterStateManager, numbered: NumberedAppender) -> None:
+    def __init__(
+        self,
+        appender: Appender,
+        memory: WriterStateManager,
+        numbered: NumberedAppender,
+        on_stable_moved: Callable[[Partition], None] = ignore,
+    ) -> None:
+        """``on_stable_moved`` is called with every partition whose stable end may have moved."""
         self._appender = appender
         self._memory = memory
         self._numbered = numbered
-        self.on_stable_moved: Callable[[Partition], None] = lambda partition: None
-        """Called with every partition whose stable end may have moved."""
+        self._on_stable_moved = on_stable_moved
 
     def append(
         self, partition: Partition, batch: BatchSequence, room_bytes: int, write: Write, source: object = None
@@ -140,7 +147,7 @@ class KafkaAppender:
     def settle(self, partition: Partition) -> None:
         """Let readers follow: the partition's undecided ranges have changed."""
         update_last_stable_offset(partition)
-        self.on_stable_moved(partition)
+        self._on_stable_moved(partition)
 
     def append_when_durable(self, partition: Partition) -> Append | None:
         """Return an Append that is done when all that is in the partition now is durable, or None if it is already."""

@@ -42,12 +42,18 @@ class OpenNativeTransaction:
 class NativeTransactions(Component):
     """All transactions of a broker. Decisions are on disk before a call returns."""
 
-    def __init__(self, catalog: Catalog, counters: Counters, timeout_us: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        counters: Counters,
+        timeout_us: int,
+        on_stable_moved: Callable[[Partition], None],
+    ) -> None:
+        """``on_stable_moved`` is called with every partition whose stable end may have moved."""
         self._catalog = catalog
         self._counters = counters
         self._timeout_us = timeout_us
-        self.touched: Callable[[Partition], None] = lambda partition: None
-        """Called with every partition whose stable end may have moved."""
+        self._on_stable_moved = on_stable_moved
         self._open: dict[int, OpenNativeTransaction] = {}
         self._unsettled: set[tuple[Partition, int]] = set()
         """Aborted, but the overlay could not be written; tried again by ``tick``."""
@@ -223,7 +229,7 @@ class NativeTransactions(Component):
 
     def _hold(self, partition: Partition) -> None:
         update_last_stable_offset(partition)
-        self.touched(partition)
+        self._on_stable_moved(partition)
 
 
 def _was_settled(partition: Partition, transaction_id: int) -> bool:

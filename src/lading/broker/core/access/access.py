@@ -67,6 +67,7 @@ class AccessControl(Component):
         dates: Dates,
         recorded_serial: int = 0,
         on_saved: Callable[[int], None] = ignore,
+        on_changed: Callable[[], None] = ignore,
     ) -> None:
         """Load the file; ``recorded_serial`` is the number of its last change that is stored elsewhere.
 
@@ -83,8 +84,7 @@ class AccessControl(Component):
             raise file.damage_error(repr(error)) from None
         if document is not None:
             self._settle_file(recorded_serial)
-        self.on_changed: Callable[[], None] = ignore
-        """Called when users or rules have changed."""
+        self._on_changed = on_changed
         self.version = 0
         """Grows with each change: what waited over one asks for its rights again."""
         self._changed_callbacks: list[Callable[[], None]] = []
@@ -451,7 +451,7 @@ class AccessControl(Component):
         self._tokens = {token.hash: token for token in table.tokens.values()}
         self.version += 1
         # renew the routes first: callbacks may look something up
-        self.on_changed()
+        self._on_changed()
         self._meters = {name: one for name, one in self._meters.items() if table.quota_of(name) == one[0]}
         for principal in list(self._principals):
             principal.meter = self._find_meter(principal) if table.quotas else None

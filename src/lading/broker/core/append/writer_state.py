@@ -15,6 +15,7 @@ from ....dialects.sequenced import SequencedDialect
 from ....log.catalog import Catalog
 from ....log.interface import PartitionLog, Snapshot
 from ....model.errors import Reason, Refusal
+from ..callbacks import ignore
 from ..chunks import salvage
 from ..component import Component, partitions_of
 from ..maintenance import Attempts
@@ -29,14 +30,21 @@ SCAN_BYTES: Final = 4 << 20
 class WriterStateManager(Component):
     """Keeps ``Partition.writers`` true: at start, as segments close, when appends are lost."""
 
-    def __init__(self, appender: Appender, catalog: Catalog, settings: BrokerSettings, attempts: Attempts) -> None:
+    def __init__(
+        self,
+        appender: Appender,
+        catalog: Catalog,
+        settings: BrokerSettings,
+        attempts: Attempts,
+        on_cut: Callable[[Partition], None] = ignore,
+    ) -> None:
+        """``on_cut`` is called if blocks of a partition turn out not to have happened."""
         self._catalog = catalog
         self._attempts = attempts
         self._written: dict[Partition, None] = {}
         """Partitions that have writers."""
         self._settings = settings
-        self.on_cut: Callable[[Partition], None] = lambda partition: None
-        """Called when blocks of a partition turn out not to have happened."""
+        self._on_cut = on_cut
         appender.on_lost = self._truncate_writers
 
     def of(self, partition: Partition) -> Writers:
@@ -140,7 +148,7 @@ class WriterStateManager(Component):
             # it was taken before these blocks were synced. A start that trusted it would take a writer that sends them
             # again for one that repeats them, and would not read the blocks that are written at their offsets since
             self._attempts.attempt(self._forget_snapshot, partition)
-        self.on_cut(partition)
+        self._on_cut(partition)
 
     def _forget_snapshot(self, partition: Partition) -> None:
         writers, log = partition.writers, partition.log

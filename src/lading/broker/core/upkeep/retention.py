@@ -182,6 +182,7 @@ class RetentionEnforcer(Component):
         attempts: Attempts,
         topics: Callable[[], Iterable[Topic]],
         mark_active: Callable[[Partition], None],
+        call_at_end_of_pass: Callable[[Callable[[], None]], None],
         now_us: int,
     ) -> None:
         """``mark_active`` is called with every partition in which something was marked or deleted."""
@@ -190,7 +191,7 @@ class RetentionEnforcer(Component):
         self._counters = counters
         self._attempts = attempts
         self._topics = topics
-        self.round = Round(self._attempt)
+        self.round = Round(self._attempt, call_at_end_of_pass)
         self._round_us = 0
         """The time by which the round that is under way measures ages."""
         self._mark_active = mark_active

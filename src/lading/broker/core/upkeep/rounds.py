@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ....runtime.turns import Turn, TurnCounter
-from ..callbacks import ignore
 from ..topology import Partition
 
 ROUND_TURN_S: Final = 0.003
@@ -16,12 +15,15 @@ ROUND_TURN_S: Final = 0.003
 class Round:
     """A round of partitions: it begins at once, and continues in the next passes of the event loop."""
 
-    call_at_end_of_pass: Callable[[Callable[[], None]], None] = staticmethod(ignore)
-    """Calls back in this pass of the event loop or the next: set by the broker, once it has what does."""
+    def __init__(
+        self, do: Callable[[Partition], None], call_at_end_of_pass: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """``do`` is called with each partition and raises nothing.
 
-    def __init__(self, do: Callable[[Partition], None]) -> None:
-        """``do`` is called with each partition and raises nothing."""
+        ``call_at_end_of_pass`` calls back in this pass of the event loop or the next.
+        """
         self._do = do
+        self._call_at_end_of_pass = call_at_end_of_pass
         self._left: dict[Partition, None] = {}
         self._is_asked = False
 
@@ -49,7 +51,7 @@ class Round:
                 break
         if self._left and not self._is_asked:
             self._is_asked = True
-            self.call_at_end_of_pass(self._on_end_of_pass)
+            self._call_at_end_of_pass(self._on_end_of_pass)
 
     def _on_end_of_pass(self) -> None:
         self._is_asked = False

@@ -50,8 +50,13 @@ class LogUpkeep(Component):
     as active when they forget it.
     """
 
-    def __init__(self, attempts: Attempts, idle_logs: IdleLogs) -> None:
-        self.round = Round(self._maintain_if_lively)
+    def __init__(
+        self,
+        attempts: Attempts,
+        idle_logs: IdleLogs,
+        call_at_end_of_pass: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.round = Round(self._maintain_if_lively, call_at_end_of_pass)
         self._attempts = attempts
         self._idle_logs = idle_logs
         self._lively: dict[Partition, int] = {}
