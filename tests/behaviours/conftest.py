@@ -1,8 +1,7 @@
-"""One broker of each kind for the suite, and every behaviour over every row of ``rows.CLIENTS``."""
+"""One broker of each kind for the suite, and every behaviour over the rows that ``sample.py`` chooses, or all."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import pytest
 
 from lading import testing
 from lading.transports.lading.transport import LadingTransport
+from tests.behaviours import sample
 from tests.behaviours.rows import LISTENERS, SERVERS, Client, Server, Session
 from tests.interop import go_programs, kafka_broker, shared_kafka, wheels
 
@@ -28,22 +28,19 @@ class Seat:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``client``: each in turn, for what one does alone; ``writer`` and ``reader``: the routes of each server."""
-    whole = os.environ.get("LADING_TEST_FULL") == "1"
+    """``client``: each in turn, for what one does alone; ``writer`` and ``reader``: those that meet."""
     names = metafunc.fixturenames
-    servers = [server for server in SERVERS if "admin" not in names or "admin" in server.endpoints]
+    if not {"client", "writer"} & set(names):
+        return
+    routes = sample.list_routes(metafunc.function.__name__.removeprefix("test_"))
     if "client" in names:
-        seats = [Seat(server, client) for server in servers for client in server.clients(whole=whole)]
+        seats = [Seat(server, client) for server, (client,) in routes]
         ids = [f"{seat.server.name}-{seat.client.name}" for seat in seats]
         metafunc.parametrize("client", seats, indirect=True, ids=ids)
-    if "writer" in names:
-        routes = [
-            (Seat(server, writer), Seat(server, reader))
-            for server in servers
-            for writer, reader in server.routes(whole=whole)
-        ]
-        ids = [f"{writer.server.name}-from-{writer.client.name}-to-{reader.client.name}" for writer, reader in routes]
-        metafunc.parametrize(("writer", "reader"), routes, indirect=True, ids=ids)
+    else:
+        pairs = [(Seat(server, writer), Seat(server, reader)) for server, (writer, reader) in routes]
+        ids = [f"{writer.server.name}-from-{writer.client.name}-to-{reader.client.name}" for writer, reader in pairs]
+        metafunc.parametrize(("writer", "reader"), pairs, indirect=True, ids=ids)
 
 
 @pytest.fixture(scope="session")

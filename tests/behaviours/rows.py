@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Protocol
 
 from lading.dialects.protocols import ENDPOINTS
@@ -91,10 +90,6 @@ class Client:
     exceptions: Mapping[str, str] = field(default_factory=dict)
     cannot_write: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    is_alone: bool = False
-    """Whether it meets other clients only where all pairs do: what it sends and reads is that of another row."""
-    is_sampled_out: bool = False
-    """Whether it runs in the whole suite only: its frames are those of one row, its transport that of another."""
     iggy: tuple[str, str] | None = None
     """The release and the transport of a client of Iggy: its row in docs/how-to/coming-from-iggy.md."""
 
@@ -199,14 +194,10 @@ _TRANSPORTS: Mapping[str, tuple[str, type[Carrier] | None]] = {
     "WebSocket": ("iggy_websocket", WebSocketCarrier),
 }
 """Endpoints that carry Iggy's frames, and what carries them there for a client that knows TCP only."""
-_SAMPLED: Mapping[str, Sequence[str]] = {"QUIC": ("0.0.30", "0.6", "0.10"), "WebSocket": ("0.10",)}
-"""Of these releases the suite's sample runs these transports too: one for each dialect and listener."""
-_LIKE_ANOTHER = ("0.1", "0.2", "0.5", "0.6.60", "0.9")
-"""Releases whose messages have the bytes of a neighbour's: they differ in what their logins and topics say."""
 
 
 def _release_client(release: str, transport: str) -> Client:
-    """The row of a release over a transport; over TCP it writes and reads for others in every run of the suite."""
+    """The row of a release over a transport."""
     endpoint, carrier = _TRANSPORTS[transport]
     listener = f"{endpoint}.headers_only" if release == "0.0.30" else endpoint
 
@@ -220,8 +211,6 @@ def _release_client(release: str, transport: str) -> Client:
         _IGGY_TCP if SHAPES[release].has_states else _IGGY_STATELESS,
         left_out=_TWICE if SHAPES[release].is_zero_copy else {},
         iggy=(release, transport),
-        is_alone=carrier is not None or release in _LIKE_ANOTHER,
-        is_sampled_out=release not in _SAMPLED.get(transport, (release,)),
     )
 
 
@@ -233,7 +222,6 @@ def _http_client(release: str) -> Client:
         lambda at: IggyHttpReleaseSession(release, at["iggy_http"]),
         {**(_IGGY_TCP if SHAPES[release].has_states else _IGGY_STATELESS), **dict.fromkeys(GROUPS, _NO_GROUPS)},
         iggy=(release, "HTTP"),
-        is_alone=True,
     )
 
 
@@ -257,7 +245,6 @@ CLIENTS: tuple[Client, ...] = (
             ),
             _IGGY_CURRENT,
             left_out={"order_is_kept": _SORTS},
-            is_alone=transport != "TCP",
             iggy=(CURRENT, transport),
         )
         for name, endpoint, scheme, transport in (
@@ -274,21 +261,18 @@ CLIENTS: tuple[Client, ...] = (
         {**_IGGY_CURRENT, **dict.fromkeys(GROUPS, _NO_GROUPS)},
         left_out={"order_is_kept": _SORTS},
         iggy=(CURRENT, "HTTP"),
-        is_alone=True,
     ),
     Client(
         "iggy-quic",
         "iggy_quic",
         lambda at: PythonSession(f"iggy://{relay(QuicCarrier, at['iggy_quic'])}"),
-        is_alone=True,
     ),
     Client(
         "iggy-websocket",
         "iggy_websocket",
         lambda at: PythonSession(f"iggy://{relay(WebSocketCarrier, at['iggy_websocket'])}"),
-        is_alone=True,
     ),
-    Client("iggy-tls", SECURE, lambda at: PythonSession(f"iggy://{relay(TlsCarrier, at[SECURE])}"), is_alone=True),
+    Client("iggy-tls", SECURE, lambda at: PythonSession(f"iggy://{relay(TlsCarrier, at[SECURE])}")),
     Client("librdkafka", "kafka", lambda at: LibrdkafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client(
         "kafka-python",
@@ -313,18 +297,9 @@ class Server:
     but: tuple[str, ...] = ()
     """Clients that want more than this server has."""
 
-    def clients(self, *, whole: bool) -> list[Client]:
-        """The rows that can connect: all, or a sample."""
-        able = [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
-        return [client for client in able if whole or not client.is_sampled_out]
-
-    def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
-        """Who writes for whom: every pair, or a sample: each with the first of ours, ours over all protocols."""
-        clients = [client for client in self.clients(whole=whole) if whole or not client.is_alone]
-        hub = clients[0]
-        ours = [client for client in clients if client.name.startswith("python-")]
-        pairs = product(clients, clients)
-        return [pair for pair in pairs if whole or hub in pair or all(each in ours for each in pair)]
+    def clients(self) -> list[Client]:
+        """Return the rows that can connect."""
+        return [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
 
 
 SERVERS: tuple[Server, ...] = (

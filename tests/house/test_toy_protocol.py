@@ -31,7 +31,8 @@ PASSED: Final = re.compile(r"(\d+) passed")
 
 def run_with_toy(*arguments: str) -> str:
     """Output of a Python that has the toy; AssertionError with what it wrote if it fails."""
-    environment = {**os.environ, "PYTHONPATH": PATHS}
+    # the toy meets our client of each protocol, in both directions
+    environment = {**os.environ, "PYTHONPATH": PATHS, "LADING_TEST_BEHAVIOURS_OF": "python-toy"}
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-8_000:]
     return done.stdout
