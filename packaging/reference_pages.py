@@ -143,6 +143,9 @@ def describe_commands() -> Iterator[str]:
 
 def _argument(param: Any) -> str:
     name = param.metavar or param.name.upper()
+    # several words, such as "[SRC] TOPIC", say by themselves what may be left out
+    if " " in name:
+        return str(name)
     many = "…" if param.nargs == -1 or param.multiple else ""
     return f"{name}{many}" if param.required else f"[{name}]{many}"
 

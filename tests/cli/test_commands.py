@@ -184,11 +184,41 @@ def test_streams_and_topics(lading: Run) -> None:
 def test_a_topic_that_others_cannot_name_says_why(lading: Run) -> None:
     long = "a" * 65
     for name, unseen in (("seen", []), ("a b", ["Kafka", "NSQ"]), (long, ["NSQ"]), ("x#ephemeral", ["Kafka"])):
-        lading("topic", "create", name)
+        created = lading("topic", "create", name).stderr
+        assert [protocol for protocol in ("Kafka", "NSQ") if f"not accessible to {protocol}" in created] == unseen
         assert list(json.loads(lading("topic", "show", name, "-o", "json").stdout)["hidden"]) == unseen
         said = lading("topic", "show", name).stderr
         for protocol in ("Kafka", "NSQ"):
             assert (f"not accessible to {protocol} clients: a name there has 1 to" in said) is (protocol in unseen)
+
+
+def test_a_topic_made_by_its_first_message_says_so_too(lading: Run) -> None:
+    said = lading("message", "send", "c d", "hi").stderr
+    assert "(new topic, 1 partition)" in said
+    assert "not accessible to Kafka clients" in said
+    assert "not accessible" not in lading("message", "send", "c d", "hi").stderr
+
+
+def test_a_size_that_a_server_does_not_report_is_a_dash(lading: Run, broker: testing.BrokerProcess) -> None:
+    lading("message", "send", "sized", "hi")
+    kafka = f"kafka://{broker.endpoints['kafka']}"
+    (row,) = (row for row in lading("topic", "list", "--from", kafka).stdout.splitlines() if " sized " in row)
+    assert row.split()[-1] == "-"
+    (document,) = (
+        row for row in documents(lading("topic", "list", "-f", kafka, "-o", "json")) if row["name"] == "sized"
+    )
+    assert document["size_bytes"] is None
+
+
+def test_the_source_of_a_topic_is_an_option_too(lading: Run, broker: testing.BrokerProcess, tmp_path: Path) -> None:
+    lading("message", "send", "placed", "hi", "-H", "carrier=UA")
+    first = lading("profile", broker.url, "placed", "-o", "json").stdout
+    for option in ((), ("--from", broker.url)):
+        assert lading("profile", "placed", *option, "-o", "json").stdout == first
+        assert "no dead letters in placed" in lading("dead-letters", "list", "placed", *option).stderr
+        assert "0 would be sent" in lading("dead-letters", "redrive", "placed", *option, "--dry-run").stderr
+    spool, queue = tmp_path / "spool", f"nsq://{broker.endpoints['nsqd_tcp']}"
+    assert "1 message consumed" in lading("spool", "placed", str(spool), "--from", queue, "--once").stderr
 
 
 def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.BrokerProcess) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.cli.headers_option import parse_headers
+from lading.cli.headers_option import describe_colons, parse_headers
 from lading.model.errors import LocalError
 
 # spelling -> (key, kind code of the Iggy seed, value bytes)
@@ -33,6 +33,25 @@ def test_spelling(option: str, key: str, kind: int, value: bytes | None) -> None
 def test_order_and_duplicates_are_kept() -> None:
     headers = parse_headers(["a=1", "b", "a:uint8=2"])
     assert [(header.key, header.typed) for header in headers] == [("a", "1"), ("b", None), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("delay:foo=3", "sent with the key 'delay:foo': 'foo' is not a header kind; write delay:foo:string=… if that"),
+        ("delay:=3", "no kind follows the colon; write delay::string=…"),
+        ("delay:uint16", "sent with the key 'delay:uint16' and a null; a null has no kind: write -H delay"),
+        ("http://host=3", None),
+        ("http://host", None),
+        ("delay:foo:string=3", None),
+        ("delay:uint16=3", None),
+        ("delay", None),
+        ("urn:isbn", None),
+    ],
+)
+def test_a_colon_that_may_be_a_mistyped_kind_is_named(option: str, says: str | None) -> None:
+    sentences = list(describe_colons([option]))
+    assert (says is None and not sentences) or (says is not None and [says in one for one in sentences] == [True])
 
 
 @pytest.mark.parametrize(

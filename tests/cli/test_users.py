@@ -60,6 +60,24 @@ def test_from_the_first_user_to_rights(lading: Run, tmp_path: Path) -> None:
     assert "only administrator" in lading("user", "delete", "root", "--yes", code=2, **root).stderr
 
 
+def test_a_rule_or_quota_for_nobody_is_noted(lading: Run) -> None:
+    """Rightly so for names that a token issuer gives; without one it is a typo."""
+    with testing.broker() as own:
+        server = {"LADING_SERVER": own.url}
+        lading("user", "add", "root", "--admin", "--password-file", "-", stdin="a long password\n", **server)
+        made = lading(
+            "token", "create", "t", "--user", "root", "--password-file", "-", stdin="a long password\n", **server
+        )
+        root = {**server, "LADING_TOKEN": made.stdout.strip()}
+        for command in (("acl", "add", "rot", "read", "x"), ("user", "quota", "rot", "--send", "1MB")):
+            said = lading(*command, **root).stderr
+            assert "user 'rot' does not exist here (did you mean 'root'?)" in said
+            assert "lading user add rot" in said
+        for name in ("root", "*"):
+            assert "does not exist" not in lading("acl", "add", name, "read", "x", **root).stderr
+            assert "does not exist" not in lading("user", "quota", name, "--send", "1MB", **root).stderr
+
+
 def test_a_password_is_no_argument(lading: Run) -> None:
     assert "cannot ask for a password" in lading("user", "add", "eve", code=2).stderr
     assert "is empty" in lading("user", "add", "eve", "--password-file", "-", stdin="\n", code=2).stderr

@@ -153,6 +153,15 @@ def test_streams(http: httpx.Client) -> None:
     refused(http.delete("/streams/made%20here"), 404, "stream_name_not_found")
 
 
+def test_a_browser_is_told_what_this_port_is(http: httpx.Client) -> None:
+    for path in ("/", "/index.html", "/metrics/x"):
+        missing = http.get(path)
+        assert missing.status_code == 404
+        assert missing.headers["content-type"].startswith("text/plain")
+        assert f"GET {path}: not here. This is the admin endpoint of a Lading broker" in missing.text
+        assert "lading console" in missing.text
+
+
 def test_names_with_slashes_travel_encoded(http: httpx.Client) -> None:
     assert http.post("/topics/a%2Fb/c%2Fd").status_code == 201
     assert http.get("/topics/a%2Fb/c%2Fd").json()["topic"] == "c/d"

@@ -19,7 +19,8 @@ KINDS: Final = ("topic", "stream", "group", "transaction", "user", "cluster")
 
 User = Annotated[str, typer.Argument(help="User, or * for everybody.")]
 OperationWord = Annotated[
-    str, typer.Argument(parser=word(OPERATIONS), metavar="|".join(OPERATIONS), help="What is allowed.")
+    str,
+    typer.Argument(parser=word(OPERATIONS), metavar="OPERATION", help=f"What is allowed: {', '.join(OPERATIONS)}."),
 ]
 Name = Annotated[
     str, typer.Argument(help="Name, a prefix that ends with *, or * for all; a topic by its flat name, as in Kafka.")
@@ -71,10 +72,12 @@ def add(
         lading acl add ann all airlines --kind stream
     """
     from .connection import admin
+    from .user import print_unknown_user
 
     rule = _rule(user, operation, name, kind, in_stream=in_stream, deny=deny)
     with admin(server) as transport:
         transport.change_rules(add=[rule])
+        print_unknown_user(transport, user)
     print_note(f"{'forbade' if deny else 'allowed'} [bold]{user}[/] {operation} on {kind} {_shown(rule)}")
 
 

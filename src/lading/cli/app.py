@@ -9,6 +9,7 @@ import typer
 
 from ..model.version import __version__
 from .nearest import CreatingGroup, NearestGroup
+from .plain_command import PlainCommand
 
 SPARK: Final = "Spark"
 """The heading of commands that may start Spark."""
@@ -84,9 +85,11 @@ def build_app(only: str | None = None) -> typer.Typer:
         if only in (None, row.name):
             found = getattr(import_module(f"{__package__}.{row.module}"), row.attribute)
             if isinstance(found, typer.Typer):
+                for command in found.registered_commands:
+                    command.cls = PlainCommand
                 app.add_typer(found, cls=row.group, name=row.name, rich_help_panel=row.heading)
             else:
-                app.command(row.name, rich_help_panel=row.heading)(found)
+                app.command(row.name, cls=PlainCommand, rich_help_panel=row.heading)(found)
     return app
 
 

@@ -88,14 +88,15 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def topic_row(meta: TopicMeta) -> dict[str, Any]:
-    """Return the row of a topic in the table of topics."""
+    """Return the row of a topic in the table of topics; its size is None if the server does not report it."""
+    sizes = [part.size_bytes for part in meta.partitions if part.size_bytes is not None]
     return {
         "name": meta.name,
         "stream": meta.stream,
         "topic": meta.topic,
         "partitions": len(meta.partitions),
         "messages": sum(part.end_offset - part.first_offset for part in meta.partitions),
-        "size_bytes": sum(part.size_bytes or 0 for part in meta.partitions),
+        "size_bytes": sum(sizes) if sizes or not meta.partitions else None,
     }
 
 

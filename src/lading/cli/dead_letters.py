@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AsOutput
+from .options import AsOutput, SourceOption, split_source
 from .output import Output, json_line, literal, meter, print_first_rows, print_note
 
 if TYPE_CHECKING:
@@ -19,8 +19,13 @@ app = typer.Typer(
     help="List and redrive dead letters of Kafka Connect, Kafka Streams, Spring, Quarkus and others.",
     no_args_is_help=True,
 )
-Source = Annotated[str, typer.Argument(metavar="SRC", help="Where the dead letters are: a URL, or a data directory.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of dead letters.")]
+SourceAndTopic = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[SRC] TOPIC",
+        help="Where the dead letters are, a URL or a data directory, and their topic; the topic alone with --from.",
+    ),
+]
 Where = Annotated[
     str | None,
     typer.Option(
@@ -36,31 +41,35 @@ COLUMNS = {
 
 @app.command("list")
 def list_(
-    source: Source,
-    topic: Topic,
+    words: SourceAndTopic,
+    from_: SourceOption = None,
     where: Where = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 100,
     output: AsOutput = Output.TEXT,
 ) -> None:
     """List dead letters: where each was, and why it failed.
 
-    Example:
+    Examples:
+
+        lading dead-letters list orders-dlq --from kafka://127.0.0.1:9092
 
         lading dead-letters list kafka://127.0.0.1:9092 orders-dlq --where "origin_topic = 'orders'"
     """
     from ..pipeline.dead_letters import describe_conventions
 
+    source, topic = split_source(words, from_, ("TOPIC",))
     rows = list(_dead_letters(source, topic, None).rows(where, limit + 1))
     if not rows:
         selected = "" if where is None else " that --where selects"
         print_note(f"no dead letters{selected} in {topic}; looked for messages with headers {describe_conventions()}")
+        return
     print_first_rows(rows, COLUMNS, limit, output=output, remedy="get others with --limit or --where")
 
 
 @app.command()
 def redrive(
-    source: Source,
-    topic: Topic,
+    words: SourceAndTopic,
+    from_: SourceOption = None,
     where: Where = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent without sending it.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send at most this many.")] = None,
@@ -86,6 +95,7 @@ def redrive(
     """
     from ..pipeline.quarantine import AT_LEAST_ONCE
 
+    source, topic = split_source(words, from_, ("TOPIC",))
     with meter("redrive", limit) as progress:
         done = _dead_letters(source, topic, state).redrive(
             where, limit=limit, max_replays=max_replays, to=to, server=server, dry_run=dry_run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 
 from ..model.errors import LocalError
 from ..model.headers import Headers
@@ -17,6 +18,24 @@ TYPES_ELSEWHERE = {
 }  # fmt: skip
 """Names of the kinds elsewhere. A word after a colon that is none of these may be part of a key."""
 FORMS = "write -H key=value (string), -H key:uint16=3 (typed), -H key:raw=0x00ff (bytes) or -H key (null)"
+
+
+def describe_colons(options: list[str]) -> Iterator[str]:
+    """Yield a sentence for each ``-H`` option whose colon looks like that of a kind, but belongs to the key.
+
+    A mistyped kind would otherwise go unseen: the message is sent, with another key than meant. A colon before
+    anything but a word, as in ``http://host=1``, is not mistaken for one.
+    """
+    for option in options:
+        name, equals, _ = option.partition("=")
+        key, _, word = name.rpartition(":")
+        if not key or not (word == "" or word.isidentifier()):
+            continue
+        if equals and word not in KIND_BY_WORD:
+            problem = f"{word!r} is not a header kind" if word else "no kind follows the colon"
+            yield f"-H {option} is sent with the key {name!r}: {problem}; write {name}:string=… if that is meant"
+        elif not equals and word in KIND_BY_WORD:
+            yield f"-H {option} is sent with the key {name!r} and a null; a null has no kind: write -H {key}"
 
 
 def parse_headers(options: list[str]) -> Headers:

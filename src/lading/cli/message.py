@@ -20,6 +20,7 @@ from ..model.errors import LocalError
 from .message_format import MEANINGS, compile_format
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, TopicName, Where
 from .output import Output, format_count, json_line, literal, meter, print_note
+from .topic import print_invisible
 from .units import parse_bound
 
 if TYPE_CHECKING:
@@ -85,13 +86,15 @@ def send(
         lading message poll flights -n 100 --output json | lading message send copies --json
     """
     from ..client.producer import Producer
-    from .headers_option import parse_headers
+    from .headers_option import describe_colons, parse_headers
 
     if json and (header or key is not None):
         raise LocalError("--json has the headers and the key of each message; leave -H and --key out")
     if id is not None and (json or lines):
         raise LocalError("--id is the id of one message; leave out --lines and --json")
     headers = parse_headers(header or [])
+    for sentence in describe_colons(header or []):
+        print_note(sentence)
     message_id = None if id is None else _parse_id(id)
     sent = 0
     with Producer(server) as producer, meter("sending", None) as progress:
@@ -107,6 +110,8 @@ def send(
         f" (new topic, {format_count(len(meta.partitions), 'partition')})" for meta in producer.created_topics
     )
     print_note(f"sent [bold]{format_count(sent, 'message')}[/] to {topic}{created}")
+    for meta in producer.created_topics:
+        print_invisible(server, meta.name, len(meta.partitions))
 
 
 def _parse_id(text: str) -> bytes | int | UUID:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Final
 
 from typer.core import TyperGroup
 
+from .plain_command import describe_wrong_value
+
 OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
 """Commands that only read accept a directory as well, so that their option has another name."""
 OPTION_SYNONYMS: Final = {
@@ -55,9 +57,8 @@ class NearestGroup(TyperGroup):
             sys.stdout.flush()
             return done
         except Exception as error:
-            if (said := getattr(error, "message", None)) is not None:
-                # what checks values says so of its own errors, before the sentence of who found it
-                error.message = said.replace(": Value error, ", ": ")  # type: ignore[attr-defined]
+            if getattr(error, "message", None) and (sentence := describe_wrong_value(error)):
+                error.message = sentence  # type: ignore[attr-defined]
             option = getattr(error, "option_name", None) or ""
             root = ctx.find_root()
             if any(option in param.opts for param in root.command.params):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -20,7 +21,7 @@ def word(known: Sequence[str]) -> Callable[[str], str]:
         if text not in known:
             from ..columns.contract import did_you_mean
 
-            raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}{did_you_mean(text, known)}")
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
         return text
 
     return parsed
@@ -34,6 +35,21 @@ def local_path(text: str | Path) -> Path:
     if isinstance(text, str) and "://" in text:
         raise typer.BadParameter(f"{text!r} is a URL; name a directory of this machine, such as ./data")
     return Path(text)
+
+
+def split_source(words: Sequence[str], from_: str | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the source, which is the first of ``words`` or ``--from``, and then the arguments of these names.
+
+    Raises UsageError if one is missing, too many, or if the source is given twice.
+    """
+    if len(words) == len(names) + 1:
+        if from_ is not None:
+            raise typer.BadParameter(f"the source is given twice: {words[0]} and --from {from_}; leave one out")
+        return tuple(words)
+    if len(words) != len(names):
+        wanted = " ".join(names)
+        raise typer.BadParameter(f"expected {wanted}, or the source and then {wanted}, not {' '.join(words)!r}")
+    return (from_ or os.environ.get("LADING_SERVER", DEFAULT_SERVER), *words)
 
 
 TopicName = Annotated[str, typer.Argument(help="Topic; one of another stream than default is STREAM.TOPIC.")]
@@ -56,6 +72,14 @@ From = Annotated[
         "consumes messages from the queue.",
     ),
 ]  # fmt: skip
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", "-f", metavar="URL|DIR",
+        help="The source, if it is not the first argument. Default: LADING_SERVER, or the broker of this machine.",
+    ),
+]  # fmt: skip
+"""For commands whose source may also be their first argument."""
 Resume = Annotated[
     bool,
     typer.Option(

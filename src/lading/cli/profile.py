@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AsOutput, States, TopicName, Where
+from .options import AsOutput, SourceOption, States, Where, split_source
 from .output import Output, format_count, json_line, meter, print_note, print_table
 
 COLUMNS = {
@@ -22,10 +22,15 @@ HEAVIEST = {
 
 
 def profile(
-    source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A lading://, iggy://, kafka:// or nsq:// URL, or a data directory.")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SRC] TOPIC",
+            help="A lading://, iggy://, kafka:// or nsq:// URL, or a data directory, and the topic; the topic alone "
+            "with --from.",
+        ),
     ],
-    topic: TopicName,
+    from_: SourceOption = None,
     where: Where = None,
     states: States = "available",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
@@ -39,6 +44,8 @@ def profile(
 
     Examples:
 
+        lading profile flights
+
         lading profile kafka://127.0.0.1:9092 flights --html flights.html
 
         lading profile ./data flights --limit 100000 --output json
@@ -51,6 +58,7 @@ def profile(
     from .connection import open_source
     from .output import format_size
 
+    source, topic = split_source(words, from_, ("TOPIC",))
     total = None
     with open_source(source) as transport:
         parts = transport.topic(topic).partitions

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import local_path
+from .options import SourceOption, local_path, split_source
 from .output import format_count, print_note
 
 
 def spool(
-    from_: Annotated[str, typer.Argument(metavar="FROM", help="The queue, e.g. nsq://127.0.0.1:4161.")],
-    topic: Annotated[str, typer.Argument(help="Its topic.")],
-    directory: Annotated[
-        Path, typer.Argument(parser=local_path, metavar="DIRECTORY", help="Spool directory; created if missing.")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SRC] TOPIC DIRECTORY",
+            help="The queue, e.g. nsq://127.0.0.1:4161, its topic, and the spool directory, which is created if "
+            "missing. The queue may be --from instead.",
+        ),
     ],
+    from_: SourceOption = None,
     channel: Annotated[str, typer.Option(help="NSQ channel to consume.")] = "spool",
     keep: Annotated[
         str | None, typer.Option(help="Delete messages older than this, e.g. 7d, even if unread. Default: keep all.")
@@ -29,14 +32,18 @@ def spool(
     Messages are acknowledged only after they are on disk. A spool is a data directory with one topic; use it as a
     pipeline source or read it from Python or Spark, even while it is being filled.
 
-    Example:
+    Examples:
 
         lading spool nsq://127.0.0.1:4161 flights ./spool --channel tables
+
+        lading spool flights ./spool --from nsq://127.0.0.1:4161
     """
     from ..spool.filler import fill_spool
     from ..spool.spool_log import KEEP_S, lock_spool
     from .units import duration_us
 
+    source, topic, place = split_source(words, from_, ("TOPIC", "DIRECTORY"))
+    directory = local_path(place)
     keep_s = KEEP_S if keep is None else duration_us(keep) / 1e6
 
     ended: list[bool] = []
@@ -53,7 +60,7 @@ def spool(
 
     with lock_spool(directory):
         count = fill_spool(
-            from_,
+            source,
             topic,
             channel,
             directory,

@@ -40,6 +40,9 @@ USUAL_DURATION_US_MIN = 1_000_000
 def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
     """List the topics of a broker or of a data directory.
 
+    A Kafka broker reports offsets and no sizes: what it counts as messages includes deleted ones and the markers of
+    transactions.
+
     Examples:
 
         lading topic list
@@ -51,12 +54,16 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
     with open_source(from_) as transport:
         rows = [topic_row(meta) for meta in transport.topics()]
     print_table(
-        rows if output is Output.JSON else [row | {"size": format_size(row["size_bytes"])} for row in rows],
+        rows if output is Output.JSON else [row | {"size": _format_known_size(row["size_bytes"])} for row in rows],
         TOPIC_COLUMNS,
         output=output,
         empty="there are no topics; create one: lading topic create NAME",
     )
     _note_queue(from_, output)
+
+
+def _format_known_size(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else format_size(size_bytes)
 
 
 @app.command()
@@ -67,14 +74,15 @@ def show(name: TopicName, from_: From = DEFAULT_SERVER, output: AsOutput = Outpu
 
         lading topic show flights
     """
-    from ..dialects.protocols import explain_invisible
     from .connection import open_source, partition_row, topic_row
 
     with open_source(from_) as transport:
         meta = transport.topic(name)
     rows = [partition_row(partition) for partition in meta.partitions]
-    unseen = explain_invisible(meta.name, len(rows))
     if output is Output.JSON:
+        from ..dialects.protocols import explain_invisible
+
+        unseen = explain_invisible(meta.name, len(rows))
         json_line(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
         return
     print_table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
@@ -82,7 +90,19 @@ def show(name: TopicName, from_: From = DEFAULT_SERVER, output: AsOutput = Outpu
         print_note(f"settings: {_shown(meta.settings)}")
     _note_queue(from_, output)
     print_note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
-    for protocol, why in unseen.items():
+    _print_invisible(meta.name, len(rows))
+
+
+def print_invisible(server: str, name: str, partitions: int) -> None:
+    """Print for a new topic which protocols cannot access it; servers other than Lading's have no other protocols."""
+    if server.partition("://")[0].lower() == "lading":
+        _print_invisible(name, partitions)
+
+
+def _print_invisible(name: str, partitions: int) -> None:
+    from ..dialects.protocols import explain_invisible
+
+    for protocol, why in explain_invisible(name, partitions).items():
         print_note(f"not accessible to {protocol} clients: {why}")
 
 
@@ -123,6 +143,7 @@ def create(
         with open_source(server) as transport:
             meta = transport.create_topic(name, partitions)
     print_note(f"created topic [bold]{meta.name}[/] with {format_count(len(meta.partitions), 'partition')}")
+    print_invisible(server, meta.name, len(meta.partitions))
 
 
 @app.command()

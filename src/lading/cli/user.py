@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Server, UserName, local_path
 from .output import Output, format_size, print_note, print_table
 from .passwords import PasswordFile, read_password
+
+if TYPE_CHECKING:
+    from ..transports.lading.transport import LadingTransport
 
 app = typer.Typer(
     help="Manage the users who may log in; the first one closes the broker to strangers.", no_args_is_help=True
@@ -163,6 +166,7 @@ def quota(
             before = {key: value for row in rows for key, value in row.items() if key != "user"}
             wanted = {key: value for key, value in {**before, **changes}.items() if value is not None}
             transport.set_quota(name, wanted)
+            print_unknown_user(transport, name)
         rows = [row for row in transport.quotas() if name in (None, row["user"])]
     if name is not None and not rows:
         # no quota is what was asked for, too
@@ -174,6 +178,24 @@ def quota(
         rows if output is Output.JSON else formatted, {"user": "user", **QUOTA_COLUMNS}, output=output,
         empty="no user has a quota; set one: lading user quota USER --send 10MB",
     )  # fmt: skip
+
+
+def print_unknown_user(transport: LadingTransport, name: str) -> None:
+    """Print a note, with near names, if there is no user ``name``: only a token issuer or certificates can know it."""
+    from ..columns.contract import did_you_mean
+    from ..model.errors import Refusal
+
+    try:
+        known = [user["name"] for user in transport.users()]
+    except Refusal:
+        # whoever may change rules need not be allowed to list users
+        return
+    if name != "*" and name not in known:
+        near = did_you_mean(name, known)
+        print_note(
+            f"user {name!r} does not exist here{near}: right for names that a token issuer or certificates give, else "
+            f"add it with lading user add {name}"
+        )
 
 
 def _format_quota(key: str, quota: float | None) -> str:

@@ -13,8 +13,18 @@ class UnknownTopic(LocalError):
     """There is no topic of this name; the message has the nearest that are."""
 
 
+def require_topic_name(name: str) -> None:
+    """Raise LocalError for an empty name, which servers answer as if a name were missing from the request."""
+    if not name:
+        raise LocalError("topic name '': empty; name a topic")
+
+
 def split_new_name(name: str) -> tuple[str, str]:
-    """Stream and topic that creating the flat ``name`` makes: ``s.t`` makes t in s, a plain name one in default."""
+    """Return the stream and topic that creating the flat ``name`` makes: ``s.t`` makes t in s, else in ``default``.
+
+    Raises LocalError for an empty name.
+    """
+    require_topic_name(name)
     choices = spellings(name)
     return choices[1] if len(choices) > 1 else choices[0]
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from ...broker.core.access.rights import CLUSTER, Right
 from ...broker.core.counters import Counters
@@ -170,5 +170,15 @@ def endpoint(services: Services, name: str) -> Endpoint:
         AdminFaults(services),
     )
     routes = [route for room in rooms for route in room.routes()]
-    router = Router(NAME, routes, error_response, services.metrics, guard_all(services))
+    router = Router(NAME, routes, error_response, services.metrics, guard_all(services), _explain_missing)
     return HttpEndpoint(NAME, router, services, (settings.address.host,), frozenset({HEALTH, LIVE, READY}))
+
+
+def _explain_missing(request: Request, status: int) -> Response:
+    """Return 404 or 405 with a sentence: browsers are pointed at this port, which has no page."""
+    text = (
+        f"{request.method} {request.url.path}: not here. This is the admin endpoint of a Lading broker, which has no "
+        "pages: GET /health, /metrics and /topics return what it reports. `lading console` shows topics and messages "
+        "in a browser; `lading topic list` shows them in a terminal.\n"
+    )
+    return PlainTextResponse(text, status_code=status)

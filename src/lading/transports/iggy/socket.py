@@ -17,10 +17,10 @@ from ...dialects.iggy.classic.commands import Command
 from ...dialects.iggy.classic.later_commands import LoginUser
 from ...dialects.iggy.classic.releases import UNTOLD, Release
 from ...dialects.iggy.current.commands import SyncGroup
-from ...model.errors import MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
+from ...model.errors import CorruptError, MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure
-from ..network import connect, receive_exactly
+from ..network import HTTP_START, connect, receive_exactly
 from .current import CURRENT, PROBE_S, CurrentFrames, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_lading, release_of_stats
 
@@ -338,7 +338,14 @@ class IggySocket:
             answer = self._framing.receive(partial(_exactly, connection), ANSWER_BYTES_MAX)
             self._answered = True
             return answer
-        status, size_bytes = RESPONSE_HEAD.unpack(first + _exactly(connection, RESPONSE_HEAD.size - len(first)))
+        head = first + _exactly(connection, RESPONSE_HEAD.size - len(first))
+        if head.startswith(HTTP_START):
+            self.close()
+            raise CorruptError(
+                f"the server at {self.place} speaks HTTP, not Iggy's TCP; name the address of an Iggy server (Lading "
+                "prints it as iggy_tcp when it starts)"
+            )
+        status, size_bytes = RESPONSE_HEAD.unpack(head)
         self._answered = True
         if size_bytes > ANSWER_BYTES_MAX:
             raise AnswerTooLarge(

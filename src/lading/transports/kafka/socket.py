@@ -21,7 +21,7 @@ from ...dialects.kafka.versions import SERVED
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
 from ..client_tls import ClientTls, explain_failure
-from ..network import connect, receive_exactly
+from ..network import HTTP_START, connect, receive_exactly
 
 CLIENT: Final = "lading"
 PLAIN: Final = "PLAIN"
@@ -32,8 +32,6 @@ JOINED_BYTES: Final = 16 << 10
 _ANSWERS: Final = Pool(3)
 """A reader decodes one while the next one comes."""
 _LENGTH: Final = struct.Struct(">ii")
-_HTTP: Final = b"HTTP"
-"""The first bytes of a response of an HTTP server, which read as a size are 1.2 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +275,8 @@ class KafkaSocket:
         size_bytes, correlation = _LENGTH.unpack(head.data)
         if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
             self.close()
-            if bytes(head.data[: len(_HTTP)]) == _HTTP:
+            # read as a size, the text HTTP is 1.2 GB
+            if bytes(head.data[: len(HTTP_START)]) == HTTP_START:
                 raise CorruptError(
                     f"the server at {self.place} speaks HTTP, not Kafka; name the address of a Kafka broker"
                 )

@@ -11,7 +11,7 @@ from ...model.errors import RemoteError
 from ...model.names import DEFAULT_STREAM
 from ...model.protocol import MessageBound
 from ..interface import PartitionMeta, TopicMeta
-from ..topics import unknown_topic_error
+from ..topics import require_topic_name, unknown_topic_error
 from .cluster import KafkaCluster, raise_for_code
 from .offsets import list_offsets
 
@@ -35,6 +35,7 @@ class KafkaTopics:
 
     def look_up(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if there is none."""
+        require_topic_name(name)
 
         def ask() -> Any:
             (row,) = self._cluster.metadata([name]).topics

@@ -13,8 +13,8 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from email.message import Message
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, Literal, NamedTuple
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
@@ -26,6 +26,7 @@ TOKEN_VARIABLE = "LADING_TOKEN"
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 PASSING = (Reason.STOPPING,)
+_NAME_ADMIN: Final = "name the address of its admin endpoint (Lading prints it as admin when it starts)"
 """Refusals that a repeated request may not meet again: the broker restarts."""
 
 
@@ -155,9 +156,11 @@ class AdminHttp:
                 f"the connection to the broker at {self.place} broke and {self._retries} retries did not bring it back "
                 f"({explain_failure(failure)})"
             )
+        if isinstance(failure, BadStatusLine) and not isinstance(failure, RemoteDisconnected):
+            return Unreachable(f"the server at {self.place} does not speak HTTP; {_NAME_ADMIN}")
         return Unreachable(
             f"no broker is reachable at {self.place} ({explain_failure(failure)}); "
-            "start one with `lading serve --data DIR`, or name the address of its admin endpoint"
+            f"start one with `lading serve --data DIR`, or {_NAME_ADMIN}"
         )
 
 

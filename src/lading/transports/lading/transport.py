@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.native.protocol import SENT
-from ...model.errors import LadingError, MalformedMessage, Reason, Refusal, RemoteError
+from ...model.errors import LadingError, LocalError, MalformedMessage, Reason, Refusal, RemoteError
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
 from ..client_tls import parse_tls
@@ -65,7 +65,16 @@ class LadingTransport(UserAdministration):
 
     def topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions."""
-        return [read_topic(row) for row in self._http.get("topics").json()]
+        try:
+            rows = self._http.get("topics").json()
+        except RemoteError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            raise LocalError(
+                f"the server at {self._http.place} is not Lading's admin endpoint, but another one that speaks HTTP; "
+                "Lading prints the address as admin when it starts"
+            ) from None
+        return [read_topic(row) for row in rows]
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if there is none."""
