@@ -33,6 +33,8 @@ PARTICIPLES_ALLOWED: Final[dict[str, set[str]]] = {
         "dialects/iggy/classic/primitives.py:balanced",
     },
     "plain accessor of a log, beside control_ranges and unavailable_ranges": {
+        "broker/core/empty_log.py:aborted_ranges",
+        "broker/core/empty_log.py:damaged_ranges",
         "log/interface.py:aborted_ranges",
         "log/interface.py:damaged_ranges",
         "log/partition.py:damaged_ranges",

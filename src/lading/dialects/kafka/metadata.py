@@ -34,6 +34,7 @@ class TopicMetadata(NamedTuple):
     epochs: Sequence[int] = ()
     operations: int = NOT_ASKED
     """Bit field of what the client may do with it."""
+    is_internal: bool = False
 
 
 class BrokerNode(NamedTuple):
@@ -74,7 +75,7 @@ def metadata_answer(
         if version >= _FIRST_WITH["topic id"]:
             out.append(topic.topic_id)
         if version >= _FIRST_WITH["controller"]:
-            out.append(b"\0")
+            out.append(b"\1" if topic.is_internal else b"\0")
         out += count(len(topic.epochs), flexible), _partitions(version, broker.id, topic.epochs)
         if version >= OPERATIONS_FROM:
             out.append(_NOT_ASKED if topic.operations == NOT_ASKED else INT32.pack(topic.operations))

@@ -25,7 +25,6 @@ from ...dialects.kafka.versions import (
 from ...model.errors import LadingError, SettingError
 from ...runtime.turns import TurnCounter, Turns, take_turns
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
-from .metadata import expressible
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -266,7 +265,7 @@ class _Handlers:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         try:
             if asked.resource_type == TOPIC:
-                rows = topic_rows(self._context, self._context.broker.topology.resolve(asked.resource_name).settings)
+                rows = topic_rows(self._context, self._context.topics.find(asked.resource_name).settings)
             elif asked.resource_type == BROKER and asked.resource_name == str(NODE_ID):
                 rows = self._broker_rows(session)
             elif asked.resource_type in (GROUP, CLIENT_METRICS) or (asked.resource_type, asked.resource_name) == _ALL:
@@ -284,7 +283,7 @@ class _Handlers:
     def resources(self, session: Session, request: Request) -> Fields:
         """Return what has configs, or could have: topics, the broker and groups, as the newer request asks for them."""
         named = {
-            TOPIC: [topic.flat_name for topic in expressible(self._context)],
+            TOPIC: [topic.flat_name for topic in self._context.topics.list_topics()],
             BROKER: [str(NODE_ID)],
             GROUP: sorted(self._context.broker.coordinated_groups.names()),
         }
@@ -343,7 +342,7 @@ class _Handlers:
         if asked.resource_type != TOPIC:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         try:
-            topic = self._context.broker.topology.resolve(asked.resource_name)
+            topic = self._context.topics.find_to_change(asked.resource_name)
             settings = topic.settings.merge(changes(asked, topic.settings))
             if not validate_only:
                 change = self._context.broker.changes.alter_topic(topic, settings)

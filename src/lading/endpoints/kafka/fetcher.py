@@ -15,10 +15,10 @@ from ..base.carrying import Carrying
 from ..base.route_cache import UserRouteCaches
 from .fetch_reader import FetchReader, PartitionRecords
 from .handling import Context
+from .internal_topics import KafkaTopicView
 from .request_context import RequestContext
 
 if TYPE_CHECKING:
-    from ...broker.broker import Broker
     from ...broker.core.topology import Partition, Topic
 
 
@@ -44,7 +44,8 @@ class Fetcher:
 
         None too if the user may not read it: ``missing_error`` says which.
         """
-        found = self.broker.topology.topic_by_uuid(name) if by_id else _topic_named(self.broker, name)
+        topics = self.context.topics
+        found = topics.find_by_uuid(name) if by_id else _find_named(topics, name)
         if found is None or not self._may_read(connection, found.stream.name, found.name):
             return None
         connection.fetch_topics.add((by_id, name), found)
@@ -56,7 +57,7 @@ class Fetcher:
         It does not reveal whether the topic exists, unless the user may know: then the right to read it is missing.
         """
         if by_id:
-            topic = self.broker.topology.topic_by_uuid(name)
+            topic = self.context.topics.find_by_uuid(name)
             known = topic is not None and self.broker.access.allows(
                 connection.principal, Right.DESCRIBE, topic_resource(topic.stream.name, topic.name)
             )
@@ -91,8 +92,8 @@ class Fetcher:
             self._dropped[self._name, "unholdable"] += count
 
 
-def _topic_named(broker: Broker, name: bytes) -> Topic | None:
+def _find_named(topics: KafkaTopicView, name: bytes) -> Topic | None:
     try:
-        return broker.topology.resolve(name.decode())
+        return topics.find(name.decode())
     except (LadingError, UnicodeDecodeError):
         return None

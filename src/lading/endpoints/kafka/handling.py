@@ -13,6 +13,7 @@ from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ...settings.endpoints import KafkaListener
 from ...settings.settings import Address
 from ..base.services import Services
+from .internal_topics import KafkaTopicView
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -105,17 +106,22 @@ class Context:
     settings: KafkaListener
     name: str = NAME
     """The endpoint, or the listener of it, in metrics and log lines."""
+    topics: KafkaTopicView = field(init=False)
+    """Topics as clients see them, with Kafka's internal ones."""
+
+    def __post_init__(self) -> None:
+        self.topics = KafkaTopicView(self.services.broker)
 
     @property
     def broker(self) -> Broker:
         """The broker."""
         return self.services.broker
 
-    def resolve(self, principal: Principal | None, name: str, right: Right) -> Topic:
-        """Return a topic by its flat name; Refusal with UNAUTHORIZED, or if it does not exist."""
+    def resolve_to_change(self, principal: Principal | None, name: str, right: Right) -> Topic:
+        """Return a topic by its flat name. Raises Refusal without the right, or if clients may not change it."""
         broker = self.services.broker
         broker.access.require(principal, right, flat_topic_resource(broker.topology, name))
-        return broker.topology.resolve(name)
+        return self.topics.find_to_change(name)
 
     def may_describe(self, principal: Principal | None, name: str) -> bool:
         """Return whether the client may know of the topic of this flat name, whether or not it exists."""

@@ -92,7 +92,7 @@ class _Handlers:
     def _all(self, session: Session, request: Request, operations: bool) -> Turns[Framed]:
         turn, rows = TurnCounter(), []
         for topic in self._visible(session):
-            rows.append(_row(topic))
+            rows.append(self._row(topic))
             if turn.is_over(1 + len(topic.partitions)):
                 yield
         if operations:
@@ -112,7 +112,7 @@ class _Handlers:
                         rows[at] = TopicMetadata(TOPIC_AUTHORIZATION_FAILED, row.name, _NOBODY.bytes)
                         continue
                     partitions_count = self._context.settings.partitions
-                    rows[at] = _row(await find_or_create_topic(self._context.services, row.name, partitions_count))
+                    rows[at] = self._row(await find_or_create_topic(self._context.services, row.name, partitions_count))
                 except LadingError as error:
                     rows[at] = TopicMetadata(code_of(error), row.name, _NOBODY.bytes)
         if operations:
@@ -189,7 +189,7 @@ class _Handlers:
 
     def _visible(self, session: Session) -> list[Topic]:
         """Return all topics that the user may know of."""
-        return [topic for topic in expressible(self._context) if self._may_describe(session, topic)]
+        return [topic for topic in self._context.topics.list_topics() if self._may_describe(session, topic)]
 
     def _may_describe(self, session: Session, topic: Topic) -> bool:
         resource = topic_resource(topic.stream.name, topic.name)
@@ -198,28 +198,24 @@ class _Handlers:
     def _find_topic(self, session: Session, name: str | None, uuid: UUID | None) -> TopicMetadata:
         if not name:
             topic_id = (uuid or _NOBODY).bytes
-            topic = self._context.broker.topology.topic_by_uuid(topic_id)
+            topic = self._context.topics.find_by_uuid(topic_id)
             if topic is None or not self._may_describe(session, topic):
                 return TopicMetadata(UNKNOWN_TOPIC_ID, None, topic_id)
-            return _row(topic)
+            return self._row(topic)
         if not is_legal(name):
             return TopicMetadata(INVALID_TOPIC, name, _NOBODY.bytes)
         broker = self._context.broker
         if not broker.access.allows(session.principal, Right.DESCRIBE, flat_topic_resource(broker.topology, name)):
             return TopicMetadata(TOPIC_AUTHORIZATION_FAILED, name, _NOBODY.bytes)
         try:
-            return _row(self._context.broker.topology.resolve(name))
+            return self._row(self._context.topics.find(name))
         except LadingError:
             return TopicMetadata(UNKNOWN_TOPIC, name, _NOBODY.bytes)
 
-
-def expressible(context: Context) -> list[Topic]:
-    """Return all topics whose names Kafka can express."""
-    return [topic for topic in context.broker.topology.list_topics() if is_legal(topic.flat_name)]
-
-
-def _row(topic: Topic) -> TopicMetadata:
-    return TopicMetadata(0, topic.flat_name, topic.uuid, [partition.log.epoch for partition in topic.partitions])
+    def _row(self, topic: Topic) -> TopicMetadata:
+        epochs = [partition.log.epoch for partition in topic.partitions]
+        is_internal = self._context.topics.is_internal(topic)
+        return TopicMetadata(0, topic.flat_name, topic.uuid, epochs, is_internal=is_internal)
 
 
 def _fields(row: TopicMetadata) -> Fields:
@@ -228,7 +224,7 @@ def _fields(row: TopicMetadata) -> Fields:
         "error_code": row.error,
         "name": row.name,
         "topic_id": UUID(bytes=row.topic_id),
-        "is_internal": False,
+        "is_internal": row.is_internal,
         "partitions": [_partition_fields(number, epoch) for number, epoch in enumerate(row.epochs)],
     }
 

@@ -223,10 +223,11 @@ def store_offsets(
             code = refused
             text = (one.committed_metadata or "").encode()
             try:
-                partition = context.broker.topology.resolve(topic.name).partition(one.partition_index)
+                partition = context.topics.find(topic.name).partition(one.partition_index)
                 if not code and len(text) > METADATA_BYTES_MAX:
                     code = POSITION_TEXT_TOO_LARGE
-                if not code:
+                # in a log without records every position is its begin: nothing is to be kept
+                if not code and not context.topics.is_internal(partition.topic):
                     epoch = one.committed_leader_epoch
                     position = StoredPosition(
                         one.committed_offset, None if epoch is None or epoch < 0 else epoch, text or None, now

@@ -142,7 +142,7 @@ class _Handlers:
 
     def _partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:
         try:
-            partition = self._context.broker.topology.resolve(name).partition(index)
+            partition = self._context.topics.find(name).partition(index)
         except LadingError as error:
             return code_of(error), None
         if 0 <= epoch < partition.log.epoch:

@@ -203,7 +203,7 @@ class ProduceHandler:
 
     def _topic(self, connection: RequestContext, name: bytes) -> Topic | LadingError:
         try:
-            return self._context.resolve(connection.principal, name.decode(), Right.WRITE)
+            return self._context.resolve_to_change(connection.principal, name.decode(), Right.WRITE)
         except UnicodeDecodeError:
             return MalformedMessage("a topic name is no UTF-8")
         except LadingError as error:

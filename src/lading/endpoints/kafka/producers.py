@@ -87,7 +87,7 @@ class _Handlers:
 
     def _describe_partition(self, name: str, number: int) -> Fields:
         try:
-            partition = self._context.broker.topology.resolve(name).partition(number)
+            partition = self._context.topics.find(name).partition(number)
         except LadingError as error:
             return {"partition_index": number, "error_code": code_of(error), "error_message": str(error)}
         return {

@@ -37,7 +37,6 @@ from ...model.errors import LadingError, Refusal
 from ...runtime.turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
 from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
-from .metadata import expressible
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
@@ -78,7 +77,7 @@ class _Handlers:
         row |= {"total_bytes": disk.total, "usable_bytes": disk.free}
         asked = request.body.topics
         if asked is None:
-            found = [(topic, topic.partitions) for topic in expressible(self._context)]
+            found = [(topic, topic.partitions) for topic in self._context.topics.list_topics()]
         else:
             found = [place for one in asked if (place := self._place(one.topic, one.partitions)) is not None]
         row["topics"], turn = [], TurnCounter()
@@ -91,7 +90,7 @@ class _Handlers:
     def _place(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:
         """Return a partition's row; what does not exist has no size, and no row."""
         try:
-            topic = self._context.broker.topology.resolve(name)
+            topic = self._context.topics.find(name)
         except Refusal:
             return None
         return topic, [topic.partitions[number] for number in numbers if 0 <= number < len(topic.partitions)]
@@ -111,7 +110,7 @@ class _Handlers:
 
     def _elect_leader(self, name: str, number: int) -> Fields:
         try:
-            self._context.broker.topology.resolve(name).partition(number)
+            self._context.topics.find(name).partition(number)
         except LadingError as error:
             return {"partition_id": number, "error_code": code_of(error), "error_message": str(error)}
         return {"partition_id": number, "error_code": ELECTION_NOT_NEEDED, "error_message": _LEADS}
@@ -140,7 +139,7 @@ class _Handlers:
     def _reassign_replicas(self, name: str, number: int, replicas: Sequence[int] | None) -> Fields:
         code, message = NONE, None
         try:
-            self._context.broker.topology.resolve(name).partition(number)
+            self._context.topics.find(name).partition(number)
         except LadingError as error:
             code, message = code_of(error), str(error)
         else:
@@ -173,7 +172,7 @@ class _Handlers:
 
     def _find_code(self, name: str, number: int) -> int:
         try:
-            self._context.broker.topology.resolve(name).partition(number)
+            self._context.topics.find(name).partition(number)
         except LadingError as error:
             return code_of(error)
         return NONE

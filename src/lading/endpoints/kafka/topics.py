@@ -128,7 +128,7 @@ class _Handlers:
 
     def _exists(self, name: str) -> bool:
         try:
-            self._broker.topology.resolve(name)
+            self._context.topics.find(name)
         except Refusal:
             return False
         return True
@@ -156,15 +156,16 @@ class _Handlers:
         row: dict[str, Any] = {"name": name, "topic_id": uuid}
         try:
             if name is None:
-                topic = self._broker.topology.topic_by_uuid(uuid.bytes) if uuid is not None else None
+                topic = self._context.topics.find_by_uuid(uuid.bytes) if uuid is not None else None
                 if topic is None:
                     raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
                 if session is not None and not self._may_delete(session, topic):
                     # a rule about this topic may deny what another one allows for all
                     raise _Refused(UNKNOWN_TOPIC_ID, "no topic has that id")
             else:
-                topic = self._broker.topology.resolve(name)
+                topic = self._context.topics.find(name)
             row = {"name": topic.flat_name, "topic_id": UUID(bytes=topic.uuid)}
+            self._context.topics.require_changeable(topic)
             await self._context.services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         except (LadingError, _Refused) as error:
             return {**row, "error_code": _code(error), "error_message": str(error)}
@@ -180,7 +181,7 @@ class _Handlers:
 
     async def _add_partitions(self, asked: Any, *, validate_only: bool) -> Fields:
         try:
-            topic = self._broker.topology.resolve(asked.name)
+            topic = self._context.topics.find_to_change(asked.name)
             more = asked.count - len(topic.partitions)
             if more < 1:
                 raise _Refused(
@@ -203,7 +204,7 @@ class _Handlers:
 
     def _delete_records_before(self, name: str, asked: Any) -> Fields:
         try:
-            partition = self._broker.topology.resolve(name).partition(asked.partition_index)
+            partition = self._context.topics.find_to_change(name).partition(asked.partition_index)
             end = partition.log.last_stable_offset if asked.offset == _DEFAULT else asked.offset
             delete_before(partition, end)
         except LadingError as error:

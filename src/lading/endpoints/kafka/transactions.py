@@ -19,7 +19,14 @@ from ...broker.kafka.group import KAFKA
 from ...broker.kafka.group_coordinator import MemberCall
 from ...broker.kafka.transactional_producer import Caller, ProducerIdAndEpoch
 from ...dialects.kafka import versions
-from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
+from ...dialects.kafka.errors import (
+    INVALID_REQUEST,
+    NONE,
+    OPERATION_NOT_ATTEMPTED,
+    PRODUCER_FENCED,
+    TOPIC_AUTHORIZATION_FAILED,
+    code_of,
+)
 from ...model.errors import Reason, Refusal
 from ...runtime.turns import Turns, take_turns
 from ..base.services import now_us
@@ -86,9 +93,14 @@ class Transactions:
         for topic in body.v3_and_below_topics:
             for number in topic.partitions:
                 try:
-                    found[topic.name, number] = self._context.broker.topology.resolve(topic.name).partition(number)
+                    partition = self._context.topics.find(topic.name).partition(number)
                 except Refusal as refusal:
                     codes[topic.name, number] = code_of(refusal)
+                    continue
+                if self._context.topics.is_internal(partition.topic):
+                    codes[topic.name, number] = TOPIC_AUTHORIZATION_FAILED
+                else:
+                    found[topic.name, number] = partition
         code = OPERATION_NOT_ATTEMPTED if codes else NONE
         if not codes:
             caller = Caller(
