@@ -335,8 +335,12 @@ class Driver:
         elif step == "stop" and not self._lost and not self._services.stopping:
             self._services.begin_stop()
             self._stop = self._loop.create_task(self._server.stop())
-        self._deliver()
-        self._loop.turn()
+        left_bytes = None
+        while left_bytes != len(self._undelivered):
+            # an endpoint that has paused reading, so that others have their turn, reads on in a later pass
+            left_bytes = len(self._undelivered)
+            self._deliver()
+            self._loop.turn()
         self._deliver()
         self._end()
 

@@ -203,6 +203,9 @@ class ScriptedConnection:
         """Let ``data`` arrive, in as many reads as the buffer of the connection asks for."""
         at, protocol = 0, self.protocol
         while at < len(data):
+            if self.transport.is_paused():
+                # a transport brings nothing until reading is resumed
+                self.loop.turn()
             room = cast("memoryview", protocol.get_buffer(-1))
             size = min(len(room), len(data) - at)
             room[:size] = data[at : at + size]

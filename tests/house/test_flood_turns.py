@@ -9,29 +9,32 @@ import asyncio
 import json
 import ssl
 import struct
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, cast
 
 import pytest
 
-from lading.endpoints.base.turn_queue import PASS_S, TurnQueue
+from lading.endpoints.base.turn_queue import LONG_TURN_S, LONG_TURNS, PASS_S, TurnQueue
 from lading.endpoints.io.websocket import FRAGMENTS_MAX
 from lading.settings.settings import Settings
 from tests.endpoints import current_frames as current
 from tests.endpoints.authority import Authority
 from tests.endpoints.kafka_frames import request_frame
-from tests.endpoints.nsq_client import sized
-from tests.endpoints.request_cost import opened_world
+from tests.endpoints.nsq_client import pub, sized
+from tests.endpoints.request_cost import World, opened_world
 from tests.endpoints.websocket_frames import BINARY, CONT, HANDSHAKE, PING, encode_frame
-from tests.house.scripted import ScriptedConnection
+from tests.house.scripted import ScriptedConnection, ScriptedHttpConnection
 from tests.house.test_hot_path import connected, count_calls
 
 READ_BYTES: Final = 16 << 10
 CALLS_MAX: Final = 6_000
 """In one turn: about a millisecond. FINs of unknown ids took 23,387 calls in one, ApiVersions of Kafka 30,849."""
 KEY: Final = b"\x01\x02\x03\x04"
+PING_REQUEST: Final = struct.pack("<II", 4, 1)
 
 
 def _kafka(name: str, version: int, **fields: Any) -> bytes:
@@ -188,3 +191,139 @@ def test_work_that_begins_later_counts() -> None:
         assert begun <= 10
 
     asyncio.run(work())
+
+
+def _use_up_allowance(world: World) -> None:
+    """As if much had been taken at once in this pass of the loop."""
+    world.services.turns.allowance.left_bytes = 0
+
+
+@pytest.mark.parametrize("name", ["NSQ NOP", "nsqlookupd PING", "Kafka ApiVersions", "Iggy ping", "WebSocket pings"])
+def test_an_honest_client_waits_for_a_few_of_many_that_become_readable_together(tmp_path: Path, name: str) -> None:
+    """Each of 60 connections took its whole turn when it became readable, all of them in one pass of the loop."""
+    endpoint, begin, request = FLOODS[name]
+    with opened_world(tmp_path, has_users=False) as world:
+        honest = cast("ScriptedConnection", world.connect("iggy_tcp"))
+        strangers = [cast("ScriptedConnection", world.connect(endpoint)) for _ in range(60)]
+        for stranger in strangers:
+            begin(stranger)
+        strangers[0].ask(request)
+        honest.ask(PING_REQUEST)
+        calls = 0
+        # 6,000 calls are about a millisecond
+        world.services.turns.clock = lambda: calls / 6_000_000
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        def let_one_pass_go_by() -> None:
+            for stranger in strangers:
+                if not stranger.transport.is_paused():
+                    room = cast("memoryview", stranger.protocol.get_buffer(-1))
+                    size = min(len(room), READ_BYTES) // len(request) * len(request)
+                    room[:size] = (request * (size // len(request) + 1))[:size]
+                    stranger.protocol.buffer_updated(size)
+            honest.arrive(PING_REQUEST)
+            ready = world.loop._ready
+            for _ in range(len(ready)):
+                callback, arguments = ready.popleft()
+                callback(*arguments)
+
+        sys.setprofile(count)
+        try:
+            let_one_pass_go_by()
+        finally:
+            sys.setprofile(None)
+        assert honest.transport.take() == bytes(8)
+        # each of the 60 may take up to 6,000; the allowance, a pass of the queue, and a look at each of the 60
+        assert calls < 60_000
+
+
+def test_iggy_commands_that_come_one_by_one_take_no_turn_of_others(tmp_path: Path) -> None:
+    """Each eighth one ended its client's turn, though nothing was left: the next one waited for all other clients."""
+    for endpoint, request in (
+        ("iggy_tcp", PING_REQUEST),
+        ("iggy_tcp", current.request(current.READ, code=current.PING)),
+    ):
+        with opened_world(tmp_path / str(len(request)), has_users=False) as world:
+            client = cast("ScriptedConnection", world.connect(endpoint))
+            for _ in range(20):
+                client.arrive(request)
+                assert client.transport.take()
+                assert not world.loop._ready
+
+
+def test_a_client_with_little_to_do_goes_before_those_with_much(tmp_path: Path) -> None:
+    order = []
+    with opened_world(tmp_path, has_users=False) as world:
+        world.services.turns.add(lambda: order.append("much"))
+        client = cast("ScriptedConnection", world.connect("iggy_tcp"))
+        _use_up_allowance(world)
+        client.arrive(PING_REQUEST)
+        assert not client.transport.written
+        world.services.turns.add(lambda: order.append("much, and later"))
+        world.loop.turn()
+        assert client.transport.take() == bytes(8)
+        _use_up_allowance(world)
+        world.services.turns.add(lambda: order.append(f"answered: {len(client.transport.written)}"))
+        client.arrive(PING_REQUEST)
+        world.loop.turn()
+    assert order == ["much", "much, and later", "answered: 8"]
+
+
+def test_a_client_whose_turns_are_long_waits_behind_others_however_little_it_sends(tmp_path: Path) -> None:
+    now_s = 0.0
+    with opened_world(tmp_path, has_users=False) as world:
+        client = cast("ScriptedConnection", world.connect("iggy_tcp"))
+        order: list[int] = []
+
+        def tick() -> float:
+            nonlocal now_s
+            now_s += 2 * LONG_TURN_S
+            return now_s
+
+        world.services.turns.clock = tick
+        for _ in range(LONG_TURNS + 1):
+            _use_up_allowance(world)
+            client.arrive(PING_REQUEST + PING_REQUEST[:4])
+            client.arrive(PING_REQUEST[4:])
+            world.services.turns.add_with_little(lambda: order.append(len(client.transport.written)))
+            world.loop.turn()
+            assert client.transport.take() == bytes(16)
+    assert order == [16] * LONG_TURNS + [0]
+
+
+@pytest.mark.parametrize("endpoint", ["iggy_tcp", "nsqd_tcp"])
+def test_what_came_before_the_end_is_taken_though_it_waits_for_a_turn(tmp_path: Path, endpoint: str) -> None:
+    request, response = {"iggy_tcp": (PING_REQUEST, bytes(8)), "nsqd_tcp": (pub("topic", b"x"), b"OK")}[endpoint]
+    with opened_world(tmp_path, has_users=False) as world:
+        client = cast("ScriptedConnection", world.connect(endpoint))
+        client.ask(b"  V2" if endpoint == "nsqd_tcp" else PING_REQUEST)
+        _use_up_allowance(world)
+        client.arrive(request)
+        assert client.protocol.eof_received()
+        world.loop.turn()
+        assert client.transport.take().endswith(response)
+        assert client.transport.is_closing() or "write_eof" in client.transport.events
+
+
+def test_http_requests_that_come_together_begin_in_turns(tmp_path: Path) -> None:
+    """A request takes half a millisecond in the pass after it came: those of 60 clients began in one."""
+    with opened_world(tmp_path, has_users=False) as world:
+        world.services.turns.clock = lambda: 0.0
+        clients = [cast("ScriptedHttpConnection", world.connect("nsqd_http")) for _ in range(60)]
+        begun = []
+        for client in clients:
+            client.arrive(b"GET /ping HTTP/1.1\r\nhost: a\r\n\r\n")
+        begun.append(sum(client.protocol.cycle is not None for client in clients))
+        for _ in range(20):
+            ready = world.loop._ready
+            for _ in range(len(ready)):
+                callback, arguments = ready.popleft()
+                callback(*arguments)
+            begun.append(sum(client.protocol.cycle is not None for client in clients))
+        world.loop.turn()
+        # the guard refuses the host
+        assert [client.transport.take()[:12] for client in clients] == [b"HTTP/1.1 403"] * 60
+    assert max(after - before for before, after in zip([0, *begun], begun, strict=False)) <= 10

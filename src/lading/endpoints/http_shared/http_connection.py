@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 from ..base.admission import Places
 from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
 from ..base.peer import close_sending, name_other_protocol, origin_of
+from ..base.turn_queue import SMALL_BYTES
 
 if TYPE_CHECKING:
     from ...settings.settings import ConnectionSettings, Settings
@@ -45,7 +46,9 @@ STEP_BYTES_MAX: Final = 64 << 10
 """How much of a chunked body is parsed at a time; less while chunks are small."""
 PARTS_SMALL: Final = 16
 REQUEST_S: Final = 0.0005
-"""About how long a request that waited after another one takes, in the pass after the turn of its connection."""
+"""About how long a request takes, in the pass after the turn of its connection."""
+REQUEST_BYTES: Final = 2 << 10
+"""A request counts as so many more bytes of what is taken at once: eight take as long as a pass of the queue."""
 PIPELINED_MAX: Final = 64
 """Requests in one packet after a chunked body, whose end cannot be found without reading on."""
 RESERVED_PLACES: Final = 32
@@ -122,6 +125,7 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._context = context
+        self._turns = context.services.turns
         self._place: Places | None = None
         self._requests_count = 0
         self._is_parting = False
@@ -229,10 +233,14 @@ class HttpConnection(HttpToolsProtocol):
             self._unread, self._unread_at = self._unread[self._unread_at :] + data, 0
         else:
             self._unread, self._unread_at = data, 0
+        allowance = self._turns.allowance
         if self._is_resting:
             self.flow.pause_reading()
-        else:
+        elif allowance.left_bytes > 0:
+            allowance.left_bytes -= len(data) + REQUEST_BYTES
             self._parse()
+        else:
+            self._rest(REQUEST_S)
 
     def _parse(self) -> None:
         """Parse unread bytes, until a request waits for its response, or others have their turn."""
@@ -274,7 +282,9 @@ class HttpConnection(HttpToolsProtocol):
         """Go on when others had their turn, with work of ``later_s`` that begins in the next pass of the loop."""
         self._is_resting = True
         self.flow.pause_reading()
-        self._context.services.turns.add(self._go_on, later_s)
+        is_small = len(self._unread) - self._unread_at <= SMALL_BYTES
+        wait = self._turns.add_with_little if is_small else self._turns.add
+        wait(self._go_on, later_s)
 
     def _go_on(self) -> None:
         self._is_resting = False

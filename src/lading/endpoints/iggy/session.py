@@ -93,7 +93,7 @@ class IggySession(ClientSession):
 
     def receive(self, now_us: int) -> ReceiveResult:
         inbox, unanswered = self.inbox, self.responses.waiting
-        requests_left = REQUESTS_PER_TURN
+        requests_left, self._commands_in_turn = REQUESTS_PER_TURN, 0
         while inbox.have - inbox.at >= _HEAD_BYTES:
             (length,) = _U32.unpack_from(inbox.view, inbox.at)
             if not 4 <= length <= FRAME_BYTES_MAX:
@@ -112,7 +112,7 @@ class IggySession(ClientSession):
             (code,) = _U32.unpack_from(inbox.view, start - _HEAD_BYTES)
             if unanswered and (code != SEND or len(unanswered) >= UNANSWERED_MAX):
                 return ReceiveResult.WAIT
-            if not requests_left:
+            if not requests_left or self._commands_in_turn >= COMMANDS_PER_TURN:
                 return ReceiveResult.TURN
             requests_left -= 1
             if end <= inbox.at:
@@ -127,9 +127,6 @@ class IggySession(ClientSession):
             else:
                 with measure_request(self, client.principal.meter, end - start if code == SEND else 0):
                     self._answer(code, start, end, now_us)
-            if self._commands_in_turn >= COMMANDS_PER_TURN:
-                self._commands_in_turn = 0
-                return ReceiveResult.TURN
         return ReceiveResult.DONE
 
     def _choose_framing(self) -> ReceiveResult:

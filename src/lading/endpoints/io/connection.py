@@ -244,11 +244,11 @@ class SessionConnection(Guarded):
         if due_us is not None and not self.session.is_lost:
             self.tick_at(due_us)
 
-    def _yield_turn(self) -> None:
-        """Let others have their turn: go on after all connections that wait for theirs."""
+    def _yield_turn(self, wait: Callable[[Callable[[], None]], None]) -> None:
+        """Let others have their turn; ``wait`` is a method of ``TurnQueue``."""
         self._result = ReceiveResult.WAIT
         self.session.is_resting = True
-        self._services.turns.add(self._go_on)
+        wait(self._go_on)
 
     def _go_on(self) -> None:
         self.session.is_resting = False

@@ -235,7 +235,7 @@ class QuicClientConnection(SessionConnection):
             if inbox.at == inbox.have and not self._next_request():
                 return False
             if not requests_left:
-                self._yield_turn()
+                self._yield_turn(self._services.turns.add)
                 break
             requests_left -= 1
             self._result = session.receive(self._clock())
@@ -244,7 +244,7 @@ class QuicClientConnection(SessionConnection):
                 self._result = session.receive(self._clock())
             inbox.make_room(True)
             if self._result is ReceiveResult.TURN:
-                self._yield_turn()
+                self._yield_turn(self._services.turns.add)
             elif inbox.at < inbox.have:
                 return True
         return bool(self._requests.whole)

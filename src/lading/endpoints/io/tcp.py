@@ -14,6 +14,7 @@ from ...settings.settings import Address
 from ..base.peer import close_sending, origin_of
 from ..base.services import LISTEN_BACKLOG
 from ..base.session import Peer, ReceiveResult
+from ..base.turn_queue import LONG_TURN_S, LONG_TURNS, NO_ALLOWANCE, SMALL_BYTES
 from .connection import SessionConnection, SessionServer
 
 _QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
@@ -28,6 +29,11 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
     def __init__(self, server: TcpServer) -> None:
         super().__init__(server)
         self._transport: asyncio.Transport | None = None
+        self._turns = server.services.turns
+        self._allowance = self._turns.allowance
+        """What may be taken at once; nothing if the last turns were long."""
+        self._long_turns = 0
+        """So many of the last turns were long."""
         self._is_held = False
         """Reading from the socket is paused."""
         self._has_ended = False
@@ -80,10 +86,18 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         # what comes after the end cannot be understood; what comes while the broker stops is not begun
         if not self.session.is_ended and not self._services.stopping:
             self.inbox.have += size_bytes
-            self.proceed()
+            allowance = self._allowance
+            if allowance.left_bytes > 0:
+                allowance.left_bytes -= size_bytes
+                self._receive()
+            else:
+                self._wait_for_turn()
 
     def eof_received(self) -> bool:
         self._has_ended = True
+        if self.session.is_resting and not self._is_parting:
+            # what came before the end is taken first
+            return True
         self.session.end()
         return self.session.is_busy and not self._is_parting
 
@@ -133,6 +147,41 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
     # -- requests
 
     def proceed(self) -> None:
+        allowance, session = self._allowance, self.session
+        if session.is_ended or self._services.stopping or self._is_receiving:
+            self._receive()
+        elif allowance.left_bytes > 0:
+            # not known: a layer keeps what is unread itself
+            allowance.left_bytes -= SMALL_BYTES
+            self._receive()
+        else:
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        """Let the session take what is whole when it has its turn: too much was taken at once in this pass."""
+        if not self.session.is_resting:
+            inbox = self.inbox
+            is_small = inbox.have - inbox.at <= SMALL_BYTES and self._allowance is not NO_ALLOWANCE
+            self._yield_turn(self._turns.add_with_little if is_small else self._turns.add)
+        self._see_to_rest()
+
+    def _go_on(self) -> None:
+        session, turns = self.session, self._turns
+        begun_s = turns.clock()
+        session.is_resting = False
+        self._receive()
+        if turns.clock() - begun_s <= LONG_TURN_S:
+            self._long_turns, self._allowance = 0, turns.allowance
+        else:
+            self._long_turns += 1
+            if self._long_turns >= LONG_TURNS:
+                self._allowance = NO_ALLOWANCE
+        session = self.session
+        if self._has_ended and not (session.is_resting or session.is_ended):
+            session.end()
+            self._see_to_rest()
+
+    def _receive(self) -> None:
         """Let the session take what is whole; then see to the buffer, and to the end."""
         session, inbox = self.session, self.inbox
         if self._is_receiving or session.is_lost:
@@ -163,7 +212,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         session, inbox, result = self.session, self.inbox, self._result
         if result is ReceiveResult.HANDED_OVER:
             self._result = ReceiveResult.DONE
-            self.proceed()
+            self._receive()
             return
         is_ended, is_stopping = session.is_ended, self._services.stopping
         is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
@@ -172,7 +221,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
             is_ended = session.is_ended
         session.responses.is_watched = is_waiting or is_ended or is_stopping
         if result is ReceiveResult.TURN:
-            self._yield_turn()
+            self._yield_turn(self._turns.add)
         elif result is _DONE and not is_ended and inbox.holds_small_piece:
             self.acknowledge_at_once()
         # a full buffer has a whole request that waits at its front, or all of it was taken, or nothing of it matters
@@ -210,7 +259,7 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
     def _end(self) -> None:
         """Close when all responses are sent; linger if bytes may come that are not read."""
         session, transport = self.session, self._transport
-        if session.is_busy or self._is_parting or transport is None or transport.is_closing():
+        if session.is_busy or session.is_resting or self._is_parting or transport is None or transport.is_closing():
             return
         session.say_goodbye()
         limits, is_stopping = session.limits, self._services.stopping

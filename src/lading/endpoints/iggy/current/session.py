@@ -124,7 +124,7 @@ class CurrentSession(ClientSession):
 
     def receive(self, now_us: int) -> ReceiveResult:
         inbox, unanswered = self.inbox, self.responses.waiting
-        requests_left = REQUESTS_PER_TURN
+        requests_left, self._commands_in_turn = REQUESTS_PER_TURN, 0
         while inbox.have - inbox.at >= HEADER_BYTES:
             start = inbox.at
             header = headers.parse_request_header(inbox.view, start)
@@ -138,7 +138,7 @@ class CurrentSession(ClientSession):
                 return ReceiveResult.WAIT
             if unanswered and (header.operation != SEND_MESSAGES or len(unanswered) >= UNANSWERED_MAX):
                 return ReceiveResult.WAIT
-            if not requests_left:
+            if not requests_left or self._commands_in_turn >= COMMANDS_PER_TURN:
                 return ReceiveResult.TURN
             requests_left -= 1
             if end <= inbox.at:
@@ -155,9 +155,6 @@ class CurrentSession(ClientSession):
                     self._answer(header, start + HEADER_BYTES, end, now_us)
             if self.is_ended:
                 break
-            if self._commands_in_turn >= COMMANDS_PER_TURN:
-                self._commands_in_turn = 0
-                return ReceiveResult.TURN
         return ReceiveResult.DONE
 
     def refuse_memory(self) -> None:
