@@ -110,11 +110,11 @@ def field_of(document: Document, name: str, type_: type, default: Any = _REQUIRE
     if value is None and default is not _REQUIRED:
         return default
     if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
-        raise LocalError(f"field {name!r} of the request: a {type_.__name__} is needed")
+        raise LocalError(f"field {name!r} of the request: not a {type_.__name__}; send one")
     return value
 
 
 def _offset(text: str | None) -> int:
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise LocalError("say which messages: an offset, or a filter")
+        raise LocalError("no messages are named; send an offset or a filter")
     return int(text)

@@ -127,7 +127,7 @@ class MessagePages:
     def _message(self, request: Request) -> Response:
         partition, offset = _partition(request), request.query_params.get("offset", "")
         if partition is None or not offset.isdecimal() or len(offset) > 20:
-            raise LocalError("a message is named by topic, partition and offset")
+            raise LocalError("no message is named; send its topic, partition and offset")
         with self._source.lend() as transport:
             meta = transport.topic(text_of(request, "topic"))
             return json_answer(read_one(transport, meta, partition, int(offset), self._source.met_damage))

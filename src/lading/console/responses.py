@@ -80,7 +80,7 @@ def number_of(request: Request, name: str, default: int, most: int) -> int:
     """Return a number of the query. Raises LocalError unless it lies between 1 and ``most``."""
     text = request.query_params.get(name) or str(default)
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= most:
-        raise LocalError(f"{name}={text[:40]!r}: a number from 1 to {most:,}")
+        raise LocalError(f"{name}={text[:40]!r}: invalid; send a number from 1 to {most:,}")
     return int(text)
 
 
@@ -88,5 +88,5 @@ def text_of(request: Request, name: str) -> str:
     """Return a text of the query. Raises LocalError if it is missing."""
     text = request.query_params.get(name, "")
     if not text:
-        raise LocalError(f"{name} is missing in the request")
+        raise LocalError(f"{name} is missing in the request; add it")
     return text

@@ -126,7 +126,7 @@ def listen(address: Address, option: str = "--address") -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise LocalError(f"{address} is in use by another program; choose another with {option}") from None
-        raise LocalError(f"cannot listen on {address}: {error.strerror}") from None
+        raise LocalError(f"cannot listen on {address}: {error.strerror}; choose another with {option}") from None
 
 
 def print_ready(address: Address, output: str) -> None:

@@ -113,7 +113,7 @@ def _require_known(key: str, value: Any, origin: str) -> None:
             return
         section = inner
     what = "a table of tables, by name, with" if is_named else "a table of"
-    raise SettingError(f"setting {key} is {what} {', '.join(section.model_fields)}: set one of those ({origin})")
+    raise SettingError(f"setting {key} is {what} {', '.join(section.model_fields)}; set one of those ({origin})")
 
 
 def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
@@ -171,7 +171,7 @@ def _require_credentials(settings: Settings) -> None:
             key = endpoint_key(name)
             users = ", add a user (lading user add NAME --admin --data DIR)" if endpoint.checks_users else ""
             raise SettingError(
-                f"{key}.address {endpoint.address} can be reached from other machines: set "
+                f"{key}.address {endpoint.address} can be reached from other machines; set "
                 f"{key}.{endpoint.remedy}{users}, or listen on 127.0.0.1"
             )
 

@@ -31,7 +31,9 @@ def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
         with config.open("rb") as file:
             document = tomllib.load(file)
     except OSError as error:
-        raise SettingError(f"cannot read the settings file {config}: {error.strerror}") from None
+        raise SettingError(
+            f"cannot read the settings file {config}: {error.strerror}; check its path and rights"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"settings file {config}: invalid TOML: {error}") from None
     yield from ((key, value, str(config)) for key, value in _leaves("", document))
@@ -49,7 +51,7 @@ def from_options(sets: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise SettingError(f"--set takes key=value, e.g. --set durability=os, not {text!r}")
+            raise SettingError(f"--set {text!r}: not a key=value; write --set durability=os, for example")
         yield key.strip(), value.strip(), ARGUMENT
 
 
@@ -78,7 +80,7 @@ def read_token_file(key: str, path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise SettingError(f"setting {key}: cannot read {path}: {error.strerror}") from None
+        raise SettingError(f"setting {key}: cannot read {path}: {error.strerror}; check its path and rights") from None
     except UnicodeDecodeError:
         raise SettingError(f"setting {key}: {path} is not UTF-8 text; write the token alone into it") from None
     if not token or len(token.split()) > 1:

@@ -65,9 +65,10 @@ class Channels(Component):
         delayed: DelayedOffsets,
         on_exhausted: Callable[[Channel, Partition, int, int], Append | None],
     ) -> None:
-        """``on_exhausted`` is called with (channel, partition, offset, attempts) of what reached ``attempts_max``.
+        """``on_exhausted`` is called with (channel, partition, offset, attempts) of messages that reached
+        ``attempts_max``.
 
-        What it returns is the copy that was begun elsewhere; the message leaves the channel when that is on disk.
+        It returns the append of a copy, or None; the message leaves the channel when the copy is on disk.
         """
         self.on_work: Callable[[], None] = ignore
         """Called when ``pump`` should be called soon; not again before it was."""

@@ -27,7 +27,7 @@ from .partition_dispatcher import PartitionDispatcher
 
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""
-"""Replaces a channel's name in the rows that hold where the last channel of a topic ended."""
+"""Replaces a channel's name in the rows that hold the end of the last channel of a topic."""
 PAUSED_TOPIC: Final = "channel-topic-paused"
 """The protocol of rows that name topics whose channels all wait."""
 OMITTED_MESSAGES: Final = "channel-omitted"

@@ -1,8 +1,8 @@
 """Changes in steps: the effects of a change are visible at once, and no other client waits for the disk meanwhile.
 
-A change is a generator. It runs on the event loop, where everybody sees its effects, and yields calls that wait for the
-disk, which any thread may make meanwhile. The caller makes each yielded call, in a worker or at once (``complete``),
-and then resumes the change.
+A change is a generator. It runs on the event loop, so that everybody sees its effects, and yields calls that wait for
+the disk, which any thread may make meanwhile. The caller makes each yielded call, in a worker or at once
+(``complete``), and then resumes the change.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_ST
             address.host, address.port, type=kind, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise LocalError(f"{key} {address} names no address of this machine: {error.strerror}") from None
+        raise LocalError(f"{key} {address} names no address of this machine: {error.strerror}; set another") from None
     listener = socket.socket(family, kind, protocol)
     try:
         if kind is socket.SOCK_STREAM:
@@ -160,10 +160,10 @@ def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_ST
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise LocalError(
-                f"{address} is in use by another program: set {key} to another port (port 0 chooses a free one), "
+                f"{address} is in use by another program; set {key} to another port (port 0 chooses a free one), "
                 f"or disable it with {endpoint_key(name)}.enabled=false"
             ) from None
-        raise LocalError(f"cannot listen on {key} {address}: {error.strerror}") from None
+        raise LocalError(f"cannot listen on {key} {address}: {error.strerror}; set another address") from None
     return listener
 
 

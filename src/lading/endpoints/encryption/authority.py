@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 FILE_MODE: Final = 0o600
 CLOCK_DAYS: Final = 1
-"""Certificates begin so long before they are made: clocks of other machines may be behind this one."""
+"""Certificates are valid from this long before their creation: clocks of other machines may be late."""
 _USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 

@@ -1,7 +1,7 @@
 """The certificate of an encrypted listener: the one that the settings name, or the broker's own.
 
-The broker's own is made when a listener first needs one, lies in the data directory and stays the same, so that
-clients can be told to trust it. It is signed by itself, with a key on the curve P-256: QUIC clients of Iggy that do not
+The broker's own is created when a listener first needs one, is stored in the data directory and stays the same, so that
+clients can be set to trust it. It is signed by itself, with a key on the curve P-256: QUIC clients of Iggy that do not
 check certificates take no other kind (docs/reference/protocols/iggy.md#quic).
 """
 

@@ -10,9 +10,9 @@ from ...model.errors import Reason, Refusal
 
 
 def find_user(access: AccessControl, common_names: Sequence[str], ends_s: float) -> Principal:
-    """Return for whom a client acts whose certificate has a subject of these common names and ends at this time (Unix).
+    """Return the principal of a client certificate with these common names and this end (Unix time).
 
-    Raises Refusal INVALID_CREDENTIALS if that is no user, or one who may not log in so.
+    Raises Refusal INVALID_CREDENTIALS if no such user exists, or the user may not log in by certificate.
     """
     if len(common_names) != 1:
         raise Refusal(Reason.INVALID_CREDENTIALS, f"its subject has {len(common_names)} common names, not one")

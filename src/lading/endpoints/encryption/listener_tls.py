@@ -111,6 +111,6 @@ _ADVICE: Final = {
 
 
 def explain_failure(error: ssl.SSLError) -> str:
-    """Return a sentence for the log: why a client's TLS failed, and what to do about it where that is known."""
+    """Return a sentence for the log: why a client's TLS failed, and the remedy if it is known."""
     advice = _ADVICE.get(error.reason or "")
     return f"TLS failed: {find_reason(error)}" + (f"; {advice}" if advice else "")

@@ -85,9 +85,9 @@ class CertificateRenewal:
         self._listeners.append(_Listener(name, files, renew, _stamp(files())))
 
     def look(self, now_s: float | None = None) -> None:
-        """Renew each listener whose files have changed since; what fails is logged once for each change.
+        """Renew each listener whose files have changed since; a failure is logged once for each change.
 
-        Certificates that expire soon, or have, are told once each. The time is now by default.
+        Certificates that expire soon, or have expired, are logged once each. The time is now by default.
         """
         for listener in self._listeners:
             self._renew_changed(listener)
@@ -140,14 +140,14 @@ class CertificateRenewal:
                     await wanted.wait()
             was_wanted = wanted.is_set()
             wanted.clear()
-            # a file may lie where reading takes long
+            # reading a file may take long
             await loop.run_in_executor(services.workers, self.look)
             if was_wanted:
                 on_done()
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:
-    """Return what tells a change: times, sizes, and which files they are."""
+    """Return the facts that show a change: times, sizes, and the identity of the files."""
 
     def look(file: Path) -> tuple[int, ...] | None:
         try:
@@ -166,6 +166,6 @@ def _find_expiry(file: Path) -> float | None:
     try:
         chain = x509.load_pem_x509_certificates(file.read_bytes())
     except (OSError, ValueError):
-        # a listener that cannot use it has told so
+        # a listener that cannot use it has reported that
         return None
     return min(each.not_valid_after_utc.timestamp() for each in chain)

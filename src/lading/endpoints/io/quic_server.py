@@ -98,7 +98,7 @@ class QuicServer(QuicConnections):
         self.datagrams = DatagramSocket(listener, self._receive)
 
     async def stop(self) -> None:
-        """Take no new clients, answer what is whole, close."""
+        """Take no new clients, respond to whole requests, close."""
         await super().stop()
         self.datagrams.close()
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "nsqd_http"
 INLINE_BYTES_MAX: Final = 16 << 10
-"""The lines of longer bodies are taken apart in a worker,"""
+"""The lines of longer bodies are split in a worker."""
 PIECE_BYTES: Final = 64 << 10
-"""so much at a time."""
+"""How much of a longer body is split at a time."""
 EXT_HEADER: Final = b"x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _FALSE: Final = frozenset({"false", "0"})

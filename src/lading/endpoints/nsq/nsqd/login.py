@@ -76,7 +76,7 @@ class NsqdLogin:
         self.principal, self.needs_auth = principal, False
         self._cancel_revoked = principal.add_revoked_callback(self._connection.abort)
         intake = self._intake
-        # also for administrators, who may lose that right later; without users nothing needs to be checked
+        # also for administrators, as they may lose that right later; without users nothing needs to be checked
         if principal.name:
             intake.use_routes(intake.publisher.user_routes.of(principal.name))
             intake.require_write = partial(self.require_right, "PUB", Right.WRITE)
