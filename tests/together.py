@@ -11,6 +11,7 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 ROOMS = {
+    "tests/cli/test_ingest.py": "spark",
     "tests/docs/": "pages",
     "tests/spark/": "spark",
     "tests/pipeline/test_figures.py": "spark",

@@ -12,8 +12,11 @@ from lading import Producer, testing, u16
 from lading.cli.connection import header_statistics
 from lading.cli.ingest import infer_columns, proposal
 from lading.columns.contract import parse_columns
+from tests.spark.conftest import spark
 
 from .conftest import Run
+
+__all__ = ["spark"]
 
 
 @pytest.fixture
@@ -26,8 +29,9 @@ def topic(broker: testing.BrokerProcess) -> str:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_table_keeps_what_a_message_is(process: Run, topic: str, tmp_path: Path) -> None:
-    said = process("ingest", topic, str(tmp_path / "table")).stderr
+@pytest.mark.usefixtures("spark")
+def test_a_table_keeps_what_a_message_is(lading: Run, topic: str, tmp_path: Path) -> None:
+    said = lading("ingest", topic, str(tmp_path / "table")).stderr
     rows = sorted(
         ds.dataset(tmp_path / "table", format="parquet").to_table().to_pylist(), key=lambda row: row["offset"]
     )
