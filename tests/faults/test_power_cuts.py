@@ -218,7 +218,7 @@ def test_power_cut_during_recovery(full: bool, record_figures: Callable[..., Non
     plans = list(cuts.plans())
     random = Random(4)
     states = 0
-    for after, choice, kept, how in sorted(random.sample(plans, 400 if full else 2)):
+    for after, choice, kept, how in sorted(random.sample(plans, 400 if full else 7)):
         first = cuts.build(after, choice, kept, how).disk
         base = MemoryDisk(
             {inode: content.copy() for inode, content in first.contents.items()}, dict(first.names_), log=[]
