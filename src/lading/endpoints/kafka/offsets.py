@@ -10,6 +10,7 @@ that was not closed cleanly.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -67,14 +68,16 @@ def handlers(context: Context) -> Mapping[int, Handler]:
 def _find_repeated(topics: Sequence[Any]) -> Turns[set[tuple[str, int]]]:
     """Return the partitions that are asked for more than once; Apache Kafka refuses all of their rows."""
     turn = TurnCounter()
-    seen: set[tuple[str, int]] = set()
+    # by topic: a set of 100,000 pairs keeps the loop for 15 ms when it is freed
+    seen: defaultdict[str, set[int]] = defaultdict(set)
     repeated: set[tuple[str, int]] = set()
     for topic in topics:
+        seen_of_topic = seen[topic.name]
         for asked in topic.partitions:
-            place = topic.name, asked.partition_index
-            if place in seen:
-                repeated.add(place)
-            seen.add(place)
+            index = asked.partition_index
+            if index in seen_of_topic:
+                repeated.add((topic.name, index))
+            seen_of_topic.add(index)
             if turn.is_over():
                 yield
     return repeated

@@ -426,7 +426,11 @@ class PendingManyProduce(PendingProduce):
     def _encode(self) -> tuple[Outcome | None, bytes]:
         outcomes = [_outcome(batch) for batch in self.batches]
         failed = next((outcome for outcome in outcomes if outcome.error), None)
-        return failed, encode_response(self._layout, self._correlation, outcomes)
+        response = encode_response(self._layout, self._correlation, outcomes)
+        if self.connection.throttle_end_us:
+            # here: to copy ten megabytes keeps the loop for 30 ms
+            response = with_throttle(self._layout, response, self.connection.throttle_ms)
+        return failed, response
 
     def _on_encoded(self, encoded: Future[tuple[Outcome | None, bytes]]) -> None:
         self.connection.release(self.reservation)
@@ -438,7 +442,7 @@ class PendingManyProduce(PendingProduce):
         failed, response = encoded.result()
         self.connection.count("Produce", failed.error if failed else 0)
         if self._acks:
-            self._slot.fill((with_throttle(self._layout, response, self.connection.throttle_ms),))
+            self._slot.fill((response,))
         elif failed:
             self.connection.refuse(self._slot, failed.message or "")
         else:
