@@ -24,7 +24,7 @@ SOURCE: Final = Path(__file__).parents[2] / "src" / "lading"
 WORDS: Final[dict[str, tuple[str, int]]] = {
     "where, for if": (r"\bwhere\b", 358),
     "is no, is none": (r"\b(?:is|are|was|were) (?:no|none)\b", 164),
-    "who, without a head": (r"(?:^|[.;:,(] |\b(?:to|by|of|for|from|than|that|and|or|with) )who\b", 21),
+    "who, without a head": (r"(?:^|[.;:,(] |\b(?:to|by|of|for|from|than|that|and|or|with) )who\b", 20),
     "what, at the beginning of a sentence": (r"(?:^|[.;:] )What\b", 69),
     "answer, for response": (r"\banswer(?:s|ed|ing)?\b", 100),
     "face, for endpoint": (r"\bfaces?\b", 1),

@@ -16,7 +16,7 @@ VALUE_SENTENCES: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = 
     "less_than": lambda value, bounds: f"{value} is too large; use less than {bounds['lt']:g}",
     "less_than_equal": lambda value, bounds: f"{value} is too large; use {bounds['le']:g} or less",
 }
-"""What is wrong with a value, by the name that the library which checks values has for it."""
+"""The fault of a value, by the name that the library which checks values has for it."""
 _LIBRARY_PREFIX: Final = "Value error, "
 
 

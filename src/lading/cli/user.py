@@ -181,7 +181,8 @@ def quota(
 
 
 def print_unknown_user(transport: LadingTransport, name: str) -> None:
-    """Print a note, with near names, if there is no user ``name``: only a token issuer or certificates can know it."""
+    """Print a note, with near names, if user ``name`` does not exist: only a token issuer or certificates can know
+    it."""
     from ..columns.contract import did_you_mean
     from ..model.errors import Refusal
 

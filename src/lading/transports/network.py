@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 HTTP_START: Final = b"HTTP"
-"""The first bytes of a web server's answer to what it does not understand: a sign of a wrong port."""
+"""The first bytes of a web server's response to bytes it does not understand: a sign of a wrong port."""
 BYTES_PER_S_MIN: Final = 64 << 10
 """A server that sends less holds a client up for its time-out; more time is given only for more bytes."""
 

@@ -14,7 +14,7 @@ class UnknownTopic(LocalError):
 
 
 def require_topic_name(name: str) -> None:
-    """Raise LocalError for an empty name, which servers answer as if a name were missing from the request."""
+    """Raise LocalError for an empty name, which servers treat as if a name were missing from the request."""
     if not name:
         raise LocalError("topic name '': empty; name a topic")
 

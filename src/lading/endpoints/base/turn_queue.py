@@ -21,18 +21,18 @@ from typing import Final
 PASS_S: Final = 0.004
 """Work of waiting connections in one pass of the loop."""
 ALLOWANCE_BYTES: Final = 16 << 10
-"""So much is taken at once between two passes of the queue. The smallest requests, of 20 bytes, cost a tenth of a
+"""How much is taken at once between two passes of the queue. The smallest requests, of 20 bytes, cost a tenth of a
 millisecond, and a connection takes eight of them in a turn: the queue is asked before it is much more than a pass."""
 SMALL_BYTES: Final = 512
 """A connection with so little unread has little to do, unless its last turns were long."""
 LONG_TURN_S: Final = 0.00025
 LONG_TURNS: Final = 3
-"""After so many long turns in a row, a connection waits after those with little to do, however little it sends. One
+"""After this many long turns in a row, a connection waits after those with little to do, however little it sends. One
 may also be long because garbage was collected, or because the system gave the core to another process."""
 
 
 class Allowance:
-    """What may still be taken at once."""
+    """The amount that may still be taken at once."""
 
     __slots__ = ("left_bytes",)
 

@@ -48,7 +48,7 @@ PARTS_SMALL: Final = 16
 REQUEST_S: Final = 0.0005
 """About how long a request takes, in the pass after the turn of its connection."""
 REQUEST_BYTES: Final = 2 << 10
-"""A request counts as so many more bytes of what is taken at once: eight take as long as a pass of the queue."""
+"""A request counts as this many more bytes of the allowance: eight take as long as a pass of the queue."""
 PIPELINED_MAX: Final = 64
 """Requests in one packet after a chunked body, whose end cannot be found without reading on."""
 RESERVED_PLACES: Final = 32

@@ -31,9 +31,9 @@ class Connection(SessionConnection, asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._turns = server.services.turns
         self._allowance = self._turns.allowance
-        """What may be taken at once; nothing if the last turns were long."""
+        """The amount that may be taken at once; nothing if the last turns were long."""
         self._long_turns = 0
-        """So many of the last turns were long."""
+        """How many of the last turns were long."""
         self._is_held = False
         """Reading from the socket is paused."""
         self._has_ended = False
