@@ -22,6 +22,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
+from lading.endpoints.base.turn_queue import TurnQueue
 from lading.kernels import engine, machine_code
 from lading.log.group_commit import SyncNow, WriteOnly
 from lading.runtime.metrics import Metrics
@@ -235,7 +236,10 @@ def connected(directory: Path, endpoint: str, durability: Durability) -> Iterato
     with ScriptedLoop() as loop, ThreadPoolExecutor(1) as workers:
         broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
         factory = resolve_name(ENDPOINTS[endpoint].factory)
-        server = factory(Services(broker, settings, Metrics(), workers), endpoint)
+        services = Services(broker, settings, Metrics(), workers)
+        # a turn that takes long on a busy machine would put the next one off, with other calls than the turn before
+        services.turns = TurnQueue(clock=lambda: 0.0)
+        server = factory(services, endpoint)
         with unbound_listener() as listener:
             loop.finish(server.start(listener))
         client = loop.connect()
