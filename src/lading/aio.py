@@ -85,7 +85,7 @@ class _Threaded(Generic[C]):
         try:
             await self._run_to_end(open_)
         except BaseException:
-            # what a cancelled task leaves behind is closed by the thread as soon as it is open
+            # a client that a cancelled task abandoned is closed by the thread as soon as it is open
             self._is_closed = True
             self._thread.submit(self._close_client, True)
             self._thread.shutdown(wait=False)
@@ -131,7 +131,7 @@ class _Threaded(Generic[C]):
             raise LocalError(f"this {self._noun} is closed")
         return self._client
 
-    def _opened(self) -> C:
+    def _require_open(self) -> C:
         client = self._usable()
         if client is None:
             raise LocalError(f"this {self._noun} is not open; use it within 'async with'")
@@ -180,7 +180,7 @@ class AsyncProducer(_Threaded[producer.Producer]):
     ) -> None:
         """Accept one message; see ``lading.Producer.send``."""
         await self._run(
-            self._opened().send,
+            self._require_open().send,
             topic,
             payload,
             key=key,
@@ -192,29 +192,30 @@ class AsyncProducer(_Threaded[producer.Producer]):
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
         """Send messages that are in Arrow form; all are acknowledged when this returns."""
-        await self._run(self._opened().send_batch, topic, batch, partition=partition)
+        await self._run(self._require_open().send_batch, topic, batch, partition=partition)
 
     async def send_batches(
         self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
     ) -> int:
         """Send many such batches; return how many messages, after all are acknowledged."""
-        return await self._run(self._opened().send_batches, topic, batches, partition=partition)
+        return await self._run(self._require_open().send_batches, topic, batches, partition=partition)
 
     async def flush(self) -> None:
         """Send all waiting messages; every message accepted so far is acknowledged when this returns."""
-        await self._run_to_end(self._opened().flush)
+        await self._run_to_end(self._require_open().flush)
 
     @property
     def unsent(self) -> int:
         """Return how many messages wait: collected, or kept after a failure."""
-        return self._opened().unsent
+        return self._require_open().unsent
 
 
 class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
     """``lading.Consumer`` for ``async with`` and ``async for``; the arguments are the same.
 
-    What a cancelled ``poll`` or iteration had read is not lost: the next one returns it, and it does not count as done.
-    If an exception, cancellation included, ends the block, the last message returned does not count as done either.
+    Messages that a cancelled ``poll`` or iteration had read are not lost: the next one returns them, and they do not
+    count as done. If an exception, cancellation included, ends the block, the last message returned does not count as
+    done either.
     """
 
     @_settings_of(consumer.Consumer)
@@ -222,7 +223,7 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         super().__init__(lambda: _InterruptibleConsumer(*arguments, **settings), "consumer")
         self._timeout_s = settings.get("timeout_s")
         self._late: tuple[object, pa.RecordBatch] | None = None
-        """What the thread has read for ``batches`` of these columns, and no task was given."""
+        """Batch that the thread has read for ``batches`` of these columns, and that no task has received yet."""
 
     def __aiter__(self) -> Self:
         return self
@@ -247,7 +248,7 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
         found: Iterator[pa.RecordBatch] | None = None
         while True:
             async with self._lock:
-                client = self._opened()
+                client = self._require_open()
                 if found is None:
                     found = client.batches(columns)
                 if self._late is None:
@@ -272,41 +273,41 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
     async def commit(self) -> None:
         """Store the group's positions after all messages returned so far."""
         async with self._lock:
-            await self._run_to_end(self._opened().commit)
+            await self._run_to_end(self._require_open().commit)
 
     async def requeue(self, message: Message, delay_s: float = 0.0) -> None:
         """Give a message of a queue back; see ``lading.Consumer.requeue``."""
         async with self._lock:
-            await self._run_to_end(self._opened().requeue, message, delay_s)
+            await self._run_to_end(self._require_open().requeue, message, delay_s)
 
     async def touch(self, message: Message) -> None:
         """Begin the time-out of a message of a queue anew; see ``lading.Consumer.touch``."""
         async with self._lock:
-            await self._run_to_end(self._opened().touch, message)
+            await self._run_to_end(self._require_open().touch, message)
 
     async def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
         """Continue at ``offset`` of a partition; ``topic`` may be omitted if there is only one."""
         async with self._lock:
-            await self._run_to_end(self._opened().seek, partition, offset, topic)
+            await self._run_to_end(self._require_open().seek, partition, offset, topic)
 
     async def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next message of each (topic, partition)."""
         async with self._lock:
-            return await self._run_to_end(self._opened().positions)
+            return await self._run_to_end(self._require_open().positions)
 
     async def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Return, by (topic, partition), the ranges of damaged messages that ``on_loss="skip"`` passed over."""
         async with self._lock:
-            return await self._run_to_end(self._opened().damage)
+            return await self._run_to_end(self._require_open().damage)
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return for each (topic, partition) how many offsets there are from the position to the present end."""
         async with self._lock:
-            return await self._run_to_end(self._opened().lag)
+            return await self._run_to_end(self._require_open().lag)
 
     async def _take(self, max_messages: int, timeout_s: float | None) -> list[Message]:
         async with self._lock:
-            client = self._opened()
+            client = self._require_open()
             await self._read(client, lambda: client.prefetch(timeout_s))
             # here and not in the thread: whom a cancelled task has not got, the next one gets
             return client.take(max_messages)
@@ -346,19 +347,19 @@ class AsyncAdmin(_Threaded[admin.Admin]):
 
     async def create_topic(self, name: str, partitions: int = 1, *, extended: bool = False) -> TopicMeta:
         """Create a topic; see ``lading.Admin.create_topic``."""
-        return await self._run(self._opened().create_topic, name, partitions, extended=extended)
+        return await self._run(self._require_open().create_topic, name, partitions, extended=extended)
 
     async def extend_topic(self, name: str) -> None:
         """Make a plain NSQ topic an extended one; see ``lading.Admin.extend_topic``."""
-        await self._run(self._opened().extend_topic, name)
+        await self._run(self._require_open().extend_topic, name)
 
     async def list_topics(self) -> list[TopicMeta]:
         """Return all topics with their partitions."""
-        return await self._run(self._opened().list_topics)
+        return await self._run(self._require_open().list_topics)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages."""
-        await self._run(self._opened().delete_topic, name)
+        await self._run(self._require_open().delete_topic, name)
 
 
 Producer, Consumer, Admin = AsyncProducer, AsyncConsumer, AsyncAdmin

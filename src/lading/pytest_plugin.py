@@ -1,8 +1,7 @@
 """The pytest plugin: fixtures that give tests a real broker (docs/how-to/testing.md).
 
-pytest imports this module in every run where Lading is installed, so that it imports nothing until a test asks for a
-fixture. Once pytest collects one that does, the process of the broker begins its imports beside the rest of the
-collection.
+pytest imports this module in every run if Lading is installed, so it imports nothing until a test asks for a fixture.
+Once pytest collects one that does, the process of the broker begins its imports during the rest of the collection.
 """
 
 from __future__ import annotations

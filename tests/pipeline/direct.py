@@ -10,7 +10,7 @@ from lading.pipeline.breaker import check_failure_ratio
 from lading.pipeline.check import Problem, check
 from lading.pipeline.plan import Plan
 from lading.pipeline.range_writer import write_range
-from lading.pipeline.run import _accepted, _job, _sources, ensure_topics, to_table_run
+from lading.pipeline.run import _job, _read_accepted_ranges, _sources, ensure_topics, to_table_run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import apply_side_effects
 from lading.tables import engine
@@ -63,7 +63,7 @@ class Driver:
                     withdrawal.claim_tables()
                     bounds = ensure_topics(settings, [planner.topic()])
                     start = engine.begin(table_run, resume=resume)
-                accepted = _accepted(state, accept_batch=accept_batch)
+                accepted = _read_accepted_ranges(state, accept_batch=accept_batch)
                 job = _job(settings, state, token, [planner], plan, accepted, bounds)
 
                 def publish(ranges: Sequence[OffsetRange]) -> None:

@@ -44,7 +44,7 @@ def list_rules(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) 
 
     with admin(server) as transport:
         rows = transport.rules()
-    shown = [row | {"rule": "deny" if row["denies"] else "allow", "shown": _shown(row)} for row in rows]
+    shown = [row | {"rule": "deny" if row["denies"] else "allow", "shown": _format_rule_name(row)} for row in rows]
     print_table(
         rows if output is Output.JSON else shown, COLUMNS, output=output,
         empty="there are no rules; add one: lading acl add USER read 'orders-*'",
@@ -78,7 +78,7 @@ def add(
     with admin(server) as transport:
         transport.change_rules(add=[rule])
         print_unknown_user(transport, user)
-    print_note(f"{'forbade' if deny else 'allowed'} [bold]{user}[/] {operation} on {kind} {_shown(rule)}")
+    print_note(f"{'forbade' if deny else 'allowed'} [bold]{user}[/] {operation} on {kind} {_format_rule_name(rule)}")
 
 
 @app.command()
@@ -105,7 +105,7 @@ def delete(
         if rule not in transport.rules():
             raise LocalError("this rule does not exist; list all with lading acl list")
         transport.change_rules(delete=[rule])
-    print_note(f"deleted the rule of [bold]{user}[/]: {operation} on {kind} {_shown(rule)}")
+    print_note(f"deleted the rule of [bold]{user}[/]: {operation} on {kind} {_format_rule_name(rule)}")
 
 
 def _rule(user: str, operation: str, name: str, kind: str, *, in_stream: bool, deny: bool) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _rule(user: str, operation: str, name: str, kind: str, *, in_stream: bool, d
     return {"user": user, "kind": kind, "pattern": pattern, "name": name, "operation": operation, "denies": deny}
 
 
-def _shown(rule: dict[str, Any]) -> str:
+def _format_rule_name(rule: dict[str, Any]) -> str:
     """Return the name of a rule as it is typed."""
     name = str(rule["name"])
     return {"prefix": f"{name}*", "in_stream": f"{name} --in-stream"}.get(rule["pattern"], name)

@@ -1,4 +1,4 @@
-"""The commands of ``lading``: where each is defined, and under which heading ``--help`` lists it."""
+"""The commands of ``lading``: the module and function of each, and its heading in ``--help``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPARK: Final = "Spark"
 
 
 class CommandRow(NamedTuple):
-    """A command, or a group of commands: its name, where it is defined in this package, its heading."""
+    """A command, or a group of commands: its name, its module in this package, its heading."""
 
     name: str
     module: str
@@ -24,7 +24,7 @@ class CommandRow(NamedTuple):
     attribute: str = "app"
     """A ``Typer`` called ``app`` is a group of commands; anything else is the function of one command."""
     group: type[NearestGroup] = NearestGroup
-    """What reads the command line of a group."""
+    """The class that reads the command line of a group."""
 
     @property
     def is_lean(self) -> bool:
@@ -66,7 +66,7 @@ COMMANDS: Final = (
 def build_app(only: str | None = None) -> typer.Typer:
     """Return the application with all commands, or with one of them alone.
 
-    What a command line does not name costs its time otherwise: defining all options of all commands takes as long as
+    Commands that the command line does not name would cost time: defining all options of all commands takes as long as
     most commands run.
     """
     app = typer.Typer(

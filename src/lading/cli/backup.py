@@ -43,8 +43,8 @@ app = typer.Typer(help="Back up a data directory, and delete old backups.")
 def create(data: Data, to: Store, output: AsOutput = Output.TEXT) -> None:
     """Back up a data directory while its broker runs, or after it ended.
 
-    Everything that was acknowledged before is in the backup. Segments that an earlier backup in DEST has are not
-    copied again. An interrupted backup is no backup; the next run continues it. The word `create` may be left out.
+    Everything that was acknowledged before is in the backup. Segments that an earlier backup in DEST has are not copied
+    again. An interrupted backup cannot be restored; the next run continues it. The word `create` may be left out.
 
     Examples:
 

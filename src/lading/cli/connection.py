@@ -49,7 +49,7 @@ def open_source(url: str) -> Iterator[Transport]:
 
 @contextmanager
 def _open_as(kind: type[Any], url: str, problem: str) -> Iterator[Any]:
-    """Open a transport of a kind. Raises LocalError, ``problem`` with the URL behind it, if it is of another."""
+    """Open a transport of a kind. Raises LocalError, ``problem`` followed by the URL, if it is of another."""
     with open_source(url) as transport:
         if not isinstance(transport, kind):
             raise LocalError(f"{problem} {url}")
@@ -68,7 +68,7 @@ def admin(url: str) -> Iterator[LadingTransport]:
 
 @contextmanager
 def group_administration(url: str) -> Iterator[GroupAdministration]:
-    """Open what tells of consumer groups at ``url``. Raises LocalError if the server there does not."""
+    """Open a transport that reports consumer groups at ``url``. Raises LocalError if the server there does not."""
     from ..transports.group_administration import GroupAdministration
 
     problem = "groups are listed and changed over lading:// and kafka://, not at"
@@ -120,8 +120,8 @@ def absent_headers(
 ) -> Iterator[str]:
     """Yield a message for each header that a filter names and no message has, with the nearest one that exists.
 
-    If the filter ``found`` messages, only names that may be texts without quotes are checked. Only the first
-    LOOKED_AT messages are read, and none of a queue, where reading would consume them.
+    If the filter ``found`` messages, only names that may be texts without quotes are checked. Only the first LOOKED_AT
+    messages are read, and none of a queue, because reading would consume them.
     """
     from ..filter.parse import parse
 

@@ -48,7 +48,7 @@ def console(
 ) -> None:  # fmt: skip
     """Show topics, messages, groups and failures in a browser, until Ctrl-C.
 
-    Listens on this machine only and works without a network. What changes something asks first.
+    Listens on this machine only and works without a network. Actions that change something ask first.
 
     Examples:
 

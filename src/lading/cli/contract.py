@@ -42,7 +42,7 @@ def infer(
 ) -> None:
     """Infer a header contract from a topic, as a pipeline file section, or report drift from an existing one.
 
-    With --against the exit code is 1 if the topic has drifted; what changed is told, and whether it breaks a table.
+    With --against the exit code is 1 if the topic has drifted; the changes are listed, and whether they break a table.
 
     Examples:
 

@@ -47,7 +47,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 100,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """List dead letters: where each was, and why it failed.
+    """List dead letters: the topic, partition and offset of each, and why it failed.
 
     Examples:
 

@@ -22,7 +22,7 @@ FILE, REPORT = "flights.toml", "report.html"
 LATER = "lading://127.0.0.1:7070"
 """Address of `lading serve` when the demo is over."""
 BATCHES = 4
-"""The pipeline publishes the flights in about so many batches: one of them is ended in the middle."""
+"""The pipeline publishes the flights in about this many batches: one of them is ended in the middle."""
 END_TIMEOUT_S = 30
 TOML = """\
 [pipeline]
@@ -70,7 +70,7 @@ def pipeline(
     max_rows = choose_batch_rows(sent)
     file.write_text(TOML.format(url=url, topic=topic, tail=STRICT, max_rows=max_rows))
     print_note(f"[bold]\n5  A pipeline: {file}[/]")
-    print_note("".join(f"   [dim]{line}[/]\n" for line in _shown(file.read_text())).rstrip("\n"))
+    print_note("".join(f"   [dim]{line}[/]\n" for line in _list_lines(file.read_text())).rstrip("\n"))
     poisoned = poison(url, topic)
     print_note(f"   {poisoned:,} flights ({POISONED}) are marked poisoned: pipelines do not read them")
     _kill_a_run(file, stopped)
@@ -194,7 +194,7 @@ def _settings(file: Path) -> PipelineSettings:
     return PipelineSettings.load(file)
 
 
-def _shown(text: str) -> list[str]:
+def _list_lines(text: str) -> list[str]:
     """Return the lines of the file that are not empty."""
     return [line for line in text.splitlines() if line]
 

@@ -95,7 +95,7 @@ def _java() -> Finding:
 
 
 def _find_broker(port: int) -> str | None:
-    """Return the status of the broker whose admin endpoint has this port; None if there is none."""
+    """Return the status of the broker whose admin endpoint has this port; None if no broker responds."""
     import http.client
 
     asked = http.client.HTTPConnection("127.0.0.1", port, timeout=HEALTH_TIMEOUT_S)

@@ -64,7 +64,7 @@ def _headers(part: pa.Table) -> Column:
     everywhere = np.ones(count, bool)
     arrived = pc.is_valid(part["arr_delay"]).to_numpy().astype(bool)
     has_tail = pc.is_valid(part["tailnum"]).to_numpy().astype(bool)
-    # key, kind, values, where the header is present at all
+    # key, kind, values, rows that have the header at all
     columns: list[tuple[str, Kind, Column, NDArray[np.bool_]]] = [
         ("carrier", Kind.STRING, _text(part, "carrier"), everywhere),
         ("flight", Kind.UINT16, _little_endian(part, "flight", np.uint16), everywhere),
@@ -72,7 +72,7 @@ def _headers(part: pa.Table) -> Column:
         ("dest", Kind.STRING, _text(part, "dest"), everywhere),
         ("dep_delay", Kind.INT16, _little_endian(part, "dep_delay", np.int16), everywhere),
         ("arr_delay", Kind.INT16, _little_endian(part, "arr_delay", np.int16), arrived),
-        ("scheduled", Kind.STRING, _scheduled(part), everywhere),
+        ("scheduled", Kind.STRING, _to_scheduled_time(part), everywhere),
         ("tail", Kind.STRING, _text(part, "tailnum"), has_tail),
     ]
     present = np.stack([where for *_, where in columns], axis=1)
@@ -91,7 +91,7 @@ def _text(part: pa.Table, name: str) -> Column:
     return pc.cast(part[name].combine_chunks(), pa.binary())
 
 
-def _scheduled(part: pa.Table) -> Column:
+def _to_scheduled_time(part: pa.Table) -> Column:
     moment = pc.strftime(part["time_hour"].combine_chunks(), format="%Y-%m-%dT%H:%M:%SZ")
     return pc.cast(moment, pa.binary())
 

@@ -68,7 +68,7 @@ def show(
         json_line(group)
         return
     print_table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
-    # Kafka's clusters tell none
+    # Kafka's clusters report none
     generation = f", generation {group['generation']}" if "generation" in group else ""
     print_note(f"{group['protocol']} group: {group['state']}{generation}, lag {group['lag']}")
     for member in group["members"]:

@@ -16,7 +16,7 @@ TYPES_ELSEWHERE = {
     "integer": "int64", "long": "int64", "short": "int16", "byte": "int8", "float": "float64", "double": "float64",
     "number": "float64", "decimal": "string", "timestamp": "int64", "uuid": "uint128",
 }  # fmt: skip
-"""Names of the kinds elsewhere. A word after a colon that is none of these may be part of a key."""
+"""Names of the kinds in other systems. A word after a colon that is not one of these may be part of a key."""
 FORMS = "write -H key=value (string), -H key:uint16=3 (typed), -H key:raw=0x00ff (bytes) or -H key (null)"
 
 

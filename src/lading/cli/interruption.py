@@ -45,7 +45,7 @@ class Interruption:
     @contextmanager
     def install(self) -> Iterator[Interruption]:
         """Install the signal handlers while the context is active."""
-        before = {number: signal.signal(number, self._interrupted) for number in SIGNALS}
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         try:
             yield self
         finally:
@@ -108,7 +108,7 @@ class Interruption:
         try:
             yield started
         finally:
-            # who is interrupted again now waits for nothing else
+            # from here on an interruption ends only the stop of Spark
             self._asked = True
             spark, self._spark = self._spark, None
             try:
@@ -127,7 +127,7 @@ class Interruption:
 
             activate(self._spark)
 
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.is_requested:
             _leave()
         self.is_requested = True

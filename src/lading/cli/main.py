@@ -17,7 +17,8 @@ from .app import COMMANDS, build_app
 from .output import discard_output, prepare_streams
 
 START_OBJECTS: Final = 100_000
-"""So many new objects start a search for garbage: what imports make stays, and Python's 700 cost a start its tenth."""
+"""A search for garbage starts after this many new objects: objects made by imports stay, and Python's 700 cost a start
+a tenth of its time."""
 COMPLETION: Final = "_LADING_COMPLETE"
 """Set by shells that ask what may follow on the command line."""
 

@@ -208,13 +208,13 @@ def poll(
 
 
 def _describe_hidden(from_: str, topic: str, partition: int | None) -> str:
-    """Return a sentence about the messages whose state hides them; empty if there are none, or it cannot be seen."""
+    """Return a sentence about the messages whose state hides them; empty without any, or if counting fails."""
     from ..model.errors import LadingError
     from ..transports.interface import Marking
     from .connection import open_source
 
     hidden: Counter[str] = Counter()
-    # the messages are printed: what may not be counted is no reason to fail
+    # the messages are printed already: a login that may not count states must not make the command fail
     with suppress(LadingError), open_source(from_) as transport:
         if isinstance(transport, Marking):
             for row in transport.state_counts(topic):

@@ -1,4 +1,4 @@
-"""``--format``: what is printed of a message, in kcat's notation where that has one."""
+"""``--format``: the text printed for a message, in kcat's notation as far as kcat has one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES: Final[dict[str, Callable[[Message], Any]]] = {
     "T": lambda message: message.timestamp_us // 1_000,
     "a": lambda message: message.state.word,
     "i": lambda message: message.id,
-    "h": lambda message: ",".join(f"{header.key}={_text(_typed(header))}" for header in message.headers),
+    "h": lambda message: ",".join(f"{header.key}={_text(_read_typed(header))}" for header in message.headers),
     "%": lambda message: "%",
 }
 MEANINGS: Final = (
@@ -55,12 +55,12 @@ def compile_format(text: str) -> Callable[[Message], str]:
 
 def _header(key: str) -> Callable[[Message], Any]:
     def first_value(message: Message) -> Any:
-        return next((_typed(header) for header in message.headers if header.key == key), None)
+        return next((_read_typed(header) for header in message.headers if header.key == key), None)
 
     return first_value
 
 
-def _typed(header: Any) -> Any:
+def _read_typed(header: Any) -> Any:
     try:
         return header.typed
     except CorruptError:

@@ -108,8 +108,8 @@ def mirror(
 ) -> None:  # fmt: skip
     """Copy topics between systems, headers included. Rerun to continue; Ctrl-C stops after the work in hand.
 
-    Topics are created with as many partitions as at the source. What the target has no form for travels by carrier and
-    is there again when Lading reads it. Options of a connection stand behind ? in its URL.
+    Topics are created with as many partitions as at the source. Header types that the target does not have travel by
+    carrier and are restored when Lading reads them. Options of a connection follow ? in its URL.
 
     Examples:
 
@@ -125,7 +125,7 @@ def mirror(
 
     settings = MirrorSettings(
         source, target, topics or (), exclude or (), parse_renames(rename or ()), carrier=carrier,
-        states=_checked(states), follow=follow, two_way=two_way, source_name=source_name, target_name=target_name,
+        states=_to_states(states), follow=follow, two_way=two_way, source_name=source_name, target_name=target_name,
         channel=channel, on_refused=on_refused, on_loss=on_loss, start=start, fidelity=bool(report), state=state,
     )  # fmt: skip
     if translate:
@@ -146,7 +146,7 @@ def mirror(
         raise typer.Exit(130)
 
 
-def _checked(states: str) -> Shown:
+def _to_states(states: str) -> Shown:
     return "all" if states == "all" else "available"
 
 

@@ -87,7 +87,7 @@ def run(
             progress.reach(now.read, now.read + now.lag)
             progress.label(f"{settings.id}: {now.good + now.routed:,} good, {now.quarantined:,} quarantined")
             if output is Output.JSON:
-                json_line({"event": "progress", **_rounded(asdict(now))})
+                json_line({"event": "progress", **_round_floats(asdict(now))})
 
         def on_metrics(address: Address) -> None:
             if output is Output.JSON:
@@ -226,7 +226,7 @@ def _document(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+def _round_floats(values: dict[str, Any]) -> dict[str, Any]:
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
 
 

@@ -17,7 +17,8 @@ STANDARD_INPUT: Final = 0
 STANDARD_ERROR: Final = 2
 REQUEST_BYTES: Final = 64 << 10
 IDLE_S: Final = 0.05
-"""Who has not asked for so long does something else, so that kernels can be loaded without delaying a broker."""
+"""A parent that has been silent for this long is busy elsewhere, so that kernels can be loaded without delaying a
+broker."""
 IMPORTED_LATER: Final = (
     "encodings.idna",
     "lading.broker.core.injected_faults",
@@ -38,7 +39,7 @@ IMPORTED_LATER: Final = (
     "uvicorn.lifespan.off",
     "uvicorn.protocols.http.httptools_impl",
 )
-"""What a broker imports only when it starts."""
+"""Modules that a broker imports only when it starts."""
 
 
 def import_broker() -> None:
@@ -54,7 +55,7 @@ def import_broker() -> None:
     for name in IMPORTED_LATER:
         import_module(name)
     with suppress(ImportError):
-        # where it is installed
+        # if it is installed
         import_module("uvloop")
     # their validator is made when settings are first read
     load_defaults()

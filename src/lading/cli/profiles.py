@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ..tables.storage.storage import StorageReferences
 
 OPTIONS: Final = ("server", *(name for name in FROM_ENVIRONMENT if name not in TRANSPORT_SECRETS))
-"""What a profile may say besides ``${VARIABLE}`` for a secret, which never stands there itself."""
+"""Keys that a profile may have, besides ``${VARIABLE}`` for a secret; the secret itself is never in it."""
 STORAGE: Final = "storage"
 """The section of a profile with the address of an object store and references to its credentials."""
 FILES: Final = tuple(name for name in OPTIONS if name.endswith("_file"))
 
 
 def profiles_file() -> Path:
-    """Return where profiles stand: ``XDG_CONFIG_HOME`` (or ``~/.config``) ``/lading/profiles.toml``."""
+    """Return the file of profiles: ``XDG_CONFIG_HOME`` (or ``~/.config``) ``/lading/profiles.toml``."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base).expanduser() / "lading" / "profiles.toml"
 
@@ -38,7 +38,7 @@ def profiles_file() -> Path:
 def use_profile(name: str) -> None:
     """Set the environment as the profile says; options of commands count more.
 
-    Raises LocalError if there is no such profile, or if it says what no profile can.
+    Raises LocalError if the profile does not exist, or has a key that profiles cannot have.
     """
     file = profiles_file()
     profile, storage = _read(file, name)
@@ -53,11 +53,11 @@ def use_profile(name: str) -> None:
 
 
 _STORAGE: Final[list[StorageReferences]] = []
-"""What the profile of this process says about its object store."""
+"""The object store of the process's profile."""
 
 
 def storage_of_profile() -> StorageReferences | None:
-    """Return how tables on object stores are reached, as the profile says; None if it does not, or there is none."""
+    """Return the object store options of the profile in use; None if it has none, or no profile is used."""
     return _STORAGE[0] if _STORAGE else None
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INFINITE_INSTANT: Final = 2**63 - 1
 INFINITE_DATE: Final = 2**31 - 1
-"""What DuckDB has for ``infinity`` in its timestamps and dates, and with a minus for ``-infinity``."""
+"""DuckDB's value for ``infinity`` in its timestamps and dates, and with a minus for ``-infinity``."""
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _UNITS_PER_US: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 """Factor and divisor that make microseconds of a timestamp of each unit."""

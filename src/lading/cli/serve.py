@@ -84,7 +84,7 @@ def serve(
 
     if with_parent:
         end_with_parent()
-    # what --set says of an address stands behind it and counts
+    # an address given by --set comes after these and wins
     free = [f"endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields] if free_ports else []
     sets = [*free, *(settings or ())]
     if data is not None:

@@ -87,7 +87,7 @@ def show(name: TopicName, from_: From = DEFAULT_SERVER, output: AsOutput = Outpu
         return
     print_table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
     if meta.settings:
-        print_note(f"settings: {_shown(meta.settings)}")
+        print_note(f"settings: {_format_settings(meta.settings)}")
     _note_queue(from_, output)
     print_note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
     _print_invisible(meta.name, len(rows))
@@ -196,7 +196,7 @@ def set_(
     if output is Output.JSON:
         json_line(meta.settings)
         return
-    print_note(f"settings of [bold]{meta.name}[/]: {_shown(meta.settings) or 'none'}")
+    print_note(f"settings of [bold]{meta.name}[/]: {_format_settings(meta.settings) or 'none'}")
 
 
 @app.command()
@@ -268,7 +268,7 @@ def _confirm_short_durations(name: str, settings: Mapping[str, Any], yes: bool) 
             confirm(f"Set {key} of {name!r} to {format_duration(value)}, less than a second?", yes)
 
 
-def _shown(settings: Mapping[str, Any]) -> str:
+def _format_settings(settings: Mapping[str, Any]) -> str:
     from .units import format_duration
 
     def value_text(key: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""``lading user``: who may log in, with a broker or on a data directory that none uses."""
+"""``lading user``: users who may log in, with a broker or on a data directory that no broker uses."""
 
 from __future__ import annotations
 

@@ -55,17 +55,17 @@ def open_for(caller: Callable[..., Any], url: object, options: Mapping[str, Any]
     known: list[str] = []
     if url is None:
         wrong = next((option for option in options if option.lower() in _SENTENCES), None)
-        raise _unknown(caller, wrong, known, name) if wrong else SettingError(f"{name} needs a URL {_URLS}")
+        raise (_argument_error(caller, wrong, known, name) if wrong else SettingError(f"{name} needs a URL {_URLS}"))
     if not isinstance(url, str | Path):
         if not hasattr(url, "topics") or isinstance(url, Mapping):
             raise SettingError(_not_a_url(name, url))
         transport: Any = url
         if options:
-            raise _unknown(caller, next(iter(options)), known, f"{name} with an open transport")
+            raise _argument_error(caller, next(iter(options)), known, f"{name} with an open transport")
         return transport  # type: ignore[no-any-return]
     known = option_names(url)
     if unknown := next((option for option in options if option not in known), None):
-        raise _unknown(caller, unknown, known, f"{name}({str(url)!r})")
+        raise _argument_error(caller, unknown, known, f"{name}({str(url)!r})")
     return open_transport(url, **options)
 
 
@@ -79,7 +79,7 @@ def _not_a_url(name: str, url: object) -> str:
     return f"{name}: the first argument, url, is a {type(url).__name__}, not a text; give a URL {_URLS}"
 
 
-def _unknown(caller: Callable[..., Any], option: str, transport_options: list[str], shown: str) -> SettingError:
+def _argument_error(caller: Callable[..., Any], option: str, transport_options: list[str], shown: str) -> SettingError:
     own = [
         one.name for one in signature(caller).parameters.values() if one.kind in _SINGLE_VALUE and one.name != "self"
     ]
@@ -94,7 +94,7 @@ def _unknown(caller: Callable[..., Any], option: str, transport_options: list[st
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raise SettingError if an argument is none of its values."""
+    """Raise SettingError if the value of an argument is not one of its choices."""
     if value not in choices:
         raise SettingError(f"{name} is {' or '.join(map(repr, choices))}, not {value!r}")
 

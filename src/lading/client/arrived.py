@@ -1,4 +1,4 @@
-"""What a send that was cut off has brought already, where the target cannot say: found by reading it back."""
+"""Find out which messages of an interrupted send have arrived, by reading the target back if it cannot report it."""
 
 from __future__ import annotations
 

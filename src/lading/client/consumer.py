@@ -32,17 +32,17 @@ class Consumer:
     """Iterates over the messages of one or several topics at ``url``, or of an open transport (which it closes).
 
     ``start`` is ``earliest``, ``latest``, an offset, -N for the last N, a datetime, or one of these by partition (a
-    mapping reads only the partitions that it names); ``end`` is the same for where to stop. ``timeout_s`` ends the
-    iteration when no new message arrived for that long; None waits for ever, 0 stops at the present end.
+    mapping reads only the partitions that it names); ``end`` is the same for the place to stop at. ``timeout_s`` ends
+    the iteration if no new message arrives within that time; None waits for ever, 0 stops at the present end.
 
     ``where`` keeps the messages for which it is true; over ``lading://`` the broker evaluates it, else the client.
     ``states="all"`` includes unavailable, poisoned and marked messages. With ``verify_checksum`` a payload that does
     not match its CRC-32 is requested once more, then ChecksumMismatch names it.
 
-    With ``group`` the partitions are shared among its members and start where the group stopped. With ``auto_commit``
-    positions are stored while reading and at the end; a message counts as done when the next one is requested, or at
-    a ``close`` without error. A member that does not read for the group's session time-out (over ``kafka://``, where a
-    thread sends its heartbeats: for ``reading_timeout_s``) loses its partitions to others.
+    With ``group`` the partitions are shared among its members and reading starts at the group's stored positions. With
+    ``auto_commit`` positions are stored while reading and at the end; a message counts as done when the next one is
+    requested, or at a ``close`` without error. A member that does not read for the group's session time-out loses its
+    partitions to others (over ``kafka://``, whose heartbeats are sent by a thread: for ``reading_timeout_s``).
 
     Over ``nsq://`` the group is the ``channel``; the option ``tag`` subscribes to the messages with that tag. There a
     message that was not finished is delivered again, and offsets only number what this consumer received. Messages have

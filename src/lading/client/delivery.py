@@ -66,7 +66,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SentByTask:
-    """Messages that one task attempt sent: the work, and its transaction (None if there is none to decide about)."""
+    """Messages that one task attempt sent: the work, and its transaction (None without anything to commit)."""
 
     transaction: int | PreparedTransaction | None
     work: str
@@ -199,10 +199,10 @@ class AtLeastOnce:
     def _all_marked(self, parts: Parts, task: Task) -> Parts:
         count = 0
         for number, batch in parts:
-            yield number, self._marked(batch, task, count)
+            yield number, self._mark_messages(batch, task, count)
             count += batch.num_rows
 
-    def _marked(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
+    def _mark_messages(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
         """Return the messages with their mark: the work, the task, and the number of the message in it."""
         work = hashlib.blake2b(task.work.encode(), digest_size=_WORK_BYTES).hexdigest()
         numbers: Any = pa.array(np.arange(before, before + batch.num_rows)).cast(pa.string())

@@ -30,10 +30,10 @@ def plan_group_reset(
 ) -> list[PlannedPosition]:
     """Return the positions that a group would get; nothing is changed.
 
-    ``group`` is what the admin endpoint tells of it. ``to`` is a bound as of a ``Consumer``; without one the position
-    is moved by ``shift``, and a partition without a position is left out. What is before or behind the messages of a
-    partition becomes its first or next offset. Without ``topics`` it is the partitions where the group has a position.
-    LocalError if that leaves none.
+    ``group`` is the group's description from the admin endpoint. ``to`` is a bound as of a ``Consumer``; without one
+    the position is moved by ``shift``, and a partition without a position is left out. An offset before the first
+    message of a partition becomes its first offset, one after the last message its next offset. Without ``topics``, all
+    partitions with a position of the group are planned. Raises LocalError if that leaves none.
     """
     stored = {(row["topic"], row["partition"]): int(row["position"]) for row in group["partitions"]}
     planned = []

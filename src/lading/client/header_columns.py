@@ -43,7 +43,7 @@ def _validity(column: Any) -> pa.Buffer | None:
     return packed
 
 
-def _fixed(width_bytes: int) -> Callable[[Any], Any]:
+def _convert_fixed_width(width_bytes: int) -> Callable[[Any], Any]:
     """Return the conversion of values of fixed width: Arrow's buffer unchanged, little-endian as header values are."""
 
     def binary(column: Any) -> Any:
@@ -56,7 +56,7 @@ def _fixed(width_bytes: int) -> Callable[[Any], Any]:
 
 
 def _boolean(column: Any) -> Any:
-    return _fixed(1)(column.cast(pa.uint8()))
+    return _convert_fixed_width(1)(column.cast(pa.uint8()))
 
 
 def _text(column: Any) -> Any:
@@ -72,17 +72,17 @@ def _instant(column: Any) -> Any:
 
 FORMS: dict[pa.DataType, ColumnEncoder] = {
     pa.bool_(): ColumnEncoder(Kind.BOOL, _boolean),
-    pa.int8(): ColumnEncoder(Kind.INT8, _fixed(1)),
-    pa.int16(): ColumnEncoder(Kind.INT16, _fixed(2)),
-    pa.int32(): ColumnEncoder(Kind.INT32, _fixed(4)),
-    pa.int64(): ColumnEncoder(Kind.INT64, _fixed(8)),
-    pa.uint8(): ColumnEncoder(Kind.UINT8, _fixed(1)),
-    pa.uint16(): ColumnEncoder(Kind.UINT16, _fixed(2)),
-    pa.uint32(): ColumnEncoder(Kind.UINT32, _fixed(4)),
-    pa.uint64(): ColumnEncoder(Kind.UINT64, _fixed(8)),
-    pa.float16(): ColumnEncoder(Kind.FLOAT32, lambda column: _fixed(4)(column.cast(pa.float32()))),
-    pa.float32(): ColumnEncoder(Kind.FLOAT32, _fixed(4)),
-    pa.float64(): ColumnEncoder(Kind.FLOAT64, _fixed(8)),
+    pa.int8(): ColumnEncoder(Kind.INT8, _convert_fixed_width(1)),
+    pa.int16(): ColumnEncoder(Kind.INT16, _convert_fixed_width(2)),
+    pa.int32(): ColumnEncoder(Kind.INT32, _convert_fixed_width(4)),
+    pa.int64(): ColumnEncoder(Kind.INT64, _convert_fixed_width(8)),
+    pa.uint8(): ColumnEncoder(Kind.UINT8, _convert_fixed_width(1)),
+    pa.uint16(): ColumnEncoder(Kind.UINT16, _convert_fixed_width(2)),
+    pa.uint32(): ColumnEncoder(Kind.UINT32, _convert_fixed_width(4)),
+    pa.uint64(): ColumnEncoder(Kind.UINT64, _convert_fixed_width(8)),
+    pa.float16(): ColumnEncoder(Kind.FLOAT32, lambda column: _convert_fixed_width(4)(column.cast(pa.float32()))),
+    pa.float32(): ColumnEncoder(Kind.FLOAT32, _convert_fixed_width(4)),
+    pa.float64(): ColumnEncoder(Kind.FLOAT64, _convert_fixed_width(8)),
     pa.date32(): ColumnEncoder(Kind.STRING, _text),
     pa.date64(): ColumnEncoder(Kind.STRING, lambda column: _text(column.cast(pa.date32()))),
     pa.null(): ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary())),
@@ -96,7 +96,10 @@ FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ColumnEncoder], ...] = (
     (pa.types.is_binary, ColumnEncoder(Kind.RAW, lambda column: column)),
     (pa.types.is_large_binary, ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary()))),
     (pa.types.is_fixed_size_binary, ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary()))),
-    (lambda type_: pa.types.is_decimal128(type_) and type_.scale == 0, ColumnEncoder(Kind.INT128, _fixed(16))),
+    (
+        lambda type_: pa.types.is_decimal128(type_) and type_.scale == 0,
+        ColumnEncoder(Kind.INT128, _convert_fixed_width(16)),
+    ),
     (pa.types.is_decimal, ColumnEncoder(Kind.STRING, _text)),
     (pa.types.is_timestamp, ColumnEncoder(Kind.STRING, _instant)),
 )
@@ -242,7 +245,7 @@ def headers_of(
         entries = [keys.take(which), pa.array(np.array(kinds, np.int8)[which]), values.drop_null()]
     else:
         ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
-        entries = [*_repeated(tuple(columns), tuple(kinds), rows), values]
+        entries = [*_repeat_keys(tuple(columns), tuple(kinds), rows), values]
     structs = pa.StructArray.from_arrays(entries, fields=list(HEADER_TYPE))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs, type=HEADERS_TYPE)
 
@@ -276,7 +279,7 @@ def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
 
 
 @lru_cache(2)
-def _repeated(texts: tuple[str, ...], kinds: tuple[int, ...], times: int) -> tuple[Any, Any]:
+def _repeat_keys(texts: tuple[str, ...], kinds: tuple[int, ...], times: int) -> tuple[Any, Any]:
     """Return keys and kinds, ``times`` times. The last result is cached: all batches of a table but one are alike."""
     keys = [text.encode() for text in texts]
     ends = np.zeros(len(keys) * times + 1, np.int32)

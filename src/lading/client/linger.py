@@ -28,7 +28,7 @@ class Lingering(Protocol):
         """Send all waiting messages; keep an error for the next call."""
 
     def describe_lost(self) -> str | None:
-        """Return how many messages were not sent, to where and why; None if all were."""
+        """Return how many messages were not sent, their topics and the cause; None if all were."""
 
     def forget_in_child(self) -> None:
         """Make the producer unusable in a forked process: messages and connection belong to the parent."""
@@ -91,7 +91,7 @@ class Linger:
             return self._waiting
 
     def forget_in_child(self) -> None:
-        """Forget thread and messages in a forked process, where locks may be held for ever."""
+        """Forget thread and messages in a forked process, whose copies of the locks may be held for ever."""
         producer = self._waiting
         self._reset()
         self._stopped = True

@@ -15,7 +15,8 @@ from ..model.message import Message
 from ..model.value_parsing import PARSERS
 
 SENT: Final = ("key", "headers", "payload")
-"""Fields that make the message; the others of what is polled say where it was, and are not looked at."""
+"""Fields that make the message. The other fields of a polled message name the place that it came from and are
+ignored."""
 OF_PLACE: Final = ("stream", "topic", "partition", "offset", "state", "timestamp_us", "id", "checksum")
 HEADER_FIELDS: Final = ("key", "kind", "value")
 TEXTS: Final = (Kind.RAW, Kind.STRING)
@@ -78,7 +79,7 @@ def _parse_header(header: Any) -> Header:
         raise LocalError(f"header {header!r}: an object with a key, a kind and a value")
     _require_known(header, HEADER_FIELDS)
     key, value = header["key"], header.get("value")
-    # half of a surrogate pair, which JSON can write, is no text
+    # half of a surrogate pair, which JSON can write, cannot be encoded as UTF-8
     key.encode()
     named = header.get("kind", "raw" if value is None else "string")
     kind = KIND_BY_WORD.get(named) if isinstance(named, str) else named

@@ -60,7 +60,7 @@ class Outbox:
         self.is_under_way = False
 
     def _begin_batch(self) -> None:
-        # in this order: the messages tell that the batch is closed
+        # in this order: other threads see from the messages that the batch is closed
         self.gathering = BatchBuilder()
         self.messages = []
 

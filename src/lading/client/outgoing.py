@@ -20,7 +20,7 @@ OUT_SCHEMA_WITH_ORIGIN: Final = OUT_SCHEMA.append(SCHEMA_WITH_ORIGIN.field(ORIGI
 ENVELOPE_BYTES = 48
 """About how many bytes a message takes in a batch besides its key, headers and payload."""
 PLACES = frozenset({"stream", "topic", "partition"})
-"""Columns that say where messages were read; sending a batch ignores them."""
+"""Columns with the place that messages were read from; sending a batch ignores them."""
 
 
 class BatchBuilder:

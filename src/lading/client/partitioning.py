@@ -1,4 +1,4 @@
-"""Which partition a message goes to: where the protocol's own clients put its key, without a key round robin.
+"""Choose the partition of a message: by its key as the protocol's own clients do, without a key round robin.
 
 Kafka's clients choose by murmur2, which is used for every protocol that names no other hash.
 """
@@ -25,7 +25,7 @@ SHIFT = 24
 MASK = 0xFFFFFFFF
 POSITIVE = 0x7FFFFFFF
 KeyPartitioner = Callable[[bytes, int], int]
-"""Returns the partition, counted from 0, of a key among so many."""
+"""Returns the partition, counted from 0, of a key; the number is how many partitions the topic has."""
 
 
 def murmur2(key: bytes) -> int:

@@ -39,10 +39,10 @@ class Producer:
 
     Threads may share a producer. After a fork it belongs to the parent: the child must create its own.
 
-    What the target cannot hold goes by carrier, or is refused if ``strict``. Over ``lading://`` batches have a sequence
-    number per partition, so that a batch that is sent again after a broken connection is not duplicated. ``retries``
-    and ``timeout_s`` go to the transport. A missing topic is created with ``partitions`` partitions unless
-    ``create_topics`` is False.
+    Header types that the target cannot hold go by carrier, or are refused if ``strict``. Over ``lading://`` batches
+    have a sequence number per partition, so that a batch that is sent again after a broken connection is not
+    duplicated. ``retries`` and ``timeout_s`` go to the transport. A missing topic is created with ``partitions``
+    partitions unless ``create_topics`` is False.
 
     If sending fails for a reason that may pass (unreachable, disk full, KeyboardInterrupt), the batch is kept:
     ``flush`` retries, ``unsent`` counts; over ``lading://`` and ``kafka://`` nothing is doubled. If ``send`` raises,
@@ -104,8 +104,8 @@ class Producer:
         watch(self, self._linger)
 
     def _make_locks(self) -> None:
-        # _wire: who talks to the server. _lock: who gathers; no thread waits for _wire while holding it, so that
-        # gathering goes on while a batch is on its way
+        # _wire is held by the thread that talks to the server, _lock by the one that adds messages. No thread waits for
+        # _wire while holding _lock, so that messages can be added while a batch is on its way
         self._wire = threading.RLock()
         self._lock = threading.RLock()
 
@@ -180,7 +180,7 @@ class Producer:
                     outbox = self._outboxes.setdefault((topic, number), Outbox())
                     outbox.close_batch()
                     outbox.waiting.append((rows, []))
-        self._drain(self._closed_batches(topic))
+        self._drain(self._close_batches(topic))
 
     def send_batches(
         self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
@@ -192,7 +192,7 @@ class Producer:
         self._usable()
         count = self._partition_count(topic)
         with self._wire:
-            self._drain(self._closed_batches(topic))
+            self._drain(self._close_batches(topic))
             parts = (
                 piece
                 for batch in batches
@@ -211,11 +211,11 @@ class Producer:
         with self._wire:
             late, lost = self._take_late()
             try:
-                self._drain(self._closed_batches())
+                self._drain(self._close_batches())
             except Exception:
                 self._keep_late(late, lost)
                 raise
-        # batches that were kept went out just now; what was given up is still to be told
+        # batches that were kept went out just now; messages that were given up have still to be reported
         if late is not None and lost:
             raise late
 
@@ -273,14 +273,14 @@ class Producer:
                 except UnknownTopic:
                     if self._create is None:
                         raise
-                    meta = self._made(topic, self._create)
+                    meta = self._create_topic(topic, self._create)
             count = len(meta.partitions)
             if not count:
                 raise LocalError(f"topic {topic!r} has no partitions; nothing can be sent to it")
             self._partitions[topic] = count
         return count
 
-    def _made(self, topic: str, partitions: int) -> TopicMeta:
+    def _create_topic(self, topic: str, partitions: int) -> TopicMeta:
         try:
             meta = self.transport.create_topic(topic, partitions)
             self.created_topics.append(meta)
@@ -291,7 +291,7 @@ class Producer:
                 raise
             return self.transport.topic(topic)
 
-    def _closed_batches(self, topic: str | None = None) -> list[tuple[Place, Outbox]]:
+    def _close_batches(self, topic: str | None = None) -> list[tuple[Place, Outbox]]:
         """Close the batches being filled, of one topic or of all; return the outboxes with something to send."""
         with self._lock:
             chosen = [item for item in self._outboxes.items() if topic is None or item[0][0] == topic]
@@ -356,14 +356,14 @@ class Producer:
         with self._wire:
             before = self._given_up_count
             try:
-                self._drain(self._closed_batches())
+                self._drain(self._close_batches())
             except Exception as error:
                 if not self._closed:
                     self._keep_late(error, self._given_up_count - before)
                     self._settle_linger()
 
     def describe_lost(self) -> str | None:
-        """Return how many messages were not sent, to where and why; None if all were."""
+        """Return how many messages were not sent, their topics and the cause; None if all were."""
         count = self.unsent + self._late_lost
         if not count:
             return None

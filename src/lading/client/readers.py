@@ -24,7 +24,7 @@ IDLE_LOOK_S = 0.05
 
 
 class PartitionBatches(NamedTuple):
-    """What one read of a partition gave: ``batches``, read from the offset ``start``."""
+    """Result of one read of a partition: ``batches``, read from the offset ``start``."""
 
     place: TopicPartition
     start: int
@@ -83,12 +83,12 @@ class Readers:
         return self._readers[place].meta
 
     def position(self, place: TopicPartition) -> Position:
-        """Return where the next read of a partition starts."""
+        """Return the position at which the next read of a partition starts."""
         reader = self._readers[place]
         return Position(reader.position, reader.epoch)
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """Return where the next read of each partition starts."""
+        """Return the position at which the next read of each partition starts."""
         return {place: self.position(place) for place in self._readers}
 
     def damage(self) -> dict[TopicPartition, list[tuple[int, int]]]:

@@ -111,10 +111,10 @@ def columns_text(columns: str | Sequence[str] | None) -> str | None:
 class PartitionReader:
     """Reads one partition from ``offset`` up to ``end``.
 
-    ``position`` is where the next read starts; it moves past messages that are not visible or do not match. ``sure``
-    says that ``offset`` was read or named before, so that a gap before the first message kept is a loss. A request asks
-    for ``max_bytes``; messages are decoded and filtered in batches of at most ``max_rows``. ``damaged`` are the ranges
-    of offsets, merged, that reads passed over because they are damaged, which only ``on_loss="skip"`` allows.
+    The next read starts at ``position``, which moves past messages that are not visible or do not match. ``sure`` says
+    that ``offset`` was read or named before, so that a gap before the first message kept is a loss. A request asks for
+    ``max_bytes``; messages are decoded and filtered in batches of at most ``max_rows``. ``damaged`` are the ranges of
+    offsets, merged, that reads passed over because they are damaged, which only ``on_loss="skip"`` allows.
     """
 
     def __init__(
@@ -172,25 +172,25 @@ class PartitionReader:
         return self._fetch(selection, wait_ms)
 
     def _fetch(self, selection: Selection, wait_ms: int) -> list[pa.RecordBatch]:
-        fetched = self._fetched(wait_ms, selection)
-        parts = list(self._decoded(fetched, selection, self.end))
+        fetched = self._fetch_more(wait_ms, selection)
+        parts = list(self._decode_fetched(fetched, selection, self.end))
         if selection.verify and find_wrong_payload(parts) is not None:
-            fetched = self._fetched(0, selection)
-            parts = list(self._decoded(fetched, selection, self.end))
+            fetched = self._fetch_more(0, selection)
+            parts = list(self._decode_fetched(fetched, selection, self.end))
             wrong = find_wrong_payload(parts)
             if wrong is not None:
-                parts = list(self._decoded(fetched, selection, wrong))
-                return self._stopped(wrong, [batch for part in parts for batch in self._shown(part, selection)])
-        batches = [batch for part in parts for batch in self._shown(part, selection)]
+                parts = list(self._decode_fetched(fetched, selection, wrong))
+                return self._stop_at(wrong, [batch for part in parts for batch in self._show_part(part, selection)])
+        batches = [batch for part in parts for batch in self._show_part(part, selection)]
         self.position = min(max(fetched.end_offset, self.position), self.end)
         self.epoch = fetched.epoch
         return batches
 
-    def _decoded(self, fetched: FetchResult, selection: Selection, end: int) -> Iterator[Decoded]:
+    def _decode_fetched(self, fetched: FetchResult, selection: Selection, end: int) -> Iterator[Decoded]:
         request = ScanRequest(self.position, end, selection.fields, selection.keys, self._max_rows)
         return fetched.decode(request, states=selection.states)
 
-    def _fetched(self, wait_ms: int, selection: Selection) -> FetchResult:
+    def _fetch_more(self, wait_ms: int, selection: Selection) -> FetchResult:
         if self._to_compare:
             self._to_compare = False
             self._compare(selection)
@@ -269,7 +269,7 @@ class PartitionReader:
                 break
             if attempt == 2:
                 kept = [batch.filter(_below(batch, wrong)) for batch in batches]
-                return self._stopped(wrong, [batch for batch in kept if batch.num_rows])
+                return self._stop_at(wrong, [batch for batch in kept if batch.num_rows])
         else:
             return None
         for batch in batches:
@@ -280,7 +280,7 @@ class PartitionReader:
         self.position = queried.end_offset
         return [batch for batch in batches if batch.num_rows]
 
-    def _stopped(self, offset: int, before: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def _stop_at(self, offset: int, before: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         self.position = offset
         error = ChecksumMismatch(
             f"the payload at topic {self.meta.name!r}, partition {self.partition}, offset {offset} does not match its "
@@ -292,11 +292,11 @@ class PartitionReader:
         self._error = error
         return before
 
-    def _shown(self, part: Decoded, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def _show_part(self, part: Decoded, selection: Selection) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         if selection.filter is not None:
-            part = select_messages(_shown_parts(part, selection.projection), selection.filter.selects(part))
+            part = select_messages(_select_columns(part, selection.projection), selection.filter.selects(part))
         if not part.count:
             return
         if selection.projection is None:
@@ -346,7 +346,7 @@ def _as_decoded(batch: pa.RecordBatch) -> Decoded:
     return Decoded(batch.num_rows, dict(zip(batch.schema.names, batch.columns, strict=True)), {})
 
 
-def _shown_parts(part: Decoded, projection: Projection | None) -> Decoded:
+def _select_columns(part: Decoded, projection: Projection | None) -> Decoded:
     """Return the columns and headers of a projection alone, without what was decoded for a filter."""
     if projection is None:
         return part

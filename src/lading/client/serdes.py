@@ -16,9 +16,9 @@ from ..model.errors import CorruptError, LocalError, SettingError
 from ..model.headers import Headers
 
 AnySerializer = Any
-"""What ``key_serializer`` and ``value_serializer`` take: one of the forms above."""
+"""A value for ``key_serializer`` or ``value_serializer``: one of the forms above."""
 AnyDeserializer = Any
-"""What ``key_deserializer`` and ``value_deserializer`` take: one of the forms above, or None."""
+"""A value for ``key_deserializer`` or ``value_deserializer``: one of the forms above, or None."""
 Serializer = Callable[[str, Headers, Any], bytes | None]
 Deserializer = Callable[[str, Headers, bytes | None], Any]
 

@@ -57,7 +57,7 @@ def set_state(
     if where is None and offsets is None and (first is None or end is None):
         raise SettingError("say both ends of the range: first=… and end=…, which is not included")
     if where is not None:
-        # a protocol may answer nothing but a number to a filter that is wrong
+        # for a wrong filter, a protocol may return an error number without a sentence
         parse(where, closed=False)
     word = state if isinstance(state, str) else State(state).word
     common: dict[str, Any] = {"state": word, "reason": reason, "dry_run": dry_run}

@@ -21,7 +21,7 @@ from .typed import convert_column, convert_to_text
 
 
 class ColumnBuilders(NamedTuple):
-    """In which form columns are made: how header values are typed, and the same text for so many rows."""
+    """How columns are built: the conversion of header values, and of one text into an array of a given length."""
 
     typed: Callable[[Located, pa.DataType, Encoding], tuple[pa.Array[Any], pa.BooleanArray | None]]
     constant: Callable[[str, int], pa.Array[Any]]
@@ -74,7 +74,7 @@ def assemble(
                 raise LocalError(f"column {field!r} was requested, but the source of the messages is unknown")
             made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
-            made[field] = _decoded(decoded.columns, field, "message field")
+            made[field] = _require_decoded(decoded.columns, field, "message field")
             unreadable: pa.BooleanArray | None = None
             if field in TIME_FIELDS:
                 made[field], unreadable = drop_unreadable_times(made[field])
@@ -84,10 +84,10 @@ def assemble(
                 bad[field] = unreadable
     for column in projection.headers:
         if column.type == ARRAY:
-            headers = _decoded(decoded.columns, "headers", "message field")
+            headers = _require_decoded(decoded.columns, "headers", "message field")
             made[column.name], flags = convert_repeated(headers, column.header, column.encoding)
         else:
-            located: Located = _decoded(decoded.located, column.header, "header")
+            located: Located = _require_decoded(decoded.located, column.header, "header")
             made[column.name], flags = form.typed(located, column.type, column.encoding)
         if flags is not None:
             bad[column.name] = flags
@@ -98,7 +98,7 @@ def assemble(
 def to_decoded(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     """Return a Batch as Decoded, with ``keys`` located in its headers, for ``assemble`` and filters."""
     columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA_WITH_ORIGIN.names}
-    located = locate(_decoded(columns, "headers", "message field"), keys) if keys else {}
+    located = locate(_require_decoded(columns, "headers", "message field"), keys) if keys else {}
     return Decoded(batch.num_rows, columns, located)
 
 
@@ -110,7 +110,7 @@ def _constant(value: str | int, type_: pa.DataType, rows: int, form: ColumnBuild
     return numbers
 
 
-def _decoded(held: Mapping[str, Any], name: str, what: str) -> Any:
+def _require_decoded(held: Mapping[str, Any], name: str, what: str) -> Any:
     try:
         return held[name]
     except KeyError:

@@ -154,7 +154,7 @@ class Projection:
 
     @property
     def message_fields(self) -> tuple[str, ...]:
-        """The fields to decode from messages: those of the Batch schema, without where they were read from.
+        """The fields to decode from messages: those of the Batch schema, without the place that they were read from.
 
         The headers are among them if a column has every value of a header.
         """
@@ -172,7 +172,7 @@ class Projection:
         return any(column.required for column in self.headers)
 
     def require_values(self, batch: pa.RecordBatch, describe_place: Callable[[int], str]) -> None:
-        """Raise LocalError at the first null of a required column; ``describe_place`` says where a row was read.
+        """Raise LocalError at the first null of a required column; ``describe_place`` names the place of a row.
 
         For readers without a quarantine, into which a pipeline takes such messages.
         """
@@ -308,7 +308,7 @@ def require_no_member(name: str, header_form: str) -> None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` where a known word is near, else nothing."""
+    """Return `` (did you mean 'x'?)`` if a known word is near, else nothing."""
     near = get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 

@@ -16,9 +16,9 @@ from .typed import buffer, convert_column, kernels, normalize_layout, valid_bits
 ROWS_MIN: Final = 256
 """Fewer rows are not worth a dictionary of their own."""
 SHARE: Final = 4
-"""A column repeats where at most one value in so many is a new one."""
+"""A column counts as repeating if at most one in this many of its values is new."""
 BYTES_MAX: Final = 1 << 20
-"""The values of a dictionary have at most so many bytes together: the size of a dictionary page of Parquet."""
+"""Size limit of the values of a dictionary together: the size of a dictionary page of Parquet."""
 
 
 def dictionary_encode(

@@ -32,7 +32,7 @@ class DistinctCount:
 
     @property
     def exact(self) -> bool:
-        """Whether ``count`` is no estimate."""
+        """Whether ``count`` is exact rather than an estimate."""
         return len(self._smallest) < HASHES_KEPT
 
     @property

@@ -14,7 +14,7 @@ from ..model.run import Located
 
 _NULL, _ABSENT = -2, -1
 _EXPONENT_MAX = 64
-"""A JSON number with a larger exponent is no whole number that a column could hold."""
+"""A JSON number with a larger exponent is not a whole number that a column could hold."""
 
 
 def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
@@ -50,7 +50,7 @@ def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDAr
 
 def _text(data: bytes, whole_numbers: bool) -> bytes | None:
     document = data.decode()
-    value: Any = json.loads(document, parse_int=_Number, parse_float=_Number, parse_constant=_refused)
+    value: Any = json.loads(document, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
     if value is None:
         return None
     if isinstance(value, _Number):
@@ -74,5 +74,5 @@ def _whole(literal: str) -> str:
     return str(int(number))
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")

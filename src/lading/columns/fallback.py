@@ -19,7 +19,7 @@ def take_integers(
     data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: int, raw: int, width: int,
     low: int, high: int, values: Longs, status: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Read every value as a whole number in ``low`` to ``high`` into ``values``; LEFT where int64 cannot hold it.
+    """Read every value as a whole number in ``low`` to ``high`` into ``values``; LEFT if int64 cannot hold it.
 
     ``text`` and ``raw`` are codes of rules.Text and rules.Raw. Returns how many rows are OK and how many LEFT.
     """
@@ -87,10 +87,11 @@ def match_bytes(
     data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: bool, wanted: Bytes, same: Bytes,
     valid: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Set bit ``row`` of ``same`` where a value has the bytes ``wanted``, which are a text if ``text`` is true.
+    """Set bit ``row`` of ``same`` if a value has the bytes ``wanted``, which are a text if ``text`` is true.
 
-    Bit ``row`` of ``valid`` is set where a value can be read: with ``text`` it has to be UTF-8. Returns for how many
-    rows that is so, and how many were left, since with ``text`` a value of a number kind is not told by its bytes.
+    Bit ``row`` of ``valid`` is set if a value can be read: with ``text`` it has to be UTF-8. Returns the number of rows
+    that can be read, and the number that were left: with ``text``, values of a number kind cannot be compared by their
+    bytes.
     """
     equal, readable = np.zeros(len(length), np.bool_), np.zeros(len(length), np.bool_)
     sought, left = wanted.tobytes(), 0
@@ -115,8 +116,8 @@ def take_places(
     """Copy every distinct value once to ``out``, their ends to ``offsets[1:]``, which of them a row has to ``places``.
 
     ``slots``, all -1, and ``hashes`` are room to work in; as many distinct values fit as there are hashes. Returns how
-    many rows are OK and how many values are distinct, or -1 for that if there is no room for all, or where with
-    ``text`` a value is of a number kind: it is told otherwise than by its bytes.
+    many rows are OK and how many values are distinct. The second number is -1 if room is lacking, or if with ``text`` a
+    value is of a number kind, which cannot be compared by its bytes.
     """
     good, end = 0, 0
     known: dict[bytes, int] = {}

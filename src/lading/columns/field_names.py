@@ -20,7 +20,7 @@ _TYPO_LENGTH_MIN: Final = 3
 def field_meant(name: str, fields: Iterable[str]) -> str | None:
     """Return the field of ``fields`` that ``name`` nearly names, or None if it is a field or no near miss.
 
-    A near miss differs in upper case, ``_`` or ``-``, or by one letter behind the first: added, left out, replaced or
+    A near miss differs in upper case, ``_`` or ``-``, or by one letter after the first: added, left out, replaced or
     swapped with its neighbour. ``value`` means ``payload``.
     """
     known = list(fields)

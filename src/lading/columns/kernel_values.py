@@ -1,8 +1,8 @@
 """Routines of ``kernels.py``: one header value as a number or an instant. ``rules.py`` says the same readably.
 
-Each gives a status of ``rules`` and the value. ``data`` is an address: Numba would count references to an array around
-each call. In bounds throughout: all loads are at ``at`` to ``at + size``, which
-callers see to, and a load of a known width stands behind a test that ``size`` is that width.
+Each returns a status of ``rules`` and the value. ``data`` is an address: Numba would count references to an array
+around each call. In bounds throughout: all loads are at ``at`` to ``at + size``, which callers guarantee, and a load of
+a known width comes after a test that ``size`` is that width.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _month_days(year: int, month: int) -> int:
 
 @routine
 def _read_clock(data: Address, at: int, end: int) -> tuple[int, int]:
-    """Read ``(T| )hh:mm[:ss[.f]]``: microseconds of the day and the position behind it, which is -1 if it is none."""
+    """Read ``(T| )hh:mm[:ss[.f]]``: microseconds of the day and the position after it (-1: invalid)."""
     wrong = int64(0), int64(-1)
     if end - at < 6 or (load8(data, at) != _T and load8(data, at) != _SPACE) or load8(data, at + 3) != _COLON:
         return wrong
@@ -226,7 +226,7 @@ def _read_clock(data: Address, at: int, end: int) -> tuple[int, int]:
 
 @routine
 def _read_zone(data: Address, at: int, end: int) -> tuple[int, int]:
-    """Read ``Z`` or ``±hh[[:]mm]``: seconds east of UTC and the position behind it, which is -1 if it is none."""
+    """Read ``Z`` or ``±hh[[:]mm]``: seconds east of UTC and the position after it (-1: invalid)."""
     wrong = int64(0), int64(-1)
     sign = load8(data, at)
     if sign == _Z:

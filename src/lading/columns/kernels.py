@@ -219,7 +219,7 @@ def match_bytes(
 
 @inline
 def _last_word(data: Bytes, at: int, size: int) -> int:
-    """Up to seven bytes as one number; nothing behind the array is looked at."""
+    """Up to seven bytes as one number; no byte after the array is read."""
     if at + 8 <= data.size:
         return uint64(load64(data, at) & ((uint64(1) << uint64(8 * size)) - uint64(1)))
     word = uint64(0)
@@ -267,7 +267,7 @@ def take_places(
     places: Ints,
     status: Bytes,
 ) -> tuple[int, int]:
-    """See ``fallback.take_places``; this one also gives up where many values meet in one place of its table."""
+    """See ``fallback.take_places``; this one also gives up if many values meet in one place of its hash table."""
     good = 0
     distinct = int64(0)
     mask = int64(slots.size - 1)

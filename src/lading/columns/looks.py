@@ -63,7 +63,7 @@ def count_looks(key: str, kind: int, values: pa.Array[Any]) -> Counter[str]:
 
 
 def _count_texts(texts: Any, counts: Any) -> Counter[str]:
-    """Return how many texts look like what, if each is there so many times."""
+    """Return how often each look occurs among distinct texts; ``counts`` says how often each text occurs."""
     found: Counter[str] = Counter()
     for look, pattern in TEXT_LOOKS.items():
         fits = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
@@ -90,7 +90,7 @@ def _look_of_any(key: str, value: bytes) -> str:
 
 
 def look_of_bytes(key: str, value: bytes) -> str:
-    """Return what bytes that are no text look like. Sizes alone tell little, so names and first bytes count too."""
+    """Return what bytes that are not text look like. Sizes alone say little, so names and first bytes count too."""
     size, name = len(value), key.lower()
     if SCHEMA_ID_SIZES.get(size) == value[0] and (size == 17 or "schema" in name):
         return "schema id"

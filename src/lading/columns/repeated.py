@@ -17,8 +17,8 @@ def convert_repeated(
 ) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
     """Return all values of header ``key`` as a column of type ``array<string>``, with a mask of unreadable messages.
 
-    A message without the header is null; a null value is null in its list. If one value is no text, the message's whole
-    list is null and unreadable, so that no list is shorter than what was sent.
+    A message without the header is null; a null value is null in its list. If one value is not text, the message's
+    whole list is null and unreadable, so that no list is shorter than what was sent.
     """
     entries = Entries.of(headers)
     held, parents = entries.every(key)

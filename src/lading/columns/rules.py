@@ -51,13 +51,13 @@ _INSTANT: Final = re.compile(
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT_BYTES_MAX: Final = 4096
-"""A longer text is no number: int() takes quadratic time over it."""
+"""A longer text is not read as a number: int() takes quadratic time over it."""
 
 
 def read_integer(kind: int, data: bytes, text: Text, raw: Raw, width: int) -> int | None:
-    """The value as a whole number; microseconds since 1970 where ``text`` is INSTANT; True is 1.
+    """The value as a whole number; microseconds since 1970 if ``text`` is INSTANT; True is 1.
 
-    Floats count where they are whole. ``width`` is the size in bytes that a raw binary number must have.
+    Floats count if they are whole. ``width`` is the size in bytes that a raw binary number must have.
     """
     if kind in FIXED_SIZE_BYTES:
         try:

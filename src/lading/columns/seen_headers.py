@@ -62,7 +62,8 @@ class SeenHeaders:
     def sentences(self, among: str, unquoted: Collection[str] = ()) -> list[str]:
         """Return one sentence for each unseen key; ``among`` says of what, e.g. ``the 12 messages of 'flights'``.
 
-        ``unquoted`` are the keys that a filter compares with, where a text may be meant (``Filter.unquoted``).
+        ``unquoted`` are the keys that a filter compares with unquoted, although a text may be meant
+        (``Filter.unquoted``).
         """
         return [unseen_sentence(key, self.names, among, quote=key in unquoted) for key in self.unseen]
 

@@ -91,7 +91,7 @@ class KeyStatistics:
 
     @property
     def type(self) -> str:
-        """The column type that holds all its values: binary where some are no text, string where kinds do not agree."""
+        """The column type that holds all its values: binary if some are not text, string if kinds do not agree."""
         types = {_TYPE_OF_KIND.get(kind, "string") for kind in self.kinds}
         if self.not_text:
             return "binary"
@@ -145,7 +145,7 @@ class HeaderStatistics:
         """Return a JSON-ready row per key, the most frequent first; ``share`` is the percentage of messages with it.
 
         ``kinds`` and ``examples`` are texts for tables, ``kind_counts`` and ``example_values`` the same as data;
-        ``distinct`` is an estimate where ``distinct_exact`` is false; ``type`` is the column type to declare.
+        ``distinct`` is an estimate if ``distinct_exact`` is false; ``type`` is the column type to declare.
         """
         ordered = sorted(self.keys.values(), key=lambda one: -one.messages)
         return [self._row(statistics) for statistics in ordered]
@@ -156,8 +156,8 @@ class HeaderStatistics:
         columns: list[str] = []
         for statistics in self.keys.values():
             name = choose_column_name(statistics.key, taken)
-            origin = "" if name == statistics.key else f" from {_quoted(statistics.key)}"
-            columns.append(f"{_quoted(name)} {statistics.type}{origin}")
+            origin = "" if name == statistics.key else f" from {_quote_name(statistics.key)}"
+            columns.append(f"{_quote_name(name)} {statistics.type}{origin}")
         return columns
 
     def _row(self, one: KeyStatistics) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class HeaderStatistics:
             "distinct": min(one.distinct.count, one.occurrences - one.nulls),
             "distinct_exact": one.distinct.exact,
             "size_bytes": one.size_bytes,
-            "examples": ", ".join(map(_shown, values)),
+            "examples": ", ".join(map(_format_example, values)),
             "example_values": values,
         }
 
@@ -233,11 +233,11 @@ def _readable(kind: int, data: bytes) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _shown(value: Any) -> str:
+def _format_example(value: Any) -> str:
     text = escape_unseen(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _EXAMPLE_CHARACTERS else text[: _EXAMPLE_CHARACTERS - 1] + "…"
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     # without quotes payload.x is refused as a member of a JSON payload
     return name if re.fullmatch(r"(?!(?:key|payload)\.)[\w.-]+", name) else '"' + name.replace('"', '""') + '"'

@@ -172,7 +172,7 @@ def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
     values, status, good, left = _integers(located, target, raw)
     large: dict[int, int] = {}
     if left:
-        for row, data in _left(located, status):
+        for row, data in _list_left(located, status):
             number = read_integer(int(located.kind[row]), data, target.text, raw, target.width_bytes)
             if number is None or not target.low <= number <= target.high:
                 status[row] = BAD
@@ -186,7 +186,7 @@ def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
             values[row] = number
         return _array(values.astype(cast("Any", type_.to_pandas_dtype()), copy=False), status, good), status
     array = _array(values, status, good).cast(INTEGER_DECIMAL)
-    return _replaced(array, large, Decimal), status
+    return _replace_values(array, large, Decimal), status
 
 
 def _date_column(located: Located, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
@@ -215,7 +215,7 @@ def _decimal_column(located: Located, type_: pa.Decimal128Type, raw: Raw) -> tup
         unscaled, read = _whole_column(normalize_layout(subset(located, binary)), INTEGER_DECIMAL, raw)
         numbers, too_large = set_scale(unscaled, type_)
         status[binary] = np.where(too_large, BAD, read)
-        array = _scattered(array, binary, numbers)
+        array = _scatter_values(array, binary, numbers)
     return array, status
 
 
@@ -227,7 +227,7 @@ def _float_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
         located.data, located.start, located.length, located.kind, int(raw), width, values, status
     )
     if left:
-        for row, data in _left(located, status):
+        for row, data in _list_left(located, status):
             number = read_float(int(located.kind[row]), data, raw, width)
             status[row] = BAD if number is None else OK
             values[row] = 0.0 if number is None else number
@@ -269,9 +269,9 @@ def _with_numbers(located: Located, array: pa.Array[Any], status: NDArray[np.uin
         members = np.flatnonzero(np.isin(numbers.kind, of_kind))
         if len(members):
             part = as_text(normalize_layout(subset(numbers, members)))
-            texts = part if len(members) == len(chosen) else _scattered(texts, members, part)
+            texts = part if len(members) == len(chosen) else _scatter_values(texts, members, part)
     status[chosen] = np.where(texts.is_valid().to_numpy(zero_copy_only=False), OK, BAD)
-    return texts if len(chosen) == len(array) else _scattered(array, chosen, texts)
+    return texts if len(chosen) == len(array) else _scatter_values(array, chosen, texts)
 
 
 def _boolean_texts(located: Located) -> pa.Array[Any]:
@@ -284,9 +284,9 @@ def _integer_texts(located: Located) -> pa.Array[Any]:
     # what int64 cannot hold came from an integer kind, so that its text always exists
     large = {
         row: read_integer(int(located.kind[row]), data, Text.NUMBER, Raw.TEXT, 8)
-        for row, data in _left(located, status)
+        for row, data in _list_left(located, status)
     }
-    return _replaced(texts, large, str) if left else texts
+    return _replace_values(texts, large, str) if left else texts
 
 
 def _float_texts(type_: pa.DataType) -> Callable[[Located], pa.Array[Any]]:
@@ -302,7 +302,7 @@ _NUMBER_TEXTS: tuple[tuple[list[int], Callable[[Located], pa.Array[Any]]], ...] 
 assert set(FLOATS) == {Kind.FLOAT32, Kind.FLOAT64}
 
 
-def _left(located: Located, status: NDArray[np.uint8]) -> list[tuple[int, bytes]]:
+def _list_left(located: Located, status: NDArray[np.uint8]) -> list[tuple[int, bytes]]:
     """Row and bytes of every value that the kernel left."""
     rows: list[int] = np.flatnonzero(status == LEFT).tolist()
     return [
@@ -325,14 +325,16 @@ def _array(values: NDArray[Any], status: NDArray[np.uint8], good: int) -> pa.Arr
     return array
 
 
-def _replaced(array: pa.Array[Any], values: dict[int, Any], make: Callable[[Any], Any]) -> pa.Array[Any]:
+def _replace_values(array: pa.Array[Any], values: dict[int, Any], make: Callable[[Any], Any]) -> pa.Array[Any]:
     """``array`` with the values of some rows put in, in rising order of rows."""
     if not values:
         return array
-    return _scattered(array, np.array(list(values)), pa.array([make(value) for value in values.values()], array.type))
+    return _scatter_values(
+        array, np.array(list(values)), pa.array([make(value) for value in values.values()], array.type)
+    )
 
 
-def _scattered(array: pa.Array[Any], rows: NDArray[Any], values: pa.Array[Any]) -> pa.Array[Any]:
+def _scatter_values(array: pa.Array[Any], rows: NDArray[Any], values: pa.Array[Any]) -> pa.Array[Any]:
     """``array`` with ``values`` at ``rows``, which rise."""
     mask = np.zeros(len(array), bool)
     mask[rows] = True

@@ -52,7 +52,7 @@ class FixedColumn:
 
 @dataclass(slots=True)
 class BinaryColumn:
-    """``count`` values with ``size_bytes`` bytes in all, spare ones that the kernel writes behind them included.
+    """``count`` values with ``size_bytes`` bytes in all, including spare ones that the kernel writes after them.
 
     ``nullable`` says whether some may be null; None if the kernel has no buffer for that.
     """
@@ -63,7 +63,7 @@ class BinaryColumn:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Which values are there, if the kernel tells, then ends and bytes."""
+        """Sizes of the buffers: which values are not null, if the kernel writes that, then ends and bytes."""
         ends_and_bytes = 4 * self.count + 4, self.size_bytes
         if self.nullable is None:
             return ends_and_bytes
@@ -76,7 +76,7 @@ class BinaryColumn:
 
 @dataclass(slots=True)
 class HeadersColumn:
-    """The headers of ``count`` messages; where the dialect declares no ``kinds`` every value is raw."""
+    """The headers of ``count`` messages; if the dialect declares no ``kinds``, every value is raw."""
 
     count: int
     names: BinaryColumn

@@ -38,7 +38,7 @@ def decode_restored(decode_columns: DecodeColumns, run: Run, request: ScanReques
     with_offset = request._replace(fields=request.fields | {"offset"}, keys=tuple(sought))
     for portion in decode_columns(run, with_offset):
         if _has_carrier(portion):
-            yield from _restored(decode_columns, run, portion, request)
+            yield from _restore_portion(decode_columns, run, portion, request)
         else:
             columns = {name: column for name, column in portion.columns.items() if name in request.fields}
             yield Decoded(portion.count, columns, {key: portion.located[key] for key in asked})
@@ -55,7 +55,9 @@ def _has_carrier(portion: Decoded) -> bool:
     return bool(pc.any(pc.equal(keys, pa.scalar(CARRIER)), min_count=0).as_py())
 
 
-def _restored(decode_columns: DecodeColumns, run: Run, portion: Decoded, request: ScanRequest) -> Iterator[Decoded]:
+def _restore_portion(
+    decode_columns: DecodeColumns, run: Run, portion: Decoded, request: ScanRequest
+) -> Iterator[Decoded]:
     """Yield a portion with carriers with these undone, decoded whole first if it is not."""
     wholes: Iterable[Decoded] = (portion,)
     needed = request.fields.intersection((ORIGIN_TIMESTAMP,)).union(FIELDS)

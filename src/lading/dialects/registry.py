@@ -20,7 +20,7 @@ from .protocols import DIALECTS
 
 
 class Dialect(Protocol):
-    """A byte format, as the log's readers and the broker need it. Rows of protocols say where each is."""
+    """A byte format, as the log's readers and the broker need it. Rows of protocols name the module of each."""
 
     @property
     def name(self) -> str:
@@ -51,12 +51,13 @@ class HeaderBlockDialect(Protocol):
     """A dialect whose messages may have a header block without a header in it."""
 
     def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:
-        """Return which of the messages with first <= offset < end have a block; MalformedMessage at what is none."""
+        """Return which messages with first <= offset < end have a block. Raises MalformedMessage if the bytes are
+        invalid."""
 
 
 @cache
 def dialect(code_or_name: int | str) -> Dialect:
-    """Return the dialect with that code or name, imported when first asked for. Raises LocalError if there is none."""
+    """Return the dialect with that code or name, imported at first use. Raises LocalError if it does not exist."""
     row = next((row for row in DIALECTS.values() if code_or_name in (row.code, row.name)), None)
     if row is None:
         known = ", ".join(f"{row.name} ({code})" for code, row in sorted(DIALECTS.items()))

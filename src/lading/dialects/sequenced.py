@@ -11,7 +11,7 @@ from lading.model.run import Run
 class SequencedBatch(NamedTuple):
     """One batch or block of a chunk.
 
-    ``writer`` is empty where it has none; the batch takes the writer's numbers ``sequence`` and ``numbers - 1`` more.
+    ``writer`` is empty if it has none; the batch takes the writer's numbers ``sequence`` and ``numbers - 1`` more.
     ``transaction`` is the id it was written under, 0 for none. ``transactional``: it belongs to what its writer has
     open. ``outcome``: a control record that ends what its writer has open in this partition, committed or not.
     ``digest`` is that of the content; 0 if the dialect keeps none.
@@ -36,7 +36,7 @@ class SequencedDialect(Protocol):
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """Return the batches of a Run with offsets from ``first`` on, in order.
 
-        MalformedMessage at bytes that are none.
+        Raises MalformedMessage at bytes that are not batches.
         """
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Filter:
     """A typed condition over one message.
 
-    ``text`` is what was written; ``tree`` what evaluators compile; ``header_keys`` the headers whose last value must
-    be located, ``fields`` the message fields to decode (``headers`` among them where ``any(...)`` is used).
-    ``unquoted`` are the headers whose plain name stands on the right side of a comparison, where a text may be meant.
+    ``text`` is what was written; ``tree`` what evaluators compile; ``header_keys`` the headers whose last value must be
+    located, ``fields`` the message fields to decode (``headers`` among them if ``any(...)`` is used). ``unquoted`` are
+    the headers whose plain name is the right side of a comparison, although a text may be meant.
     """
 
     text: str

@@ -1,6 +1,6 @@
 """The grammar: text to a syntax tree of sqlglot that holds nothing but what the filter knows.
 
-Tokens are checked before parsing: every word that is no keyword of the filter becomes a quoted name, so that headers
+Tokens are checked before parsing: every word that is not a keyword of the filter becomes a quoted name, so that headers
 may be called ``order`` or ``date``, and nesting is bounded before the recursive parser sees it.
 """
 
@@ -42,12 +42,12 @@ _HINTS: Final = {
 
 
 def syntax(text: str) -> exp.Expr:
-    """Return the syntax tree of a condition. Raises FilterError with the place where the text leaves the grammar."""
+    """Return the syntax tree of a condition. Raises FilterError with the position of the first error in the text."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise FilterError(f"the filter has {len(text):,} characters; at most {TEXT_CHARACTERS_MAX:,} are read")
     if not text.strip():
         raise FilterError("the filter is empty; for example: carrier = 'UA' AND delay > 15", at=0)
-    tokens = list(_screened(text, _tokens(text)))
+    tokens = list(_screen_tokens(text, _tokens(text)))
     _check_depth(text, tokens)
     try:
         tree = Parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)[0]
@@ -96,7 +96,7 @@ def _tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
+def _screen_tokens(text: str, tokens: list[Token]) -> Iterator[Token]:
     """Yield the tokens with names quoted. Raises FilterError at the first that the filter does not know."""
     position = 0
     while position < len(tokens):
@@ -104,13 +104,13 @@ def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
         following = tokens[position + 1] if position + 1 < len(tokens) else None
         kind, word, end = token.token_type, token.text, token.end
         if kind in _KEYWORDS or kind in _SYMBOLS or kind in _LITERALS:
-            yield _placed(kind, word, token.start, end)
+            yield _place_token(kind, word, token.start, end)
         elif kind is TokenType.ALIAS:
-            yield _placed(kind, word, token.start, end)
+            yield _place_token(kind, word, token.start, end)
             # what follows AS is a type, which the parser knows
             if following is not None:
                 position += 1
-                yield _placed(following.token_type, following.text, following.start, following.end)
+                yield _place_token(following.token_type, following.text, following.start, following.end)
         elif kind is TokenType.IDENTIFIER or _is_word(word):
             if following is not None and following.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
                 if word.lower() not in FUNCTIONS:
@@ -120,17 +120,17 @@ def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
                         token.start,
                         end + 1,
                     )
-                yield _placed(TokenType.VAR, word.lower(), token.start, end)
+                yield _place_token(TokenType.VAR, word.lower(), token.start, end)
             else:
-                name, position = _dotted(tokens, position)
-                yield _placed(TokenType.IDENTIFIER, name, token.start, tokens[position].end)
+                name, position = _join_dotted(tokens, position)
+                yield _place_token(TokenType.IDENTIFIER, name, token.start, tokens[position].end)
         else:
             hint = _HINTS.get(kind, "an awkward name is written header('...')")
             refuse(text, f"{word!r} has no meaning in a filter; {hint}", token.start, end + 1)
         position += 1
 
 
-def _dotted(tokens: list[Token], position: int) -> tuple[str, int]:
+def _join_dotted(tokens: list[Token], position: int) -> tuple[str, int]:
     """Return a dotted name such as ``trace.id`` whole, and the position of its last token."""
     name = tokens[position].text
     while position + 2 < len(tokens) and tokens[position + 1].token_type is TokenType.DOT:
@@ -146,8 +146,8 @@ def _is_word(text: str) -> bool:
     return text.isidentifier()
 
 
-def _placed(kind: TokenType, text: str, start: int, end: int) -> Token:
-    """Return a token whose column is its position in the text, so that a parse error tells it."""
+def _place_token(kind: TokenType, text: str, start: int, end: int) -> Token:
+    """Return a token whose column is its position in the text, so that a parse error shows it."""
     return Token(kind, text, line=1, col=start, start=start, end=end)
 
 

@@ -1,7 +1,7 @@
 """LIKE in time linear in the text: the patterns of a client do not decide how long the broker computes.
 
-``%`` needs no backtracking: between two of them lies a segment, and the first place where a segment fits, after the one
-before it, leaves the most room for the others. A segment without ``_`` is found by ``str.find``; one with ``_`` by
+``%`` needs no backtracking: between two of them is a segment, and the first place at which a segment fits, after the
+one before it, leaves the most room for the others. A segment without ``_`` is found by ``str.find``; one with ``_`` by
 Shift-And, whose state is one integer with a bit for each character of the segment.
 
 RE2, which Arrow uses for patterns with wildcards inside, takes time in proportion to the pattern times the text. It is
@@ -76,7 +76,7 @@ class _LiteralFinder:
         self._literal = literal
 
     def __call__(self, text: str, start: int, end: int) -> int:
-        """Return the end of the first place where the segment fits, or -1."""
+        """Return the end of the first match of the segment, or -1."""
         found = text.find(self._literal, start, end)
         return found if found < 0 else found + len(self._literal)
 
@@ -93,7 +93,7 @@ class _WildcardFinder:
                 self._bits[character] = self._bits.get(character, self._any_bits) | 1 << at
 
     def __call__(self, text: str, start: int, end: int) -> int:
-        """Return the end of the first place where the segment fits, or -1."""
+        """Return the end of the first match of the segment, or -1."""
         if not self._bits:
             return start + self._size if start + self._size <= end else -1
         state, last, bits, any_bits = 0, 1 << (self._size - 1), self._bits, self._any_bits

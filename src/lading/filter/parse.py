@@ -108,20 +108,20 @@ class _Reader:
     def _compare(self, node: exp.Expr, operator: Operator) -> Condition:
         sides = self._sides(node, node.this, node.expression)
         self._note_unquoted(node.expression)
-        (left, right), domain = self._typed(node, sides, ordered=operator in _ORDERED)
+        (left, right), domain = self._type_sides(node, sides, ordered=operator in _ORDERED)
         return Compare(operator, left, right, domain)
 
     def _between(self, node: exp.Expr) -> Condition:
         sides = self._sides(node, node.this, node.args["low"], node.args["high"])
         self._note_unquoted(node.args["low"], node.args["high"])
-        (operand, low, high), domain = self._typed(node, sides, ordered=True)
+        (operand, low, high), domain = self._type_sides(node, sides, ordered=True)
         return Between(operand, low, high, domain)
 
     def _in(self, node: exp.Expr) -> Condition:
         sides = self._sides(node, node.this, *(node.args.get("expressions") or ()))
         if len(sides) == 1 or not all(isinstance(side, Literal) for side in sides[1:]):
             self._refuse("IN takes a list of constants, such as IN ('UA', 'AA')", node)
-        (operand, *items), domain = self._typed(node, sides, ordered=False)
+        (operand, *items), domain = self._type_sides(node, sides, ordered=False)
         return In(operand, tuple(item for item in items if isinstance(item, Literal)), domain)
 
     def _like(self, node: exp.Expr) -> Condition:
@@ -203,7 +203,7 @@ class _Reader:
                 self.unquoted.append(node.name)
 
     def _function(self, node: exp.Expr) -> Operand:
-        """``header('key')``: any header by its key, typed where it is declared."""
+        """Return the operand for ``header('key')``: any header by its key, typed if it is declared."""
         if node.name == "present":
             self._refuse(
                 "present(...) is a condition by itself and cannot be compared; NOT present(...) negates it", node
@@ -221,7 +221,7 @@ class _Reader:
         return AnyHeader(named.key, pa.string() if named.type == ARRAY else named.type, named.encoding)
 
     def _cast(self, node: exp.Expr) -> Operand:
-        with self._placed(node):
+        with self._place_errors(node):
             type_ = parse_type(node.args["to"].sql())
             if type_ == ARRAY:
                 raise LocalError(f"a filter compares single values, and an {ARRAY_WORD} is a list; use any(name)")
@@ -278,14 +278,14 @@ class _Reader:
             self._refuse("any(...) may appear only once per comparison", node)
         return sides
 
-    def _typed(self, node: exp.Expr, sides: list[Operand], *, ordered: bool) -> tuple[list[Operand], Domain]:
+    def _type_sides(self, node: exp.Expr, sides: list[Operand], *, ordered: bool) -> tuple[list[Operand], Domain]:
         """Return the sides with their constants in the form of their common domain, and that domain."""
-        with self._placed(node):
+        with self._place_errors(node):
             domain = common_domain(sides, ordered=ordered)
             return [constant(side, domain, sides) if isinstance(side, Literal) else side for side in sides], domain
 
     @contextmanager
-    def _placed(self, node: exp.Expr) -> Iterator[None]:
+    def _place_errors(self, node: exp.Expr) -> Iterator[None]:
         """Give an error of the typing rules its place in the text."""
         try:
             yield

@@ -14,8 +14,9 @@ from ..model.lazy_dataclass import lazy_dataclass
 class Domain(StrEnum):
     """Type that both sides of a comparison are converted to; what does not convert is null.
 
-    NUMBER compares whole numbers exactly (decimal(38,0)); where one of the two values is no whole number, both are
-    compared as doubles. In DOUBLE one side is declared or written as a float. NaN equals NaN and is above all others.
+    NUMBER compares whole numbers exactly (decimal(38,0)); if one of the two values is not a whole number, both are
+    compared as doubles. In DOUBLE one side is declared or written as a float. NaN equals NaN and is above all
+    others.
     """
 
     NUMBER = "number"
@@ -71,7 +72,7 @@ class Literal:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Cast:
-    """``operand`` as ``type`` by the typing rules of header columns; null where it cannot be."""
+    """``operand`` as ``type`` by the typing rules of header columns; null if it cannot be converted."""
 
     operand: HeaderRef | AnyHeader | Field | Literal | Cast
     type: pa.DataType

@@ -80,7 +80,7 @@ def domain_of(type_: pa.DataType) -> Domain:
 
 
 def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
-    """Return the domain in which ``sides`` are compared. Raises LocalError, worded for people, if there is none."""
+    """Return the domain in which ``sides`` are compared. Raises LocalError, worded for people, if they have none."""
     sides = list(sides)
     known = {found: side for side in reversed(sides) if isinstance(found := nature(side), Domain)}
     texts_are_constants = all(isinstance(side, Literal) for side in sides if nature(side) is Domain.TEXT)
@@ -102,7 +102,7 @@ def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
             domain = Domain.INSTANT
         case _:
             raise LocalError(
-                f"{_described(sides[0])} is compared with {_described(_other(sides, known))}{_advice(sides)}"
+                f"{_describe_side(sides[0])} is compared with {_describe_side(_other(sides, known))}{_advice(sides)}"
             )
     if ordered and domain in UNORDERED:
         raise LocalError("booleans have no order; compare with = or <>")
@@ -138,7 +138,7 @@ def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Lite
     return literal
 
 
-def _described(side: Operand) -> str:
+def _describe_side(side: Operand) -> str:
     match side:
         case HeaderRef(key, type_) | AnyHeader(key, type_) if type_ is not None:
             return f"header {key!r} ({type_word(type_)})"

@@ -28,7 +28,7 @@ DOMAIN_TYPES: dict[Domain, pa.DataType] = {
     Domain.INSTANT: TIMESTAMP,
     Domain.BYTES: pa.binary(),
 }
-"""The column type of each domain; a NUMBER is decimal(38,0) where 64 bits do not hold all values."""
+"""The column type of each domain; a NUMBER is decimal(38,0) if 64 bits do not hold all values."""
 
 _STATE_CODES = pa.array([state.value for state in State], pa.int8())
 _STATE_WORDS = pa.array([state.word for state in State])
@@ -39,7 +39,7 @@ Values = Any
 
 
 class Numbers(NamedTuple):
-    """The values of a NUMBER: whole ones exactly; where some are not whole, all that are numbers as doubles."""
+    """The values of a NUMBER: whole numbers exactly, and if some are not whole, all numbers as doubles too."""
 
     whole: Values
     double: Values | None
@@ -105,7 +105,7 @@ class Messages:
 
 
 class Distinct:
-    """The distinct values of one header, null behind the last of them, as a Source."""
+    """The distinct values of one header as a Source, with a null after the last of them."""
 
     def __init__(self, place: tuple[str, pa.DataType, Encoding], array: Values) -> None:
         known: Any = array.dictionary
@@ -148,7 +148,7 @@ class OneHeader:
 
 
 def values(source: Source, operand: Operand, domain: Domain) -> Values:
-    """Return the operand's rows in ``domain``, null where absent or not convertible; a scalar for a constant."""
+    """Return the operand's rows in ``domain``, null if absent or not convertible; a scalar for a constant."""
     if domain is Domain.NUMBER:
         raise AssertionError("numbers have two forms: use numbers()")
     match operand:
@@ -158,7 +158,7 @@ def values(source: Source, operand: Operand, domain: Domain) -> Values:
             return _into(_scalar(literal, type_), domain)
     found = _open(source, operand)
     if found is not None:
-        return _typed(source, operand, found, DOMAIN_TYPES[domain])[0]
+        return _convert_values(source, operand, found, DOMAIN_TYPES[domain])[0]
     return _into(_own(source, operand), domain)
 
 
@@ -174,7 +174,7 @@ def equal_bytes(source: Source, operand: Operand, literal: Literal, domain: Doma
     match operand:
         case HeaderRef(_, declared, encoding) | AnyHeader(_, declared, encoding):
             is_plain = declared in (None, type_) and encoding is not Encoding.JSON
-            if not is_plain or _typed_before(source, operand, type_) is not None:
+            if not is_plain or _find_converted(source, operand, type_) is not None:
                 return None
             located = source.locate(operand)
         case Field("key" | "payload" as name):
@@ -197,10 +197,10 @@ def numbers(source: Source, operand: Operand) -> Numbers:
     if found is None:
         return Numbers(_whole(_own(source, operand)), None)
     for type_ in (pa.int64(), INTEGER_DECIMAL):
-        whole, bad = _typed(source, operand, found, type_)
+        whole, bad = _convert_values(source, operand, found, type_)
         if bad is None:
             return Numbers(whole, None)
-    return Numbers(whole, _typed(source, operand, found, pa.float64())[0])
+    return Numbers(whole, _convert_values(source, operand, found, pa.float64())[0])
 
 
 def is_null(source: Source, operand: Operand) -> Values:
@@ -243,22 +243,24 @@ def _own(source: Source, operand: Operand) -> Values:
     """Return the rows of an operand that has a type of its own, in that type."""
     match operand:
         case HeaderRef(_, type_) | AnyHeader(_, type_) if type_ is not None:
-            before = _typed_before(source, operand, type_)
-            return before[0] if before else _typed(source, operand, source.locate(operand), type_)[0]
+            before = _find_converted(source, operand, type_)
+            return before[0] if before else _convert_values(source, operand, source.locate(operand), type_)[0]
         case Field(name):
             return _FIELDS.get(name, _as_is)(source.field(name))
         case Cast(inner, type_):
             found = _open(source, inner)
             if found is not None:
-                return _typed(source, inner, found, type_)[0]
+                return _convert_values(source, inner, found, type_)[0]
             array = _own(source, inner)
             return array if array.type == type_ else convert_column(to_located(array), type_)[0]
     raise AssertionError(f"{operand} has no type; compare it with something that has one")
 
 
-def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataType) -> tuple[Values, Values | None]:
+def _convert_values(
+    source: Source, operand: Operand, located: Located, type_: pa.DataType
+) -> tuple[Values, Values | None]:
     encoding = operand.encoding if isinstance(operand, HeaderRef | AnyHeader) else Encoding.AUTO
-    before = _typed_before(source, operand, type_)
+    before = _find_converted(source, operand, type_)
     if before is None:
         before = convert_column(located, type_, encoding)
         if isinstance(source, Messages) and isinstance(operand, HeaderRef):
@@ -266,7 +268,7 @@ def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataTyp
     return before
 
 
-def _typed_before(source: Source, operand: Operand, type_: pa.DataType) -> tuple[Values, Values | None] | None:
+def _find_converted(source: Source, operand: Operand, type_: pa.DataType) -> tuple[Values, Values | None] | None:
     if not isinstance(source, Messages | Distinct) or not isinstance(operand, HeaderRef):
         return None
     found = source.typed.get((operand.key, type_, operand.encoding))

@@ -1,1 +1,1 @@
-"""The few machine-near primitives, once: unaligned memory, checksums, the sync loop, and who compiles them when."""
+"""The few machine-near primitives, once: unaligned memory, checksums, the sync loop, and how kernels are compiled."""

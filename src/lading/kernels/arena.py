@@ -1,8 +1,8 @@
 """Memory for the columns of one batch, and for other large pieces, used again once no array refers to it.
 
 Fresh memory costs a page fault for every 4 KiB, as much as decoding into it, and giving it back costs about the same
-again. Each batch takes one arena for all its columns; an arena goes back to a small pool when Arrow lets go of the last
-buffer in it. What NumPy is to look at comes from a ``Pool`` of its own.
+again. Each batch takes one arena for all its columns; an arena returns to a small pool when Arrow releases the last
+buffer in it. Memory that NumPy reads comes from a ``Pool`` of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _pool: deque[NDArray[np.uint8]] = deque(maxlen=3)
 class Arena:
     """Memory with room for buffers of the given sizes; a size of -1 is a buffer that is not wanted.
 
-    ``memory`` is all of it, ``places`` where each buffer begins in it (-1: nowhere), 64-byte aligned.
+    ``memory`` is all of it, ``places`` the position of each buffer in it (-1: absent), 64-byte aligned.
     """
 
     def __init__(self, sizes_bytes: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class Pool:
         self._free: deque[NDArray[np.uint8]] = deque(maxlen=pieces)
 
     def memory(self, size_bytes: int) -> NDArray[np.uint8]:
-        """So many bytes, with whatever was in them before; they come back with the last view of them."""
+        """Return this many bytes, with their old content; they return to the pool with the last view of them."""
         if size_bytes < SMALL_BYTES:
             return np.empty(size_bytes, np.uint8)
         return np.asarray(_Lease(self._free, size_bytes))[:size_bytes]

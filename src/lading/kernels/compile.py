@@ -1,4 +1,4 @@
-"""``python -m lading.kernels.compile``: compile every kernel into the cache. What ``make install`` runs."""
+"""``python -m lading.kernels.compile``: compile every kernel into the cache, as ``make install`` does."""
 
 from __future__ import annotations
 

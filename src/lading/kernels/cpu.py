@@ -39,7 +39,7 @@ def _call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
 
 @intrinsic
 def crc32c_step(typing_context: Any, crc: Any, word: Any) -> Any:
-    """One step of SSE4.2's CRC-32C over 8 bytes; only where HAS_SSE42."""
+    """One step of SSE4.2's CRC-32C over 8 bytes; only if HAS_SSE42."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _call(builder, "llvm.x86.sse42.crc32.64.64", _I64, list(args))
@@ -49,7 +49,7 @@ def crc32c_step(typing_context: Any, crc: Any, word: Any) -> Any:
 
 @intrinsic
 def carryless_multiply(typing_context: Any, x: Any, y: Any) -> Any:
-    """PCLMULQDQ: 64 x 64 bits without carries -> (low, high); only where HAS_PCLMUL."""
+    """PCLMULQDQ: 64 x 64 bits without carries -> (low, high); only if HAS_PCLMUL."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vectors = [builder.insert_element(ir.Constant(_PAIR, ir.Undefined), arg, _I32(0)) for arg in args]

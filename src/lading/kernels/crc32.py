@@ -1,4 +1,4 @@
-"""CRC-32 (IEEE, as zlib's) inside kernels: by carry-less multiplication where the CPU has it, else slice-by-16.
+"""CRC-32 (IEEE, as zlib's) inside kernels: by carry-less multiplication if the CPU has it, else slice-by-16.
 
 ``crc32(array, start, size)`` is the one to call; the fallback without Numba is ``zlib.crc32``. In bounds: words are
 read up to ``start + size`` only, which callers keep inside their array.
@@ -51,7 +51,7 @@ def _tail(array: Data, at: int, end: int, crc: int) -> int:
 
 @inline
 def crc32_folding(array: Data, start: int, size: int) -> int:
-    """CRC-32 of ``array[start : start + size]``, 16 bytes a step; only where HAS_PCLMUL."""
+    """CRC-32 of ``array[start : start + size]``, 16 bytes a step; only if HAS_PCLMUL."""
     at = int64(start)
     end = at + int64(size)
     crc = _ONES

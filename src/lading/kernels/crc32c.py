@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) inside kernels: three lanes of SSE4.2's instruction where the CPU has it, else slice-by-16.
+"""CRC-32C (Castagnoli) inside kernels: three lanes of SSE4.2's instruction if the CPU has it, else slice-by-16.
 
 ``crc32c(array, start, end)`` is the one to call; the fallback without Numba is ``google_crc32c.value``. In bounds:
 words are read up to ``end`` only, which callers keep inside their array.
@@ -18,7 +18,7 @@ carryless_multiply: Any = cpu.carryless_multiply
 crc32c_step: Any = cpu.crc32c_step
 _TABLE = slices(CASTAGNOLI)
 _LANE_BYTES = 256
-"""Short enough that memory is read as one stream: with 4096 it takes 1.6 times as long where the cache is cold."""
+"""Short enough that memory is read as one stream: with 4096 it takes 1.6 times as long if the cache is cold."""
 _JOIN_ONE, _JOIN_TWO = power(8 * _LANE_BYTES - 32, CASTAGNOLI), power(16 * _LANE_BYTES - 32, CASTAGNOLI)
 _ZERO, _ONES, _BYTE, _8 = uint64(0), uint64(0xFFFFFFFF), uint64(255), uint64(8)
 
@@ -33,7 +33,7 @@ def _tail(array: Data, at: int, end: int, crc: int) -> int:
 
 @routine
 def crc32c_lanes(array: Data, start: int, end: int) -> int:
-    """CRC-32C of ``array[start:end]``; only where HAS_SSE42 and HAS_PCLMUL.
+    """CRC-32C of ``array[start:end]``; only if HAS_SSE42 and HAS_PCLMUL.
 
     The instruction takes three cycles and one can start in each: three lanes run side by side and are joined
     by carry-less multiplication.

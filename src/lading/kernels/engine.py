@@ -41,15 +41,15 @@ log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = Path(sys.prefix) / "share" / "lading"
-"""Caches that came with the environment, as ``lading pipeline package`` builds it; used where one fits."""
+"""Caches that came with the environment, as ``lading pipeline package`` builds it; used if one fits."""
 COMPLETE: Final = "complete"
 """The file that says that a cache holds all kernels."""
 BULK_BYTES = 256 << 10
-"""The first so many bytes of work of a process are done by fallbacks: that costs less than loading the kernels."""
+"""Fallbacks do the first bytes of work of a process, up to this many: that costs less than loading the kernels."""
 
 USED_BY_ALL: Final = (f"{PACKAGE.name}.kernels.sync", f"{PACKAGE.name}.chunk.kernels")
-"""What every message passes, whatever protocol it comes by: asked for before the first of them. With it comes LLVM's
-linker, which takes longer than the kernels of any protocol."""
+"""Modules whose kernels every message passes, of whatever protocol: loaded before the first of the others. LLVM's
+linker comes with them, which takes longer to load than the kernels of any protocol."""
 
 _IMPORT: Final = re.compile(r"^from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
@@ -139,11 +139,12 @@ def _request(home: str) -> None:
 def cache_dir() -> Path:
     """Return the directory of compiled kernels: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
 
-    The name holds a hash of all kernel sources and what they import of ours, the versions of Python and Numba and the
-    CPU, none of which a file of machine code tells: a change in an inline function or in a constant of a layout, a home
-    directory shared by different machines. Where the sources lie does not count. A complete cache of that name that
-    came with the environment (``SHIPPED``) is used first. Where nothing is writable, or other users may write
-    there, it is a temporary directory of this process, with one warning.
+    The name holds a hash of all kernel sources and the modules of ours that they import, the versions of Python and
+    Numba, and the CPU. A file of machine code records none of these: it would not show a change in an inline function
+    or in a constant of a layout, nor that different machines share the home directory. The directory of the sources
+    does not count. A complete cache of that name that came with the environment (``SHIPPED``) is used first. If no
+    directory is writable, or other users may write there, the cache is a temporary directory of this process, with one
+    warning.
     """
     return _cache_dir(os.environ.get("XDG_CACHE_HOME", ""))
 
@@ -278,7 +279,7 @@ def _numba_settings() -> list[str]:
 
 
 def _cpu() -> str:
-    """Model and instruction sets, as far as the system tells them without a compiler."""
+    """Model and instruction sets, as far as the system reports them without a compiler."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -290,7 +291,7 @@ def _cpu() -> str:
 def _load(home: str) -> ModuleType:
     directory = cache_dir()
     path = directory / f"{home}{machine_code.SUFFIX}"
-    with _locked(directory, home):
+    with _lock_home(directory, home):
         kernels = machine_code.read_kernels(path)
         if kernels is None:
             log.debug("compiling %s", home)
@@ -305,7 +306,7 @@ def _load(home: str) -> ModuleType:
 
 
 @contextmanager
-def _locked(directory: Path, home: str) -> Iterator[None]:
+def _lock_home(directory: Path, home: str) -> Iterator[None]:
     """Hold a home's file lock, unless the cache is complete; a directory that cannot be locked is used unlocked."""
     try:
         import fcntl

@@ -14,7 +14,7 @@ from . import engine, entry_fallback
 
 KERNEL_MODULE: Final = f"{__package__}.entry_kernels"
 SCANS_MAX: Final = 8
-"""Each of so many keys is looked for in all entries; from then on the entries are looked at once, by a dictionary."""
+"""Up to this many keys are each searched in all entries; after that, one pass over the entries makes a dictionary."""
 ENTRY_BYTES: Final = 32
 """Weight of one header when the engine chooses between kernel and fallback."""
 

@@ -36,7 +36,7 @@ def locate_last(
     length: Longs,
     kind: Kinds,
 ) -> None:
-    """Write where the value of the last entry with ``key`` is for each list, in the form of ``Located``.
+    """Write the position of the value of the last entry with ``key`` for each list, in the form of ``Located``.
 
     Lists and keys are those of ``find_last``. Entry j has ``kinds[j]`` and a value from ``value_ends[j]`` to
     ``value_ends[j + 1]``; it is null if bit ``valid_at + j`` of ``valid``, which is empty if none is null, is 0.
@@ -50,7 +50,7 @@ def locate_last(
 def read_values(
     last: Longs, kinds: Kinds, value_ends: Ints, valid: Bytes, valid_at: int, start: Longs, length: Longs, kind: Kinds
 ) -> None:
-    """Write where the values of entries are, as ``locate_last`` does, but for an entry of -1."""
+    """Write the positions of the values of entries, as ``locate_last`` does; -1 in ``last`` means no entry."""
     present = last >= 0
     chosen = last[present]
     start[present] = value_ends[chosen]

@@ -1,7 +1,7 @@
 """One header of each list of headers that Arrow holds; ``entry_fallback.py`` says the same in NumPy.
 
-In bounds: Arrow's ends of lists, keys and values say where entries and their bytes are, the caller gives one kind for
-each entry, and a bit of ``valid`` for each unless that is empty.
+In bounds: Arrow's ends of lists, keys and values bound the entries and their bytes, the caller gives one kind for each
+entry, and a bit of ``valid`` for each unless that is empty.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""JSON inside kernels: where values end, leniently as servers read it, and what they hold.
+"""JSON inside kernels: find the ends of values, as leniently as servers do, and read them.
 
-Strings may hold anything but a bare quote, numbers are runs of their characters; who wants a value asks ``unescape``,
-``integer`` or ``decimal``, which are exact or say that they cannot tell. ``data`` is an address, positions are bytes
-from it. In bounds: each load stands behind a test that it lies before ``end``, or behind one of this text that found a
-value there; callers keep ``end`` inside their array.
+Strings may hold anything but a bare quote, numbers are runs of their characters. Callers that want a value use
+``unescape``, ``integer`` or ``decimal``, which are exact or report that they cannot decide. ``data`` is an address,
+positions are bytes from it. In bounds: each load comes after a test that it is before ``end``, or after one of this
+text that found a value there; callers keep ``end`` inside their array.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _neither(word: int) -> bool:
 
 @routine
 def string_end(data: Data, at: int, end: int) -> tuple[int, int]:
-    """Return where the string whose text begins here closes (-1: nowhere), and PLAIN, WIDE or ESCAPED."""
+    """Return the end of the string whose text begins here (-1: it is not closed), and PLAIN, WIDE or ESCAPED."""
     escaped = False
     high = _ZERO
     while at < end:
@@ -80,8 +80,8 @@ def string_end(data: Data, at: int, end: int) -> tuple[int, int]:
 
 
 @routine
-def _nested_end(data: Data, at: int, end: int) -> int:
-    """Behind the object or array that begins here, -1 where it is none."""
+def _find_nested_end(data: Data, at: int, end: int) -> int:
+    """The position after the object or array that begins here, -1 if it is invalid."""
     depth = 0
     objects = 0
     while True:
@@ -137,7 +137,7 @@ def _nested_end(data: Data, at: int, end: int) -> int:
 
 @routine
 def _name_end(data: Data, at: int, end: int) -> int:
-    """Behind the name and colon that come next, -1 where they do not."""
+    """The position after the name and colon that come next, -1 if they are missing."""
     at = skip_space(data, at, end)
     if at >= end or byte(data, at) != QUOTE:
         return -1
@@ -152,7 +152,7 @@ def _name_end(data: Data, at: int, end: int) -> int:
 
 @routine
 def _scalar_end(data: Data, at: int, end: int) -> tuple[int, int]:
-    """Behind a number or word, and which; -1 if there is none."""
+    """The position after a number or word, and which; -1 if it is neither."""
     here = byte(data, at)
     if end - at >= 4 and here == _T and byte(data, at + 1) == _R and byte(data, at + 2) == _U:
         return (at + 4, TRUE) if byte(data, at + 3) == _E else (-1, NO_VALUE)
@@ -183,7 +183,7 @@ def value_end(data: Data, at: int, end: int) -> tuple[int, int]:
         at, found = string_end(data, at + 1, end)
         return (at + 1 if at >= 0 else -1), found
     if here in (OBJECT, ARRAY):
-        return _nested_end(data, at, end), NESTED
+        return _find_nested_end(data, at, end), NESTED
     return _scalar_end(data, at, end)
 
 
@@ -191,8 +191,8 @@ def value_end(data: Data, at: int, end: int) -> tuple[int, int]:
 def read_member(data: Data, at: int, end: int) -> tuple[int, int, int, int, int, int]:
     """Read a name and its value in an object.
 
-    Where the name begins and ends and what ``string_end`` says of it; where the value begins and ends (-1: this is no
-    member), and which kind of one it is.
+    Returns start and end of the name and the result of ``string_end`` for it; start and end of the value (-1: this is
+    not a member), and the kind of the value.
     """
     if at >= end or byte(data, at) != QUOTE:
         return at, at, NO_VALUE, at, -1, NO_VALUE
@@ -210,7 +210,7 @@ def read_member(data: Data, at: int, end: int) -> tuple[int, int, int, int, int,
 
 @step
 def pass_member(data: Data, at: int, end: int) -> tuple[int, int]:
-    """Return what stands behind a value in an object, COMMA or OBJECT_END (-1: neither), and where it goes on."""
+    """Return the sign after a value in an object, COMMA or OBJECT_END (-1: neither), and the position after it."""
     at = skip_space(data, at, end)
     if at >= end:
         return -1, at
@@ -220,7 +220,7 @@ def pass_member(data: Data, at: int, end: int) -> tuple[int, int]:
 
 @inline
 def _hex(data: Data, at: int) -> int:
-    """The number of four hexadecimal digits, -1 where they are none."""
+    """The number of four hexadecimal digits, -1 if they are not digits."""
     unit = 0
     for digit in range(4):
         here = byte(data, at + digit)

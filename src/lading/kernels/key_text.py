@@ -1,6 +1,6 @@
 """Header keys inside kernels: bytes of the wire to the text of names.key_text, and comparing them.
 
-In bounds if the caller has checked ``size`` bytes on each side; if a function says so, 8 bytes behind these must be
+In bounds if the caller has checked ``size`` bytes on each side; if a function says so, 8 bytes after these must be
 readable, too.
 """
 
@@ -14,12 +14,12 @@ _BACKSLASH, _LOWER_X, _LOWER_K, _COLON, _DIGIT = b"\\xk:0"
 _ZERO, _BYTE, _SLASH = uint64(0), uint64(255), uint64(_BACKSLASH)
 _HIGH_BITS = uint64(0x8080808080808080)
 SHORT_BYTES = 64
-"""Up to so many bytes are copied faster in words than by a call."""
+"""Keys of up to this many bytes are copied faster in words than by a call."""
 
 
 @inline
 def same(data: Data, at: int, keys: Data, key: int, size: int) -> bool:
-    """Whether ``size`` bytes are equal; 8 bytes behind them are readable on both sides."""
+    """Whether ``size`` bytes are equal; 8 bytes after them are readable on both sides."""
     step = 0
     while step + 8 <= size:
         if load64(data, at + step) != load64(keys, key + step):
@@ -34,7 +34,7 @@ def same(data: Data, at: int, keys: Data, key: int, size: int) -> bool:
 
 @inline
 def is_plain(data: Data, at: int, size: int) -> bool:
-    """Whether a key is ASCII and does not begin with a backslash; 8 bytes behind it are readable."""
+    """Whether a key is ASCII and does not begin with a backslash; 8 bytes after it are readable."""
     if size < 1 or size > 8:
         plain: bool = ascii_only(data, at, size) and (size == 0 or load8(data, at) != _BACKSLASH)
         return plain
@@ -53,7 +53,7 @@ def odd_text_size(data: Data, at: int, size: int) -> int:
 
 @routine
 def copy_odd_text(target: Data, to: int, source: Data, at: int, size: int) -> int:
-    """Copy a key as its text: escaped where it is no UTF-8 or begins with a backslash; the size of the text."""
+    """Copy a key as its text, escaped if it is not UTF-8 or begins with a backslash; the size of the text."""
     if utf8_check(source, at, size) == UTF8_BAD:
         store8(target, to, _BACKSLASH)
         store8(target, to + 1, _LOWER_X)

@@ -55,7 +55,7 @@ def write_kernels(path: Path, kernels: Sequence[CompiledKernel]) -> None:
 
 
 def read_kernels(path: Path) -> list[CompiledKernel] | None:
-    """Return the kernels in a file; None if there is none, or if it is not as it was written."""
+    """Return the kernels in a file; None if it does not exist or is damaged."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -71,8 +71,8 @@ def link_kernels(home: str, kernels: Sequence[CompiledKernel]) -> ModuleType:
     """Return a module named ``home`` that has these kernels as functions; they stay until the process ends.
 
     Unlike a function that Numba made, they take an array of the wrong type for one of theirs, as long as it has as many
-    dimensions and items of the same size: who calls them gives what the signature says, in contiguous memory.
-    Raises ImportError if a symbol that they need is not in this process.
+    dimensions and items of the same size. So callers must pass the types of the signature, in contiguous memory. Raises
+    ImportError if a symbol that they need is not in this process.
     """
     linker = _make_linker()
     missing = sorted({symbol for kernel in kernels for symbol in kernel.imports if not linker.defines(symbol)})
@@ -84,7 +84,7 @@ def link_kernels(home: str, kernels: Sequence[CompiledKernel]) -> ModuleType:
 
 
 class _Linker:
-    """Puts machine code into this process. What it has linked is never taken out again: threads may be in it."""
+    """Puts machine code into this process. Linked code is never taken out again: threads may be in it."""
 
     def __init__(self) -> None:
         from llvmlite import binding
@@ -155,7 +155,7 @@ def _load_extension(name: str) -> Any:
 
 
 def _list_symbols(extensions: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Yield what compiled code names, with its address, as Numba tells its own linker (numba.core.base, nrt)."""
+    """Yield symbols that compiled code refers to, with addresses, as Numba's linker has them (numba.core.base, nrt)."""
     for extension, prefix in zip(extensions, _PREFIXES, strict=True):
         for name, address in extension.c_helpers.items():
             is_internal = prefix == "NRT_" and name.startswith("_")

@@ -88,7 +88,7 @@ def _compile(dispatcher: Any, signature: Any) -> CompiledKernel:
     _, kind, (code, _) = library.serialize_using_object_code()
     module = library._final_module
     environments = tuple(item.name for item in module.global_variables if item.name.startswith(_ENVIRONMENT))
-    # nothing of it is there where the file is read
+    # such globals and constants are addresses in this process, and do not exist in the one that reads the file
     if library.has_dynamic_globals or any(lookup_environment(symbol).consts for symbol in environments):
         raise TypeError(f"{dispatcher.__module__}.{name} refers to an object of this process, which no file can hold")
     assert kind == "object"
@@ -106,7 +106,7 @@ def _list_imports(module: Any) -> tuple[str, ...]:
 
 
 def routine(function: Function) -> Function:
-    """Compile once for each set of types it is called with; LLVM inlines it where it thinks that it pays."""
+    """Compile once for each set of types it is called with; LLVM inlines it if it thinks that it pays."""
     return cast("Function", _njit(nogil=True)(function))
 
 
@@ -116,5 +116,5 @@ def step(function: Function) -> Function:
 
 
 def inline(function: Function) -> Function:
-    """Put the body where it is called, before types are known: for a few lines, since each call compiles them again."""
+    """Put the body in place of each call, before types are known: for a few lines, as each call compiles them again."""
     return cast("Function", _njit(inline="always")(function))

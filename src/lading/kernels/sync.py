@@ -59,9 +59,9 @@ def _fill(inp: int, buffer: Bytes, have: int, want: int) -> int:
 def sync_rounds(inp: int, out: int, fds: Bytes, answers: Bytes) -> int:
     """Until ``inp`` ends: read file numbers (int32 each), sync each file, write one byte for each to ``out``.
 
-    A byte is 0 for done, else the error number (255 where it does not fit). ``fds`` is room for at least one number,
-    ``answers`` for as many bytes as ``fds`` has numbers. An interrupted call is repeated, a failed sync
-    never. Returns the number of files synced.
+    A byte is 0 for done, else the error number (255 if it does not fit). ``fds`` is room for at least one number,
+    ``answers`` for as many bytes as ``fds`` has numbers. An interrupted call is repeated, a failed sync never. Returns
+    the number of files synced.
     """
     done = 0
     # in bounds: at most ``fds.size`` bytes are read, so ``count`` numbers lie in it and as many bytes in ``answers``

@@ -24,7 +24,7 @@ def ascii_only(array: Data, at: int, size: int) -> bool:
 
 @routine
 def utf8_check(array: Data, at: int, size: int) -> int:
-    """UTF8_GOOD where ``size`` bytes are well-formed UTF-8 (no surrogates, nothing overlong, up to U+10FFFF)."""
+    """UTF8_GOOD if ``size`` bytes are well-formed UTF-8 (no surrogates, nothing overlong, up to U+10FFFF)."""
     end = at + size
     while at < end:
         lead = int64(load8(array, at))

@@ -1,6 +1,6 @@
 """Zigzag varints inside kernels: the numbers of Kafka's records (kafka.md 2.1); sans Numba see ``varint_fallback``.
 
-In bounds: nothing at or behind ``end`` is read, which callers keep inside their array; ``store_varint`` writes 10 bytes
+In bounds: no byte at or after ``end`` is read, which callers keep inside their array; ``store_varint`` writes 10 bytes
 at most, and its caller has made room.
 """
 
@@ -32,7 +32,7 @@ def _longer(array: Data, at: int, end: int, bytes_max: int) -> tuple[int, int]:
 
 @inline
 def varint32(array: Data, at: int, end: int) -> tuple[int, int]:
-    """The 32-bit number at ``at`` and the position behind it; -1 for that where it is longer than that or cut off."""
+    """The 32-bit number at ``at`` and the position after it; -1 for that if it is longer than that or cut off."""
     if at < end:
         byte = int64(load8(array, at))
         if byte < 0x80:
@@ -74,7 +74,7 @@ def varint_size(value: int) -> int:
 
 @inline
 def store_varint(array: Data, at: int, value: int) -> int:
-    """Write ``value`` at ``at``; the position behind it."""
+    """Write ``value`` at ``at``; the position after it."""
     rest = uint64((value << 1) ^ (value >> 63))
     while rest >= _80:
         store8(array, at, (rest & _7F) | _80)

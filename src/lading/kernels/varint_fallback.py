@@ -6,14 +6,14 @@ from typing import Any
 
 
 def varint32(array: Any, at: int, end: int) -> tuple[int, int]:
-    """The 32-bit number at ``at`` and the position behind it; -1 for that where it is longer than that or cut off."""
-    value, at = _unsigned(array, at, min(end, at + 5))
+    """The 32-bit number at ``at`` and the position after it; -1 for that if it is longer than that or cut off."""
+    value, at = _read_unsigned(array, at, min(end, at + 5))
     return ((value >> 1) ^ -(value & 1), at) if at >= 0 and value < 1 << 32 else (0, -1)
 
 
 def varint64(array: Any, at: int, end: int) -> tuple[int, int]:
     """The same for a 64-bit number."""
-    value, at = _unsigned(array, at, min(end, at + 10))
+    value, at = _read_unsigned(array, at, min(end, at + 10))
     value &= (1 << 64) - 1
     return (value >> 1) ^ -(value & 1), at
 
@@ -27,7 +27,7 @@ def store_varint(target: bytearray, value: int) -> None:
     target.append(rest)
 
 
-def _unsigned(array: Any, at: int, stop: int) -> tuple[int, int]:
+def _read_unsigned(array: Any, at: int, stop: int) -> tuple[int, int]:
     value = shift = 0
     while at < stop:
         byte = int(array[at])

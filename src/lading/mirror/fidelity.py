@@ -1,7 +1,7 @@
 """The fidelity table: which facts of messages a target shows as they were, which a carrier rebuilds, which are lost.
 
-Each row is one fact, counted over the messages that have it. What is compared are messages as they were and messages
-as they are read, so that the same count serves what is about to be sent and what was read back.
+Each row is one fact, counted over the messages that have it. Messages as they were are compared with messages as they
+are read, so that the same count serves messages about to be sent and messages read back.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def to_html(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[Mapping
     heads = "".join(f"<th>{name}</th>" for name in ("fact", "messages", "exact", "rebuilt", "lost", "counted"))
     said = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{escape(_format_number(value))}</td>" for value in row.values()) + "</tr>"
+        for row in rows
     )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -108,7 +109,7 @@ def to_html(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[Mapping
 def to_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table as aligned text."""
     lines = [("fact", "messages", "exact", "rebuilt", "lost")]
-    lines += [tuple(_shown(row[name]) for name in lines[0]) for row in rows]  # type: ignore[misc]
+    lines += [tuple(_format_number(row[name]) for name in lines[0]) for row in rows]  # type: ignore[misc]
     widths = [max(len(line[at]) for line in lines) for at in range(5)]
     return "".join(
         "  ".join(
@@ -124,7 +125,7 @@ def to_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _shown(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -177,7 +178,7 @@ def count_changes(were: pa.RecordBatch, are: pa.RecordBatch) -> Counter[str]:
     headers = {
         name: np.zeros(were.num_rows, np.bool_) for name in ("order", "duplicates", "null", "empty", "kind", "bytes")
     }
-    for row, before, after in _changed_headers(were, are):
+    for row, before, after in _list_changed_headers(were, are):
         for name in _header_changes(before, after):
             headers[name][row] = True
     headers["null"] |= payload & null_payload
@@ -187,7 +188,9 @@ def count_changes(were: pa.RecordBatch, are: pa.RecordBatch) -> Counter[str]:
     return found
 
 
-def _changed_headers(were: pa.RecordBatch, are: pa.RecordBatch) -> Iterator[tuple[int, list[_Header], list[_Header]]]:
+def _list_changed_headers(
+    were: pa.RecordBatch, are: pa.RecordBatch
+) -> Iterator[tuple[int, list[_Header], list[_Header]]]:
     """Yield the rows whose headers differ, with both."""
     before: Any = were.column("headers")
     after: Any = are.column("headers")
@@ -228,7 +231,7 @@ def _header_changes(before: list[_Header], after: list[_Header]) -> Iterator[str
 
 
 def _differ(one: Any, other: Any) -> NDArray[np.bool_]:
-    """Return where two columns differ; null equals null."""
+    """Return which rows of two columns differ; null equals null."""
     equal = pc.fill_null(pc.equal(one, other.cast(one.type)), False)
     return _numpy(pc.invert(pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other)))))
 

@@ -1,4 +1,4 @@
-"""Which offset a message got at the target, found out from where its partition ends before and after."""
+"""Find the offset that a message got at the target, from the end of its partition before and after the send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def partition_ends(transport: Transport, topic: str) -> dict[int, int]:
-    """Return where each partition of a topic ends now."""
+    """Return the end offset that each partition of a topic has now."""
     return {part.number: part.end_offset for part in transport.topic(topic).partitions}
 
 
@@ -26,7 +26,7 @@ def find_offsets(
     transport: Transport, topic: str, partition: int, before: int, after: int, count: int
 ) -> NDArray[np.int64] | None:
     """Return the offsets of ``count`` messages sent while the partition's end moved; None if others sent as well."""
-    # the cluster puts one record of its own behind a transaction
+    # the cluster appends one record of its own after a transaction
     own_records = 1 if isinstance(transport, TransactionalTransport) else 0
     if after - before in (count, count + own_records):
         return np.arange(before, before + count)

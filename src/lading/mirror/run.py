@@ -152,8 +152,8 @@ def run_mirror(
 ) -> MirrorReport:
     """Copy topics until their ends as they are now, or with ``follow`` until ``is_stopped``; return what was done.
 
-    A run goes on where the last one with the same state stopped, however that ended. SettingError or LocalError for
-    what cannot be mirrored, before anything of it is sent. A run that is refused leaves no state that it made.
+    A run continues after the last one with the same state, however that one ended. Raises SettingError or LocalError if
+    something cannot be mirrored, before any of it is sent. A run that is refused removes the state that it created.
     """
     settings.check()
     with ExitStack() as held:
@@ -251,14 +251,14 @@ class _Run:
     # topics
 
     def _open_topics(self) -> None:
-        metas = self._chosen()
+        metas = self._choose_topics()
         fresh = [meta for meta in metas if meta.name not in self._topics]
         for meta in fresh:
             self._require_name(meta)
         for meta in fresh:
             self._topics[meta.name] = self._open(meta)
 
-    def _chosen(self) -> list[TopicMeta]:
+    def _choose_topics(self) -> list[TopicMeta]:
         named = self._settings.named_topics
         if named is not None:
             return [self._source.topic(name) for name in named]
@@ -367,7 +367,7 @@ class _Run:
         return moved
 
     def _gather(self, one: _MirroredTopic) -> list[Stretch]:
-        """Return what makes one work: one stretch of each partition, of several only where all appear together."""
+        """Return the content of one work: a stretch of one partition, or of several if they appear together."""
         found: dict[int, Stretch] = {}
         size_bytes = 0
         one.stretches = one.stretches or one.source.stretches()

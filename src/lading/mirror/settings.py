@@ -34,14 +34,15 @@ class MirrorSettings:
     states: States = "available"
     follow: bool = False
     two_way: bool = False
-    """Whether messages are marked with where they came from, and those that came from the target left out."""
+    """Whether messages are marked with their origin, and those that came from the target left out."""
     source_name: str | None = None
     target_name: str | None = None
     """Names of the systems in marks; by default their addresses."""
     channel: str = "mirror"
     """The channel that a queue is read by."""
     quiet_ms: int = 3_000
-    """A queue that gives nothing for so long is at its end; a busy server may take its time between messages."""
+    """A queue that delivers nothing for this time counts as read to its end; a busy server may take its time between
+    messages."""
     on_refused: OnRefused = "stop"
     on_loss: OnLoss = "fail"
     start: Literal["earliest", "latest"] = "earliest"

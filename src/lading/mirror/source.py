@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 FETCH_BYTES: Final = 4 << 20
 QUEUE_MESSAGES: Final = 2_000
 FIRST_WAIT: Final = 3
-"""So many times longer is the wait for the first message of a queue."""
+"""The wait for the first message of a queue is this many times longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Messages of one partition in a row, and where reading goes on behind them."""
+    """Consecutive messages of one partition, and the position after them."""
 
     partition: int
     first: int
@@ -68,7 +68,7 @@ class TopicSource(Protocol):
         ...
 
     def wait(self, wait_ms: int) -> None:
-        """Wait for something new, at most so long."""
+        """Wait for something new, at most this long."""
         ...
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class LogSource:
                     f"{position.offset}, where the mirror stopped: the log was truncated, or is another one; to "
                     "mirror it from its beginning, name another --state"
                 )
-            # where reading ends is the end as it was at the start, also for what was read before
+            # reading ends at the end as it was at the start, also for messages read before
             self._readers[span.partition] = self._reader(
                 span.partition, position or Position(span.offset), span.end, is_sure=position is not None
             )
@@ -151,7 +151,7 @@ class LogSource:
         """Do nothing: a log keeps what was read."""
 
     def wait(self, wait_ms: int) -> None:
-        """Wait for something new, at most so long."""
+        """Wait for something new, at most this long."""
         places = {(self._meta.name, number): reader.position for number, reader in self._readers.items()}
         if isinstance(self._transport, LongPollTransport) and places:
             self._transport.wait_for_news(places, wait_ms)
@@ -213,7 +213,7 @@ class QueueSource:
         self._queue.finish(one.end)
 
     def wait(self, wait_ms: int) -> None:
-        """Wait for messages, at most so long."""
+        """Wait for messages, at most this long."""
         self._queue.fetch(self._at, max_messages=1, wait_ms=wait_ms)
 
     def close(self) -> None:

@@ -181,7 +181,7 @@ class MirrorState:
         return row.fetchone() is not None
 
     def positions(self, topic: str) -> dict[int, Position]:
-        """Return where each partition goes on."""
+        """Return the position at which each partition continues."""
         rows = self._db.execute("SELECT partition, offset, epoch FROM positions WHERE topic = ?", (topic,))
         return {partition: Position(offset, epoch) for partition, offset, epoch in rows}
 
@@ -195,14 +195,14 @@ class MirrorState:
         if row is None:
             return None
         facts = self.list_facts()
-        refused = json.loads(facts.get(_refused_fact(row[0]), "[]"))
+        refused = json.loads(facts.get(_name_refused_fact(row[0]), "[]"))
         ranges = tuple(Range(*one) for one in json.loads(row[1]))
         return Work(row[0], ranges, facts.get(_token_fact(row[0]), ""), tuple((part, at) for part, at in refused))
 
     def note_refused(self, work: Work, places: Sequence[tuple[int, int]]) -> None:
         """Write down the messages of a work that the target refused: a repeat after a crash leaves out the same."""
         with self._db:
-            self._put("facts", _refused_fact(work.number), json.dumps([*work.refused, *places]))
+            self._put("facts", _name_refused_fact(work.number), json.dumps([*work.refused, *places]))
 
     def begin(self, topic: str, ranges: Sequence[Range]) -> Work:
         """Write down what is about to be sent."""
@@ -216,10 +216,10 @@ class MirrorState:
         return Work(number, tuple(ranges), token)
 
     def finish(self, topic: str, work: Work, mapped: Mapping[int, Sequence[MappedRange]]) -> None:
-        """Move the positions behind a work that was sent, and keep which offsets became which, by partition."""
+        """Move the positions past a work that was sent, and keep which offsets became which, by partition."""
         with self._db:
             self._db.execute("DELETE FROM works WHERE topic = ?", (topic,))
-            for name in (_token_fact(work.number), _refused_fact(work.number)):
+            for name in (_token_fact(work.number), _name_refused_fact(work.number)):
                 self._db.execute("DELETE FROM facts WHERE name = ?", (name,))
             for one in work.ranges:
                 self._put("positions", topic, one.partition, one.end, one.epoch)
@@ -251,8 +251,8 @@ class MirrorState:
     def translate(self, topic: str, partition: int, offset: int) -> int:
         """Return the position at the target of a reader that goes on at ``offset`` of the source.
 
-        All that follows at the source follows there; where another sender wrote between, some of what was read may
-        come again. Raises LocalError if nothing of the partition was mapped.
+        Everything after ``offset`` at the source comes after the result at the target. If another sender wrote in
+        between, some messages already read may come again. Raises LocalError if nothing of the partition was mapped.
         """
         ranges = self.list_mapped(topic, partition)
         if not ranges:
@@ -312,7 +312,7 @@ def _token_fact(number: int) -> str:
     return f"work {number}"
 
 
-def _refused_fact(number: int) -> str:
+def _name_refused_fact(number: int) -> str:
     """Return the name of the fact that holds the messages that the target refused of a work that was begun."""
     return f"refused {number}"
 

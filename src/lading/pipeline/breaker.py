@@ -24,12 +24,12 @@ def check_failure_ratio(
 ) -> None:
     """Raise LocalError if more of a batch failed than the settings allow, unless it was accepted.
 
-    What routes take to quarantine counts as no failure: they were told to. One message that violates an expectation
-    whose ``else`` is fail is enough, however small the batch is.
+    Messages that routes take to quarantine are not failures: the settings ask for it. One message that violates an
+    expectation whose ``else`` is fail is enough, however small the batch is.
     """
     quality = job.settings.document.quality
     read = counts.get("read", 0)
-    failed = counts.get("quarantined", 0) - _chosen(counts)
+    failed = counts.get("quarantined", 0) - _count_routed(counts)
     violated = [one for one in job.plan.expectations if one.otherwise == "fail" and counts.get(one.counter)]
     if not violated and (read < quality.min_messages or failed <= quality.max_failure_ratio * read):
         if read_rejected_batch(state):
@@ -54,7 +54,7 @@ def check_failure_ratio(
     )
 
 
-def _chosen(counts: Mapping[str, int]) -> int:
+def _count_routed(counts: Mapping[str, int]) -> int:
     found = ((count, reason_of(name)) for name, count in counts.items())
     return sum(count for count, reason in found if reason is not None and reason[0] == BY_CHOICE)
 

@@ -54,7 +54,7 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
         if rows is not None:
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
-    messages = Messages(decoded, _typed_before(plan, made))
+    messages = Messages(decoded, _take_typed_headers(plan, made))
     violations = _expect(plan, messages, failure) if plan.expectations else ()
     waiting = failure < 0
     for at, one in enumerate(plan.destinations):
@@ -82,7 +82,7 @@ def _expect(plan: Plan, messages: Messages, failure: NDArray[np.int16]) -> tuple
     return tuple(counts)
 
 
-def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:
+def _take_typed_headers(plan: Plan, made: Assembled) -> TypedHeaders:
     """Return the headers that routes need not convert again, because the contract declares them with the same type."""
     return {
         (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))

@@ -1,4 +1,4 @@
-"""Dead letters of others sent back to where they were: as they were, each once, and not for ever."""
+"""Send dead letters of other frameworks back to their topics: as they were, each once, and not for ever."""
 
 from __future__ import annotations
 
@@ -100,9 +100,10 @@ class ForeignDeadLetters:
     ) -> RedrivenLetters:
         """Send dead letters to their topic and partition, as they were before they failed.
 
-        A header counts how often each was sent again; after ``max_replays`` times it is left where it is. 0 adds no
-        header and sends what was sent before only if it is another message. ``to`` names another topic, ``server``
-        another server. What was sent is in the ledger: a second call sends none of it, an interrupted one is finished.
+        A header counts how often each was sent again; after ``max_replays`` times a letter is left in its topic. 0 adds
+        no header and sends a message that was sent before only if it differs. ``to`` names another topic, ``server``
+        another server. Messages that were sent are in the ledger: a second call sends none of them, an interrupted one
+        is finished.
         """
         target = server or self._url
         ledger = self._ledger(create=not dry_run)
@@ -238,7 +239,7 @@ def _original(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
     replays = replays_of(batch.column("headers"))
     held["key"] = restore_keys(batch, columns.column("convention"))
     held["headers"] = strip(batch.column("headers"), columns.column("convention"))
-    # a number of milliseconds that no message can have is no time
+    # a number of milliseconds outside the range of message times counts as absent
     told: Any = columns.column("origin_timestamp_ms")
     told = pc.if_else(pc.less_equal(pc.abs(told), pa.scalar(ORIGIN_MS_MAX)), told, pa.scalar(None, pa.int64()))
     time_type = SCHEMA.field("timestamp").type

@@ -26,7 +26,7 @@ _COLUMNS: list[pa.Field[Any]] = [
     pa.field("deliveries", pa.int32()), pa.field("origin_timestamp_ms", pa.int64()),
 ]  # fmt: skip
 COLUMNS: Final = pa.schema(_COLUMNS)
-"""Columns of a dead letter: its convention, where it was, what failed; null if that is unknown."""
+"""Columns of a dead letter: its convention, its origin, what failed; null if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class DeadLetterConvention:
     prefix: str
     names: dict[str, str]
     mark: str = "origin_topic"
-    """The column whose header tells a dead letter from other messages."""
+    """The column whose header distinguishes a dead letter from other messages."""
     more: tuple[str, ...] = ()
     """Other headers that the framework adds, and prefixes (which end in ``-``) of others."""
     message_key: str | None = None
-    """The header with the key of the original, where the framework may send its dead letter without."""
+    """The header with the key of the original, if the framework may send its dead letter without a key."""
     other_names: dict[str, str] = field(default_factory=dict)
     """Whole names of headers that hold a column in some releases."""
     other_marks: tuple[str, ...] = ()
@@ -118,9 +118,9 @@ CONVENTIONS: Final = (
 )  # fmt: skip
 """Kafka Connect's DeadLetterQueueReporter, KIP-1034, KIP-1191, Spring Kafka's DeadLetterPublishingRecoverer, with the
 names of its DLT_ constants and, for retry topics (@RetryableTopic), of the others; Redpanda Connect's output
-``fallback`` behind an input of Kafka's, if its metadata is sent as headers; the Kafka binder of Spring Cloud Stream;
-SmallRye's Kafka connector, which Quarkus has; Karafka Pro's enhanced dead letters (others have no headers); Watermill's
-middleware PoisonQueue; MassTransit's error pipe; Wolverine's native dead letter topics, which name no origin.
+``fallback`` with a Kafka input, if its metadata is sent as headers; the Kafka binder of Spring Cloud Stream; SmallRye's
+Kafka connector, which Quarkus has; Karafka Pro's enhanced dead letters (others have no headers); Watermill's middleware
+PoisonQueue; MassTransit's error pipe; Wolverine's native dead letter topics, which name no origin.
 
 Numbers are texts, but for Spring, whose numbers are big-endian; those who imitate it write texts too.
 """
@@ -140,7 +140,7 @@ CONTRACT: Final = Projection(
 
 
 def recognize(headers: pa.Array[Any]) -> pa.RecordBatch:
-    """Return COLUMNS for each list of headers; all null for a message that is no dead letter.
+    """Return COLUMNS for each list of headers; all null for a message that is not a dead letter.
 
     A message that was a dead letter of several has what the last one put there.
     """
@@ -180,7 +180,7 @@ def strip(headers: pa.Array[Any], conventions: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def restore_keys(batch: pa.RecordBatch, conventions: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the keys of the originals: those of the dead letters, or what a header says where they have none."""
+    """Return the keys of the originals: those of the dead letters, or else the value of the header for it."""
     keys: Any = batch.column("key")
     held: Any = conventions
     for one in CONVENTIONS:
@@ -212,7 +212,7 @@ def describe_conventions() -> str:
 
 
 def _last_mark(entries: Entries, convention: DeadLetterConvention) -> NDArray[Any]:
-    """Return where the header is that marks a dead letter in each list of headers; -1 if it is none."""
+    """Return the index of the header that marks a dead letter in each list of headers; -1 if it is not one."""
     last = entries.last(convention.key(convention.mark) or "")
     for key in convention.other_marks:
         last = np.where(entries.last(key) < 0, -1, last)
@@ -236,7 +236,7 @@ def _read(headers: pa.Array[Any], key: str, type_: pa.DataType) -> pa.Array[Any]
 
 
 def _choose(mask: Any, yes: Any, no: Any) -> Any:
-    """Return lists of ``yes`` where ``mask`` is true, else of ``no``."""
+    """Return lists of ``yes`` for rows whose ``mask`` is true, else of ``no``."""
     rows = len(no)
     places: NDArray[np.int64] = np.arange(rows) + np.where(mask.to_numpy(zero_copy_only=False), 0, rows)
     return pa.concat_arrays([yes, no]).take(pa.array(places))

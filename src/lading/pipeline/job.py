@@ -64,7 +64,7 @@ class PipelineJob:
     step_schema: str | None = None
     """The columns that the steps return, as ``schema_text`` writes them."""
     bounds: Mapping[str, MessageBound] = field(default_factory=dict)
-    """What the topics that messages go to took at most when the run began, by URL."""
+    """Message bounds of the target topics when the run began, by URL."""
 
     def text(self) -> str:
         """Return the job as JSON."""

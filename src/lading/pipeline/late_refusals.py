@@ -1,8 +1,8 @@
 """Messages that a topic refuses for their size when their batch is sent, after it was published.
 
-The limit of a topic may be lowered after tasks have judged a batch by it, or be hidden from this login. Then a
-manifest behind that of the batch moves them to quarantine: it lists files of quarantined rows, and its counts take them
-from where they were counted, so that good + routed + quarantined = read holds for all manifests together.
+The limit of a topic may be lowered after tasks have judged a batch by it, or be hidden from this login. Then a manifest
+after that of the batch moves the refused messages to quarantine: it lists files of quarantined rows, and its counts
+subtract them from their former count, so that good + routed + quarantined = read holds for all manifests together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .settings import PipelineSettings
 from .staged_messages import COPIES, COPIES_REFUSED, ORIGIN, StagedArrow, name_target, read_staged
 
 Refused = tuple[str, str, int, str, str]
-"""What refused messages have in common: stream, topic, partition, the route or good that took them, and why."""
+"""Common facts of refused messages: stream, topic, partition, the route or good that took them, and why."""
 
 
 def leave_out(batches: Iterable[pa.RecordBatch], places: Collection[int]) -> Iterator[pa.RecordBatch]:
@@ -52,7 +52,8 @@ def find_late_refusals(
 ) -> dict[int, str]:
     """Return the places of the messages above the bound of a topic, beside ``known`` ones, each with the sentence why.
 
-    None is found among messages of a route that do not tell where they were read: a Lading of before staged them.
+    None is found among messages of a route that do not record the place they were read from: an earlier Lading staged
+    them.
     """
     target = replace(capabilities_of(address.server), bound=bound)
     found: dict[int, str] = {}

@@ -24,7 +24,7 @@ MessageIdentity = tuple[str, int, int, int]
 """A quarantined message: topic, partition, offset, and when it was quarantined (microseconds since 1970 UTC), because
 offsets repeat after a topic was deleted and created again."""
 UNACCEPTED: Final = (UnknownTopic, NoHeadersThere, LimitExceeded)
-"""What says that a topic cannot accept messages, so that none of them is in it."""
+"""Errors that mean that a topic cannot accept messages, so that none of them is in it."""
 VERSION = 1
 
 

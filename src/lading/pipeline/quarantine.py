@@ -93,7 +93,7 @@ class Quarantine:
             if reasons:
                 batch = batch.filter(_has_reason(batch, reasons))
             if condition is not None:
-                batch = _chosen(batch, condition)
+                batch = _select_rows(batch, condition)
             if batch.num_rows:
                 yield batch
 
@@ -118,7 +118,7 @@ class Quarantine:
     def find(self, message: str) -> list[dict[str, Any]]:
         """Return every row of one message, ``TOPIC/PARTITION/OFFSET``, whole, with its time as ``timestamp_us``.
 
-        Raises LocalError if there is none.
+        Raises LocalError if it does not exist.
         """
         name, _, rest = message.rpartition("/")
         topic, _, partition = name.rpartition("/")
@@ -171,7 +171,7 @@ class Quarantine:
         are parked. ``to`` names another topic.
         """
         if dry_run:
-            return self._sorted_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
+            return self._sort_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
         with self.ledger.lock():
             delivery = RedriveDelivery(self.ledger, self._settings.access, on_sent)
             resumed = self._finish(delivery)
@@ -184,16 +184,16 @@ class Quarantine:
                     except LocalError as error:
                         delivery.refused[str(error)] += part.num_rows
                         continue
-                    steps += delivery.send(server, to or topic, identities(part), _replayed(part)) > 0
+                    steps += delivery.send(server, to or topic, identities(part), _replay_batch(part)) > 0
                 return steps
 
-            done = self._sorted_out(where, reasons, max_replays, limit, send, dry_run=False, resumed=resumed)
+            done = self._sort_out(where, reasons, max_replays, limit, send, dry_run=False, resumed=resumed)
             refused = sum(delivery.refused.values())
             sent = done.sent - refused
             delivery.require_any(sent + resumed)
             return replace(done, sent=sent, refused=refused, problems=tuple(delivery.refused))
 
-    def _sorted_out(
+    def _sort_out(
         self, where: str | None, reasons: Collection[str], max_replays: int, limit: int | None,
         send: Callable[[pa.RecordBatch], int], *, dry_run: bool, resumed: int,
     ) -> Redriven:  # fmt: skip
@@ -233,7 +233,7 @@ class Quarantine:
             wanted, parts = set(entry.messages), []
             for batch in self.batches():
                 keep = [at for at, identity in enumerate(identities(batch)) if identity in wanted]
-                parts += [_replayed(batch.take(pa.array(keep)))] if keep else []
+                parts += [_replay_batch(batch.take(pa.array(keep)))] if keep else []
             return parts
 
         return sum(delivery.finish(entry, partial(restore, entry)) for entry in self.ledger.entries() if not entry.done)
@@ -269,7 +269,7 @@ def _status(identity: MessageIdentity, sent: set[MessageIdentity], parked: set[M
     return "replayed" if identity in sent else "parked" if identity in parked else "waiting"
 
 
-def _replayed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _replay_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return replay(batch).add_column(0, COPY_SCHEMA.field(0), batch.column("partition"))
 
 
@@ -291,10 +291,10 @@ def _read(table: TablePath) -> Iterator[pa.RecordBatch]:
                     f"quarantine {table}: {path.name} has no column {missing[0]!r}; move that file elsewhere"
                 )
             for part in file.iter_batches(batch_size=CHUNK_ROWS):
-                yield _shaped(part)
+                yield _to_shape(part)
 
 
-def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
+def _to_shape(part: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of a file in SHAPE, whichever program wrote it: Spark names and types some columns its own way."""
     arrays = []
     for field in SHAPE:
@@ -307,5 +307,5 @@ def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SHAPE)
 
 
-def _chosen(batch: pa.RecordBatch, condition: Filter) -> pa.RecordBatch:
+def _select_rows(batch: pa.RecordBatch, condition: Filter) -> pa.RecordBatch:
     return batch.filter(condition.selects(batch.select(SCHEMA.names)))

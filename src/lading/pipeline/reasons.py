@@ -31,9 +31,9 @@ TOO_LARGE_WHEN_SENT: Final = (
     "topic {topic} at {server} ({header}) takes fewer bytes a message, headers included ({setting}), than this one "
     "has: it was refused when it was sent, as this login may not ask for the limit"
 )
-"""The same where no server told the bound."""
+"""The same if no server reported the bound."""
 BY_CHOICE: Final = "route"
-"""The reason of messages that are no faults: a route asked for them."""
+"""The reason of messages that are not faulty: a route sends them to quarantine."""
 
 
 @dataclass(frozen=True, slots=True)

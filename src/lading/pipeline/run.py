@@ -65,9 +65,9 @@ def run(
     Every message that is read is in the good table, a route or quarantine exactly once, whatever crashes, and however
     the settings change in between. Tasks run on ``executor``, else on Spark: ``session`` is called for a session when
     all else is ready, and always if there are SQL steps. ``accept_batch`` publishes the one batch that the breaker
-    rejected last; ``resume`` starts a new checkpoint where the manifests end. ``metrics`` is the address that serves
-    metrics for Prometheus during the run, by default that of the settings; ``on_metrics`` is called with it. When
-    ``stopped`` returns true, a run with ``follow`` ends, and any other raises KeyboardInterrupt.
+    rejected last; ``resume`` starts a new checkpoint at the end of the manifests. ``metrics`` is the address that
+    serves metrics for Prometheus during the run, by default that of the settings; ``on_metrics`` is called with it.
+    When ``stopped`` returns true, a run with ``follow`` ends, and any other raises KeyboardInterrupt.
 
     Raises LocalError if the breaker stops the run, and for tables of other writers, changed columns, a lost checkpoint;
     DataLoss if source messages were deleted; and the errors of transports.
@@ -97,11 +97,11 @@ def run(
                     withdrawal.claim_tables()
                     bounds = ensure_topics(settings, list(metas.values()))
                     start = engine.begin(table_run, resume=resume)
-                    accepted = _accepted(state, accept_batch=accept_batch)
+                    accepted = _read_accepted_ranges(state, accept_batch=accept_batch)
                     job = _job(settings, state, token, planners, plan, accepted, bounds)
                     withdrawal.keep()
                     address = metrics or settings.document.metrics.address
-                    with _told(settings), _figures(settings, address, on_metrics) as shown:
+                    with _rename_options(settings), _figures(settings, address, on_metrics) as shown:
                         watch = PipelineWatch(table_run, start, on_progress, shown)
                         _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
                 engine.finish_last_batch(table_run)
@@ -205,7 +205,7 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
 def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> dict[str, MessageBound]:
     """Create the topics that messages are sent to, with as many partitions as the sources have, if they are missing.
 
-    Returns what each takes at most, by URL, as far as its server tells. Raises LocalError for one that takes no
+    Returns the message bound of each, by URL, if its server reports it. Raises LocalError for one that takes no
     headers, and for one that is a source under another address.
     """
     partitions = max(len(meta.partitions) for meta in sources)
@@ -222,7 +222,7 @@ def ensure_topics(settings: PipelineSettings, sources: Sequence[TopicMeta]) -> d
     return bounds
 
 
-def _accepted(state: PipelineStateDirectory, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
+def _read_accepted_ranges(state: PipelineStateDirectory, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
     if not accept_batch:
         return ()
     ranges = read_rejected_batch(state)
@@ -298,7 +298,7 @@ def _figures(
 
 
 @contextmanager
-def _told(settings: PipelineSettings) -> Iterator[None]:
+def _rename_options(settings: PipelineSettings) -> Iterator[None]:
     """Rename options of Spark's source in errors to the keys of the file."""
     try:
         yield

@@ -14,7 +14,8 @@ VERSION: Final = 1
 
 @dataclass
 class SendingRecord:
-    """The topics of one manifest: which have all of their messages, and where others ended before the first of them."""
+    """The topics of one manifest: those that have all messages, and for the others their end offsets before the
+    first."""
 
     path: Path
     number: int
@@ -24,7 +25,7 @@ class SendingRecord:
 
     @classmethod
     def read(cls, path: Path, number: int) -> SendingRecord:
-        """Return the record of manifest ``number``, which is empty if there is none or it is of another."""
+        """Return the record of manifest ``number``, empty if it does not exist or belongs to another manifest."""
         held = read_document(path)
         if held is None or held["number"] != number:
             return cls(path, number)
@@ -49,7 +50,7 @@ class SendingRecord:
         return target in self._done
 
     def note_begin(self, target: str, ends: Mapping[int, int]) -> Mapping[int, int] | None:
-        """Note where the partitions of a target end before anything is sent.
+        """Note the end offsets of a target's partitions before anything is sent.
 
         Returns what was noted before if this is a repeat, of which some may have arrived, else None.
         """

@@ -106,7 +106,7 @@ class PipelineSettings:
 
     @property
     def copies(self) -> TopicAddress | None:
-        """The topic for copies of quarantined messages, None if there is none."""
+        """The topic for copies of quarantined messages, or None."""
         section = self.document.quarantine
         if (topic := topic_of(section.to)) is not None:
             return topic
@@ -166,7 +166,7 @@ class PipelineSettings:
         return self._relative(from_)
 
     def server(self, source: SourceSection) -> str:
-        """Return the broker that owns a source: where states are set, and by default copies go."""
+        """Return the broker that owns a source: it keeps the states, and by default gets the copies."""
         if source.server is not None:
             return source.server
         return source.from_ if "://" in source.from_ and not source.from_.startswith("file:") else DEFAULT_SERVER
@@ -236,7 +236,7 @@ def _sentence(error: ValidationError, single: Collection[str]) -> str:
     place = list(first["loc"])
     key = "".join(_steps(place, single))
     if first["type"] == "extra_forbidden":
-        known = _known(place[:-1])
+        known = _list_known_keys(place[:-1])
         near = get_close_matches(str(place[-1]), known, 1, 0.6)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         return f"unknown key {key}; {advice}"
@@ -271,7 +271,7 @@ def _steps(place: list[Any], single: Collection[str]) -> Iterator[str]:
             yield f".{part}" if at else str(part)
 
 
-def _known(place: list[Any]) -> list[str]:
+def _list_known_keys(place: list[Any]) -> list[str]:
     model: Any = Document
     for part in place:
         if isinstance(part, str):

@@ -47,10 +47,10 @@ class NoHeadersThere(LocalError):
 def apply_side_effects(state: PipelineState, manifest: Manifest, settings: PipelineSettings) -> None:
     """Apply the side effects of a manifest, the last one. Idempotent: a second call does nothing.
 
-    What goes to a topic is there once if its server has transactions: a Lading broker keeps the key of pipeline and
-    manifest, a Kafka cluster the manifest decided last. Where messages can be read back, what had arrived before a
-    crash is left out; a queue gets it again, with the same mark on each message. What a topic refuses for its size
-    goes to quarantine, by a manifest behind this one.
+    Messages for a topic arrive once if its server has transactions: a Lading broker keeps the key of pipeline and
+    manifest, a Kafka cluster the manifest decided last. If messages can be read back, those that arrived before a crash
+    are left out; a queue gets them again, with the same mark on each message. Messages that a topic refuses for their
+    size go to quarantine, by a manifest after this one.
     """
     marker = state.own / "delivered.json"
     known = read_document(marker)
@@ -86,7 +86,7 @@ def apply_side_effects(state: PipelineState, manifest: Manifest, settings: Pipel
 def _send_accepted(
     state: PipelineState, files: Sequence[DataFile], key: str, settings: PipelineSettings, sending: TopicSending
 ) -> None:
-    """Send what is staged for one topic, without what it refuses for its size, which the record of sending tells."""
+    """Send the messages staged for one topic, except those too large for it, which the record of sending lists."""
     address, record, name = name_address(files[0].target), sending.record, sending.name
     assert record is not None
     while True:
@@ -108,7 +108,7 @@ class TopicSending(NamedTuple):
 
     transactional_id: str
     record: SendingRecord | None = None
-    """None for messages that go where others write: what arrived cannot be told from theirs."""
+    """None if other writers use the topic too: messages that arrived cannot be distinguished from theirs."""
     name: str = ""
 
 
@@ -168,7 +168,7 @@ def require_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
 def ensure_topic(
     server: str, topic: str, partitions: int, access: Mapping[str, Any]
 ) -> tuple[TopicMeta, MessageBound | None]:
-    """Return a topic to send to, created if it is missing, and what it takes at most, if its server tells that.
+    """Return a topic to send to, created if it is missing, and its message bound, if its server reports that.
 
     Raises NoHeadersThere if it takes no headers.
     """

@@ -80,7 +80,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
                 try:
                     frame.filter(F.expr(section.where))
                 except AnalysisException as error:
-                    found.append(f"{name}: {key}.where: {_explained(error, section.where)}")
+                    found.append(f"{name}: {key}.where: {_explain_error(error, section.where)}")
             found += [
                 f"{name}: {key}.columns: the steps return no column {column!r}{did_you_mean(column, schema.names)}"
                 for column in section.columns or ()
@@ -101,7 +101,7 @@ def apply_steps(spark: SparkSession, settings: PipelineSettings, every: DataFram
             spark._jsparkSession.sessionState().sqlParser().parseQuery(step.sql)
             frame = spark.sql(step.sql)
         except AnalysisException as error:
-            raise SettingError(f"{settings.name}: step[{at + 1}].sql: {_explained(error, step.sql)}") from None
+            raise SettingError(f"{settings.name}: step[{at + 1}].sql: {_explain_error(error, step.sql)}") from None
     return frame
 
 
@@ -120,11 +120,11 @@ class Steps:
         try:
             # a batch that is refused need not go through the steps
             writer.admit(judged)
-            writer.publish(StagedBatch(judged.written, self._made(passed)))
+            writer.publish(StagedBatch(judged.written, self._make_rows(passed)))
         finally:
             delete_staged(writer.state, passed)
 
-    def _made(self, passed: Sequence[DataFile]) -> list[StagedStepRows]:
+    def _make_rows(self, passed: Sequence[DataFile]) -> list[StagedStepRows]:
         writer = self._writer
         try:
             with quiet(LOGGER), _use_utc(self._spark):
@@ -134,7 +134,7 @@ class Steps:
                 )
                 return [StagedStepRows.parse(row.derived) for row in rows.collect()]
         except PySparkException as error:
-            raise (cause(error) or self._failed(error)) from None
+            raise (cause(error) or self._step_error(error)) from None
 
     def _read(self, spark: SparkSession, passed: Sequence[DataFile]) -> DataFrame:
         schema = schema_of(self._writer.job.plan.tables[0].projection)
@@ -143,12 +143,12 @@ class Steps:
         staged = self._writer.state.staged
         return spark.read.schema(schema).parquet(*((staged / file.staged).as_uri() for file in passed))
 
-    def _failed(self, error: PySparkException) -> LocalError:
+    def _step_error(self, error: PySparkException) -> LocalError:
         settings = self._writer.job.settings
         texts = [step.sql for step in settings.document.step]
         return LocalError(
-            f"pipeline {settings.id!r}: the steps of {settings.name} failed: {_explained(error, *texts)}\nNothing of "
-            "this batch was published; correct the step and run it again"
+            f"pipeline {settings.id!r}: the steps of {settings.name} failed: {_explain_error(error, *texts)}\n"
+            "Nothing of this batch was published; correct the step and run it again"
         )
 
 
@@ -200,7 +200,7 @@ _NOISE = re.compile(
 )
 
 
-def _explained(error: PySparkException, *texts: str) -> str:
+def _explain_error(error: PySparkException, *texts: str) -> str:
     """Return Spark's message about a text, without plans, and below it the position in the text."""
     said = str(error)
     sentence = " ".join(_NOISE.sub("", said).split())
@@ -219,7 +219,7 @@ def _place(error: PySparkException, said: str, texts: Sequence[str]) -> str | No
     if found is not None:
         line, column, width = int(found[1]) - 1, int(found[2]), 1
         lines = texts[0].splitlines()
-        return _pointed(lines[line], column, width) if line < len(lines) else None
+        return _point_at(lines[line], column, width) if line < len(lines) else None
     for context in (error.getQueryContext() if hasattr(error, "getQueryContext") else None) or ():
         fragment = context.fragment()
         text = next((text for text in texts if text[context.startIndex() :].startswith(fragment)), None)
@@ -228,9 +228,9 @@ def _place(error: PySparkException, said: str, texts: Sequence[str]) -> str | No
             start = before.rfind("\n") + 1
             line_text = text[start:].split("\n", 1)[0]
             column = len(before) - start
-            return _pointed(line_text, column, min(len(fragment), len(line_text) - column))
+            return _point_at(line_text, column, min(len(fragment), len(line_text) - column))
     return None
 
 
-def _pointed(line: str, column: int, width: int) -> str:
+def _point_at(line: str, column: int, width: int) -> str:
     return f"  {line}\n  {' ' * column}{'^' * max(1, width)}"

@@ -32,7 +32,8 @@ good, states to set at the source, messages for SQL steps."""
 COPIES_REFUSED = "copies_refused"
 """The count of quarantined messages that the quarantine topic cannot hold, so that they are in the table alone."""
 ORIGIN = ("stream", "topic", "destination")
-"""Columns of a message for a topic that are not sent: where it was read, and the route or good that takes it."""
+"""Columns of a message for a topic that are not sent: the place it was read from, and the route or good that takes
+it."""
 MESSAGE_SCHEMA = pa.schema([*COPY_SCHEMA, *(pa.field(name, pa.string()) for name in ORIGIN)])
 
 
@@ -45,7 +46,7 @@ class StagedTopics:
         self._files: dict[TopicAddress, StagedArrow] = {}
 
     def take(self, plan: Plan, decoded: Decoded, judged: ClassifiedBatch, place: Mapping[str, str | int]) -> None:
-        """Stage the messages that go to topics. What a topic cannot hold fails in ``judged``, which is changed."""
+        """Stage the messages that go to topics. Those that a topic cannot hold fail in ``judged``, which is changed."""
         for at, address in plan.topics.items():
             rows = np.flatnonzero(judged.destination == at)
             if not rows.size:

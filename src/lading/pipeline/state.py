@@ -31,7 +31,7 @@ def save_rejected_batch(
 
 
 def read_rejected_batch(state: PipelineStateDirectory) -> tuple[Mapping[str, Any], ...]:
-    """Return the ranges of the batch that was rejected last; empty if there is none."""
+    """Return the ranges of the batch that was rejected last; empty if no batch was."""
     known = read_document(state.own / "refused.json")
     return () if known is None else tuple(known["ranges"])
 

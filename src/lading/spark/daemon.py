@@ -27,7 +27,7 @@ def load() -> None:
     from ..dialects.protocols import SCHEMES
     from ..kernels import engine
 
-    # the first one looks for pandas, which takes a quarter of a second where it is installed
+    # the first call looks for pandas, and imports it if it is installed, which takes a quarter of a second
     pa.array([])
     for name in os.environ.get(TASKS, "").split():
         import_module(name)

@@ -237,6 +237,6 @@ def arrow_function(function: Callable[..., pa.Array[Any]], returns: pa.DataType)
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
     from pyspark.sql.pandas.types import from_arrow_type
 
-    # Spark tells the kind of function by its hints, and the stubs' generic arrays do not exist at run time
+    # Spark finds the kind of function from its hints, and the stubs' generic arrays do not exist at run time
     function.__annotations__ = dict.fromkeys(function.__annotations__, pa.Array)
     return arrow_udf(function, from_arrow_type(returns))

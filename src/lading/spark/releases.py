@@ -1,4 +1,4 @@
-"""What the installed release of PySpark offers, from 3.5 on: features as data, and one error for what is missing.
+"""Features of the installed release of PySpark, from 3.5 on, as data, and one error for those that are missing.
 
 Pipelines and ingests run on every release, because their tasks are plain functions over ranges. The data source needs
 the interface for sources in Python, and parts of it came later than others.
@@ -26,7 +26,7 @@ class SparkTooOld(LocalError):
 
 
 class Feature(Enum):
-    """What came after Spark 3.5: what it is called, and the first release that has it."""
+    """A feature that came after Spark 3.5: its name, and the first release that has it."""
 
     DATA_SOURCE = ('format("lading")', (4, 0))
     SQL_FUNCTIONS = ("the SQL functions of headers", (4, 0))

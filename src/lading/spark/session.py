@@ -25,7 +25,7 @@ __all__ = ["Java", "SparkMissing", "find_java", "register", "session"]
 
 MASTER = "local[*]"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Environment variable that tells a driver of the JVM that started it."""
+"""Environment variable that names to a driver the JVM that started it."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL = {
     "spark.ui.enabled": "false",
@@ -42,7 +42,7 @@ LOCAL = {
 """Default settings of a local session."""
 SHARED = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.pyspark.enabled",
           "spark.sql.python.filterPushdown.enabled", "spark.python.daemon.module")  # fmt: skip
-"""Those of them that hold for a session under ``spark-submit``, unless it was told others."""
+"""Those that also apply to a session under ``spark-submit``, unless its own settings differ."""
 
 
 class SparkMissing(LocalError, ImportError):
@@ -58,8 +58,8 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
 
     ``conf`` are Spark settings, with ``_`` for ``.`` in keywords: ``spark_ui_enabled=True``, or a mapping
     ``**{"spark.ui.enabled": "true"}``. A new local session listens on loopback only, uses UTC, has no UI and logs
-    errors only; its workers run this interpreter. Under ``spark-submit`` it is what that was told: master, name and
-    settings, to which ``conf`` only adds. Raises LocalError if there is no Java.
+    errors only; its workers run this interpreter. Under ``spark-submit`` it has that command's master, name and
+    settings, to which ``conf`` only adds. Raises LocalError if Java is missing.
     """
     from pyspark.sql import SparkSession
 
@@ -72,7 +72,7 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
         register(active)
         return active
     if SUBMITTED in os.environ:
-        submitted = _submitted({**{name: LOCAL[name] for name in SHARED}, **settings})
+        submitted = _join_submitted({**{name: LOCAL[name] for name in SHARED}, **settings})
         register(submitted)
         return submitted
     local = master.startswith("local")
@@ -86,7 +86,7 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
     return made
 
 
-def _submitted(settings: dict[str, str]) -> SparkSession:
+def _join_submitted(settings: dict[str, str]) -> SparkSession:
     """Return a session in the JVM that spark-submit started, whose own settings come first."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession

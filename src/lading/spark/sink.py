@@ -1,7 +1,7 @@
 """DataFrames into topics: rows become messages in Arrow, and a batch becomes visible once, whole or not at all.
 
-What a target can promise is in ``client.delivery``: exactly once to a Lading broker, and to Kafka with a transactional
-id; else at least once, with a header by which duplicates are found.
+The promises that a target can give are in ``client.delivery``: exactly once to a Lading broker, and to Kafka with a
+transactional id; else at least once, with a header by which duplicates are found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .types import arrow_schema
 from .workers import freeze_modules
 
 OWN = ("payload", "key", "timestamp", "headers", "id", ORIGIN_TIMESTAMP)
-"""Columns that are parts of a message; the column ``partition`` chooses where it goes."""
+"""Columns that are parts of a message; the column ``partition`` chooses the partition it goes to."""
 READ_ONLY = ("stream", "topic", "offset", "state", "checksum")
 """Columns that reading adds and the target sets itself: ignored, so that a frame can be written as it was read."""
 Messages = list[WriterCommitMessage | None]
@@ -146,14 +146,14 @@ class TopicWriter:
 
     def commit_all(self, messages: Messages) -> None:
         """Make the messages of the winning attempts visible. Idempotent."""
-        sent = _sent(messages)
+        sent = _list_sent(messages)
         if sent:
             with self._open() as transport:
                 choose_commit_protocol(transport, self._target).commit(sent[0].work, sent)
 
     def abort_all(self, messages: Messages) -> None:
         """Discard what was sent, as far as the target can."""
-        sent = _sent(messages)
+        sent = _list_sent(messages)
         if sent:
             with suppress(LadingError), self._open() as transport:
                 choose_commit_protocol(transport, self._target).abort(sent[0].work, sent)
@@ -215,7 +215,7 @@ def task_context() -> TaskContext:
     return context
 
 
-def _sent(messages: Messages) -> list[SentByTask]:
+def _list_sent(messages: Messages) -> list[SentByTask]:
     """Return what the tasks sent in transactions."""
     sent = [one.sent for one in messages if isinstance(one, TaskCommit)]
     return [one for one in sent if one.transaction is not None]

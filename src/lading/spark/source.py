@@ -45,7 +45,7 @@ class LadingSource(DataSource):
         return "lading"
 
     def schema(self) -> StructType:
-        """Return the default schema: where a message was read, and all its fields."""
+        """Return the default schema: the place a message was read from, and all its fields."""
         return default_schema(SourceOptions.parse(self.options).headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -116,7 +116,7 @@ class LadingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one range as Arrow batches."""
         piece = partition.value
-        # Spark asks for one empty partition if there are no ranges
+        # without ranges, Spark reads one empty partition
         if piece is not None:
             yield from conform_batches(read_range(self.reading, piece), self.wanted.schema)
 

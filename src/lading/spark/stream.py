@@ -31,9 +31,9 @@ PAUSE_MAX_S: Final = 1.0
 class LadingStreamReader(DataSourceStreamReader):
     """``spark.readStream.format("lading")``: the offsets of each micro-batch, and its messages as Arrow batches.
 
-    All state is in Spark's checkpoint. ``commit`` does nothing, because Spark never calls it for the last batch.
-    If the server becomes unreachable after its first response, driver and tasks wait for it. A batch ends where the
-    topic ends; limits are in ``stream_limits``.
+    All state is in Spark's checkpoint. ``commit`` does nothing, because Spark never calls it for the last batch. If the
+    server becomes unreachable after its first response, driver and tasks wait for it. A batch ends at the end of the
+    topic; limits are in ``stream_limits``.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -47,18 +47,18 @@ class LadingStreamReader(DataSourceStreamReader):
         self._has_answer = False
 
     def initialOffset(self) -> OffsetsDocument:
-        """Return where the stream starts without a checkpoint."""
+        """Return the offsets at which the stream starts without a checkpoint."""
         self._since = self.planner.initial_offsets()
         self._has_answer = True
         return document(self.options.topic, self._since)
 
     def latestOffset(self) -> OffsetsDocument:  # type: ignore[override] # as before Spark 4.2
-        """Return the end of the topic, or where the batch before ended if there is nothing new or no server answers.
+        """Return the end of the topic, or of the batch before if nothing is new or no server can be reached.
 
         Raises DataLoss if messages after the batch before were deleted and failOnDataLoss is on.
         """
         if self._since is None:
-            # Spark does not say where its checkpoint stands: ``partitions`` is the first to know
+            # Spark does not pass the position of its checkpoint here: ``partitions`` is the first to know it
             return document(self.options.topic, self.planner.end_offsets())
         return self.advance(self._since, None, None)
 
@@ -69,9 +69,9 @@ class LadingStreamReader(DataSourceStreamReader):
         bytes_max: int | None,
         last: PartitionOffsets | None = None,
     ) -> OffsetsDocument:
-        """Return where the batch after ``since`` ends, within the limits; ``since`` itself if there is none now.
+        """Return the end of the batch after ``since``, within the limits; ``since`` itself if nothing is new.
 
-        ``last`` is where a run ends that reads what is there; None for one that goes on.
+        ``last`` is the end for a run that reads only what exists at its start; None for one that continues.
         """
         try:
             # Spark asks when the batch before is committed
@@ -97,7 +97,7 @@ class LadingStreamReader(DataSourceStreamReader):
         return [InputPartition(piece) for piece in ranges]
 
     def check_start(self, since: PartitionOffsets) -> PartitionOffsets:
-        """Return where a batch starts, behind what was deleted, if ``latestOffset`` did not know its start."""
+        """Return the start of a batch, after messages that were deleted, if ``latestOffset`` did not know its start."""
         return since if self._since is not None else self.planner.skip_losses(since)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

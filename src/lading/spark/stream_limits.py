@@ -18,7 +18,7 @@ from .stream import LadingStreamReader
 
 
 class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
-    """A reader that Spark tells where a batch starts, and how much it may hold."""
+    """A reader to which Spark passes the start of a batch, and its limit."""
 
     _last: PartitionOffsets | None = None
     """Where a run with ``Trigger.AvailableNow`` ends."""
@@ -34,7 +34,7 @@ class LimitedStreamReader(LadingStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # type: ignore[override]
         self, start: dict[str, Any], limit: ReadLimit
     ) -> OffsetsDocument:
-        """Return where the next batch ends; equal to ``start`` if there is nothing new, or the server is unreachable.
+        """Return the end of the next batch; equal to ``start`` if there is nothing new, or the server is unreachable.
 
         Raises DataLoss if messages after ``start`` were deleted and failOnDataLoss is on.
         """

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 ROWS_AT_A_TIME: Final = 10_000
-"""Rows that are made into one Arrow batch where Spark passes rows: as many as it puts into a batch itself."""
+"""Rows that are made into one Arrow batch if Spark passes rows: as many as it puts into a batch itself."""
 
 
 class StreamWriter(TopicWriter, DataSourceStreamWriter):
-    """``df.writeStream.format("lading")`` where Spark passes rows, in 4.0."""
+    """``df.writeStream.format("lading")`` for Spark 4.0, which passes rows."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -52,7 +52,7 @@ class StreamWriter(TopicWriter, DataSourceStreamWriter):
 if hasattr(datasource, "DataSourceStreamArrowWriter"):
 
     class ArrowStreamWriter(StreamWriter, datasource.DataSourceStreamArrowWriter):
-        """The same where Spark passes Arrow batches, from 4.1 on."""
+        """The same for Spark from 4.1 on, which passes Arrow batches."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
             """Send the rows of one task attempt."""

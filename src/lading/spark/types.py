@@ -77,7 +77,7 @@ KNOWN: dict[str, DataType] = {
 
 
 def default_schema(headers: bool = True) -> StructType:
-    """Return the schema of a read that declares none: where a message was read, and all its fields."""
+    """Return the schema of a read that declares none: the place a message was read from, and all its fields."""
     fields = [StructField(name, type_, False) for name, type_ in PLACE_TYPES.items()]
     for name, type_ in FIELD_TYPES.items():
         if headers or name != "headers":

@@ -1,4 +1,4 @@
-"""The ingest loop: take from the queue, append to the spool, sync, and only then tell the queue that it is done.
+"""The ingest loop: take from the queue, append to the spool, sync, and only then acknowledge to the queue.
 
 At least once: what was appended but not yet finished when a process or connection ends comes again. Of these the ones
 that the same node gives again, with the same id and time, are known for as long as this process lives and left out.

@@ -1,7 +1,7 @@
 """The engine of ingest and pipelines: recovery, start, batches, and the clean-up after a run.
 
 A run reads sources, stages files in the tasks of an executor, and publishes each batch with one manifest. Whatever
-stops it, the next run continues where the manifests end: every message is in the tables once.
+stops it, the next run continues at the end of the manifests: every message is in the tables once.
 """
 
 from __future__ import annotations
@@ -89,15 +89,16 @@ def claim_table(run: TableRun, table: TablePath) -> None:
 def finish_last_batch(run: TableRun, *, take_over: bool = False) -> int:
     """Finish the last manifest and delete staged files that nothing needs; returns how many. No task may run.
 
-    With ``take_over`` a state that is older than its tables continues where they end.
+    With ``take_over`` a state that is older than its tables continues at their end.
     """
     return recover(run.state, run.places, run.deliver, resume_command=run.resume_command, take_over=take_over)
 
 
 def begin(run: TableRun, *, resume: bool) -> RunStart:
-    """Complete an interrupted run, and determine where this one starts.
+    """Complete an interrupted run, and determine the positions at which this one starts.
 
-    Without a checkpoint that is where the manifests end, which takes ``resume``, else where the first run began.
+    Without a checkpoint these are the end of the manifests, which takes ``resume``, else the beginning of the first
+    run.
 
     Raises LocalError if a table's columns would change other than by additions, or if there are manifests without
     their checkpoint.
@@ -134,8 +135,7 @@ def require_files(run: TableRun, start: RunStart) -> None:
 
 
 def _note_begin(run: TableRun) -> None:
-    """Keep where each topic begins, once: partitions that have had no messages are in no manifest, and ``latest`` means
-    the first run's."""
+    """Keep the first offset of each topic, once: empty partitions are in no manifest, ``latest`` is the first run's."""
     known = run.state.begin
     fresh: OffsetsDocument = {}
     for planner in run.planners:
@@ -159,10 +159,11 @@ def drive(
 ) -> None:
     """Stage the ranges of batch after batch in tasks and publish each, until what was there at the start is done.
 
-    With ``interval_s`` a batch is begun every so many seconds without end, and a server that went away is waited for;
-    the batch that it stopped is begun again as the checkpoint has it. ``on_poll`` is called meanwhile and after each
-    batch. When ``stopped`` says so, a run with ``interval_s`` ends, and another one raises KeyboardInterrupt. What was
-    staged for a batch that is not published is deleted. Errors of ours are raised as they were, in whichever process.
+    With ``interval_s`` a batch begins at this interval without end, and the run waits for a server that went away; the
+    batch that was interrupted begins again as the checkpoint has it. ``on_poll`` is called meanwhile and after each
+    batch. When ``stopped`` returns true, a run with ``interval_s`` ends, and another one raises KeyboardInterrupt.
+    Files staged for a batch that is not published are deleted. Errors of ours are raised unchanged, whichever process
+    they come from.
     """
 
     def check() -> None:
@@ -226,13 +227,13 @@ def _follow(
         except LadingError as error:
             failed = True
             for planner in run.planners:
-                # a new connection that is not answered fails at once, an old one after all its retries
+                # a new connection to a server that is down fails at once, an old one only after all its retries
                 planner.disconnect()
             patience.wait(error)
 
 
 def pausing(on_poll: Callable[[], None]) -> Callable[[float], None]:
-    """Return what waits, and calls ``on_poll``, which may raise, every so often and at least once."""
+    """Return a function that waits, and calls ``on_poll``, which may raise, at once and at short intervals."""
 
     def pause(seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -1,4 +1,5 @@
-"""Batch after batch: which offsets each takes, in what order things are written down, and where a run goes on."""
+"""Batch after batch: the offsets of each, the order in which state is written, and the point at which a run
+continues."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from .plan.ranges import OffsetRange
 class MicroBatchPlanner:
     """Plans the batches of all sources of a run together: a position a topic, the rows of a batch shared evenly.
 
-    Positions of topics that are no source any more are kept as they are.
+    Positions of topics that are not sources any more are kept as they are.
     """
 
     def __init__(self, planners: Sequence[Planner], max_rows: int) -> None:
@@ -28,7 +29,7 @@ class MicroBatchPlanner:
         self._targets = {topic: planner.end_offsets() for topic, planner in self._planners.items()}
 
     def next_offsets(self, positions: OffsetsDocument) -> OffsetsDocument:
-        """Return where the next batch ends: ``positions`` if nothing is new. Raises DataLoss if messages are gone."""
+        """Return the end of the next batch: ``positions`` if nothing is new. Raises DataLoss if messages are gone."""
         ends = dict(positions)
         for topic, planner in self._planners.items():
             since = parse_document(topic, positions)
@@ -61,8 +62,8 @@ def run_batches(
 ) -> None:
     """Plan a batch, write down that it begins, have it published, until what was there at the start is done.
 
-    With ``interval_s`` a batch is begun every so many seconds without end. ``starting`` says of every source where it
-    begins that the checkpoint does not know. ``pause`` waits and may raise.
+    With ``interval_s`` a batch begins at this interval without end. ``starting`` has the first position of each source
+    that the checkpoint does not know. ``pause`` waits and may raise.
     """
     if interval_s is None:
         sources.freeze_targets()

@@ -33,7 +33,7 @@ AFTER: Final = ("payload",)
 BYTES: Final = ("key", "payload")
 """Those of them that are bytes."""
 SAMPLE_MESSAGES: Final = 20_000
-"""So many messages are looked at for the columns of a topic."""
+"""At most this many messages are read to find the columns of a topic."""
 MEMORY: Final = "1GB"
 _UNKNOWN_COLUMN: Final = re.compile(r'Referenced column "([^"]+)" not found')
 _SYNTAX_ERROR: Final = re.compile(r'syntax error at or near "([^"]+)"')
@@ -90,7 +90,7 @@ def run_query(sql: str, source: QuerySource) -> Iterator[pa.RecordBatchReader]:
         tables = query.tables if query is not None else sorted(connection.get_table_names(sql))
         of_topics = not any(name in source.tables for name in tables)
         if query is not None and of_topics and query.opened_bytes in _bytes_of_topics(source):
-            raise _opened_bytes_error(query.opened_bytes)
+            raise _bytes_member_error(query.opened_bytes)
 
         def bind(wanted: frozenset[str] | None) -> Any:
             for name in tables:
@@ -144,7 +144,7 @@ def _bytes_of_topics(source: QuerySource) -> list[str]:
     return [name for name in BYTES if name not in texts]
 
 
-def _opened_bytes_error(field: str) -> LocalError:
+def _bytes_member_error(field: str) -> LocalError:
     return LocalError(
         f"query: the column {field} is bytes, and a member of them is always null; write decode({field}) ->> 'NAME' if "
         f"they are JSON, or read it as text by --columns '…, {field} string'"
@@ -327,8 +327,8 @@ class IcebergScan:
 def _open_iceberg(place: str, wanted: frozenset[str] | None, catalog: str = "") -> object:
     """Open a table as its catalog has it: the one that is named, that it was written with, or in its directory.
 
-    What others commit through a catalog, such as deletes, is not in ``version-hint.text``, which is read only if there
-    is no catalog to ask.
+    Commits that others make through a catalog, such as deletes, are not in ``version-hint.text``, which is read only
+    without a catalog.
     """
     _require_library("pyiceberg", "iceberg", place)
     directory = Path(place).absolute()
@@ -375,4 +375,4 @@ DATASETS: Final[Mapping[str, Callable[[str, frozenset[str] | None], object]]] = 
 STORED: Final[Mapping[str, Callable[[ObjectPath, frozenset[str] | None], object]]] = {
     "parquet": _open_stored_parquet, "delta": _open_stored_delta, "iceberg": _open_stored_iceberg,
 }  # fmt: skip
-"""The same on an object store, where an Iceberg table may be named with its catalog."""
+"""The same on an object store, on which an Iceberg table may be named with its catalog."""

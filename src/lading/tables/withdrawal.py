@@ -1,4 +1,4 @@
-"""What a run that is refused before its first batch has created, which it takes back: claims, state and directories."""
+"""Claims, state and directories that a run has created, to be removed if it is refused before its first batch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RunWithdrawal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception) or not self._applies_to(error):
             return
-        # the error that is raised says what is wrong; that something stays is no reason to say another
+        # the error that is raised names the problem; leftovers do not deserve another one
         with suppress(OSError):
             left = [table for table in self._fresh if not self._withdraw(table)]
             if self._is_new and not left and not self._run.state.manifests.numbers():

@@ -36,15 +36,16 @@ FREE_PORT = "127.0.0.1:0"
 READY_TIMEOUT_S = 90.0
 """A start takes a second; of many that share a machine with other work, each may take half a minute."""
 HANG_S = 4.0
-"""A broker hangs if its event loop stands still for this long, or has not heard the signal to stop, or is not at its
-end so long after the time that it gives its connections. On a busy machine it has as long as two starts there."""
+"""A broker counts as hung if its event loop does not run for this long, if it has not heard the signal to stop within
+it, or if it has not ended this long after the time that it grants its connections. On a busy machine the limit is twice
+the time of its start, if that is more."""
 DRAIN_S = 5.0
 """Time that a stopping broker gives its connections to finish: ``DRAIN_TIMEOUT_S`` of its endpoints."""
 END_TIMEOUT_S = 60.0
 """A process that was killed is gone by then, also from memory that was swapped out."""
 LAST_WORDS_S = 0.5
 LAST_WORDS_MAX = 16 << 10
-"""So much of a log goes into an error."""
+"""Size limit of the end of a log that goes into an error."""
 STALLED_EXIT_CODES = (70, -signal.SIGALRM)
 """Those of a broker that its own watchdog ended."""
 STOPPING = "stopping after the requests in flight"
@@ -89,9 +90,9 @@ class BrokerProcess:
             patience_s = max(HANG_S, 2 * self.started_s)
             said = self.log_file.stat().st_size
             self.process.send_signal(signal.SIGTERM)
-            if not self._ended_within(patience_s) and STOPPING.encode() not in self._said_since(said):
+            if not self._has_ended_within(patience_s) and STOPPING.encode() not in self._read_log_from(said):
                 raise self._hang_error(f"did not react to SIGTERM within {patience_s:.3g} s")
-            if not self._ended_within(DRAIN_S):
+            if not self._has_ended_within(DRAIN_S):
                 raise self._hang_error(f"did not stop within {DRAIN_S + patience_s:.3g} s")
         self._close_pipes()
         self._require_not_stalled()
@@ -100,14 +101,14 @@ class BrokerProcess:
     def _require_not_stalled(self) -> None:
         """Raise LocalError, once, if the broker's event loop stood still, so that its watchdog ended it."""
         if self.process.poll() in STALLED_EXIT_CODES and not self._is_told:
-            raise self._told("its event loop stood still, which ended it", self._said_since(0))
+            raise self._hung_broker_error("its event loop stood still, which ended it", self._read_log_from(0))
 
-    def _ended_within(self, seconds: float) -> bool:
+    def _has_ended_within(self, seconds: float) -> bool:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         return self.process.poll() is not None
 
-    def _said_since(self, at: int) -> bytes:
+    def _read_log_from(self, at: int) -> bytes:
         with self.log_file.open("rb") as file:
             file.seek(at)
             return file.read()
@@ -116,16 +117,16 @@ class BrokerProcess:
         """Kill the broker; the stacks of its threads are in the error."""
         said = self.log_file.stat().st_size
         self.process.send_signal(signal.SIGABRT)
-        self._ended_within(LAST_WORDS_S)
+        self._has_ended_within(LAST_WORDS_S)
         self.kill()
-        return self._told(f"{what} and was killed", self._said_since(said))
+        return self._hung_broker_error(f"{what} and was killed", self._read_log_from(said))
 
-    def _told(self, what: str, words: bytes) -> LocalError:
+    def _hung_broker_error(self, what: str, words: bytes) -> LocalError:
         """Return the error that says how the broker hung, with a copy of its log that outlives this directory."""
         self._is_told = True
         handle, kept = tempfile.mkstemp(prefix=f"lading-{self.pid}-", suffix=".log")
         with open(handle, "wb") as file:
-            file.write(self._said_since(0))
+            file.write(self._read_log_from(0))
         stacks = words[-LAST_WORDS_MAX:].decode(errors="replace").strip()
         return LocalError(f"broker {self.pid}: {what}; its log is kept in {kept}, its stacks: {stacks or 'none'}")
 
@@ -264,7 +265,8 @@ def _start_prepared(
         line = _first_line(prepared.process, deadline)
         if line or log_file.exists():
             return prepared.process, line
-    # one that ends in the middle of its imports says nothing: what is executed afresh tells why
+    # a process that ends in the middle of its imports prints nothing: a fresh one that runs the same imports shows the
+    # error
     prepared.end()
     return None
 
@@ -279,7 +281,7 @@ def _start_error(process: subprocess.Popen[bytes], log_file: Path, timeout_s: fl
         process.kill()
     code = process.wait(END_TIMEOUT_S)
     said = log_file.read_text(errors="replace").strip()
-    # behind the lines of its log stands the sentence of the command line
+    # the error message of the command line comes after the lines of its log
     words = f"\n{said}".rpartition("\nlading: ")[2].strip()
     if is_late:
         return LocalError(f"the broker did not get ready within {timeout_s:g} s; it said: {words or 'nothing'}")

@@ -28,13 +28,14 @@ ExpectedHeaders = Mapping[str, str | bytes | bool | int | float | HeaderValue | 
 WAIT_S: Final = 5.0
 """Default time that ``wait_for`` waits."""
 STEP_S: Final = 0.05
-"""A wait for messages looks at the time so often."""
+"""A wait for messages checks its deadline once in this time."""
 SHOWN_MAX: Final = 10
-"""An error shows so many of the messages that came instead."""
+"""An error shows at most this many of the messages that came instead."""
 PROXIED: Final = ("kafka", "iggy_tcp", "iggy_websocket", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_http")
-"""Endpoints that clients reach through a proxy if there are to be faults. Lading's own, ``admin``, always answers."""
+"""Endpoints that clients reach through a proxy if there are to be faults. Lading's own, ``admin``, is always
+reachable."""
 ADVERTISED: Final = ("kafka", "nsqd_tcp", "nsqd_http")
-"""Those that tell clients where to connect."""
+"""Endpoints that advertise to clients an address to connect to."""
 UNENCRYPTED: Final = ("iggy_quic",)
 """Endpoints without the setting ``tls.enabled``: QUIC is always encrypted."""
 
@@ -86,7 +87,7 @@ class LadingBroker(BrokerAddresses):
         self._proxies: dict[str, FaultyProxy] = {name: FaultyProxy() for name in PROXIED} if faults else {}
         for name, proxy in self._proxies.items():
             if name in ADVERTISED:
-                # what clients are told to connect to is the proxy too
+                # the proxy's address is also advertised
                 self._settings[f"endpoints.{name}.advertised"] = proxy.address
         self._tls = tls
         self._users = dict(users or {})
@@ -120,7 +121,7 @@ class LadingBroker(BrokerAddresses):
             self._start()
             from ..settings.endpoints import endpoint_key
 
-            # a restarted broker is found where it was
+            # a restarted broker keeps its addresses
             for name, address in self.process.endpoints.items():
                 self._settings[f"{endpoint_key(name)}.address"] = address
             for name, proxy in self._proxies.items():
@@ -170,7 +171,7 @@ class LadingBroker(BrokerAddresses):
     def refuse_produces(self, count: int) -> None:
         """Refuse the next ``count`` produce requests, of any protocol; 0 refuses no more of them.
 
-        Clients get the error of a full disk in their protocol, which they may answer by sending again: Kafka's
+        Clients get the error of a full disk in their protocol, after which they may send again: Kafka's
         KAFKA_STORAGE_ERROR, Iggy's 4006, NSQ's E_PUB_FAILED. A request for several partitions counts for each.
         """
         self._admin().set_faults(appends_to_refuse=count)
@@ -180,8 +181,8 @@ class LadingBroker(BrokerAddresses):
         """Run a block in which nothing can be written, as on a full disk; reading goes on.
 
         Every produce gets its protocol's error, as in ``refuse_produces``, and so do a new topic and positions that are
-        stored; ``/health`` is degraded. All of it goes on by itself behind the block. Deleting a topic makes room on a
-        real disk, and none here: it is refused, too, though the topic is gone.
+        stored; ``/health`` is degraded. All of it recovers by itself after the block. Deleting a topic would free room
+        on a real disk, but does not here: it is refused as well, although the topic is deleted.
         """
         self._admin().set_faults(disk_is_full=True)
         try:
@@ -196,7 +197,7 @@ class LadingBroker(BrokerAddresses):
 
     @property
     def process(self) -> BrokerProcess:
-        """The process that runs; LocalError while there is none."""
+        """The running process; raises LocalError if the broker is stopped."""
         if self._running is None:
             raise LocalError("the broker does not run: use it inside its with block, and not while it is stopped")
         return self._running
@@ -251,7 +252,7 @@ class LadingBroker(BrokerAddresses):
         if not file.exists():
             end = "-----END CERTIFICATE-----\n"
             own = (self._directory / "data" / "certificate.pem").read_text()
-            # the key stands behind it
+            # the key comes after it in the file
             file.write_text(own[own.index("-----BEGIN CERTIFICATE-----") : own.index(end) + len(end)])
         return file
 
@@ -275,7 +276,7 @@ class LadingBroker(BrokerAddresses):
     def reset(self) -> None:
         """Delete all topics, with their messages and with what groups stored for them. Users and settings stay.
 
-        What ``refuse_produces`` has left is forgotten.
+        Refusals that ``refuse_produces`` ordered and that have not happened yet are dropped.
         """
         admin = self._admin()
         admin.set_faults(appends_to_refuse=0)
@@ -339,7 +340,9 @@ class LadingBroker(BrokerAddresses):
         except UnknownTopic:
             return
         if found:
-            raise AssertionError(f"{topic} has messages {_describe(headers or {})}: {len(found)}{_listed(found)}")
+            raise AssertionError(
+                f"{topic} has messages {_describe(headers or {})}: {len(found)}{_list_messages(found)}"
+            )
 
     def _admin(self) -> LadingTransport:
         if self._transport is None:
@@ -368,7 +371,7 @@ def _describe(wanted: ExpectedHeaders) -> str:
     return "with " + ", ".join(f"{key} = {value!r}" for key, value in wanted.items()) if wanted else "at all"
 
 
-def _listed(messages: list[Message]) -> str:
+def _list_messages(messages: list[Message]) -> str:
     lines = [
         f"\n  partition {message.partition}, offset {message.offset}: "
         + "".join(f"{header}, " for header in message.headers)
@@ -382,5 +385,5 @@ def _listed(messages: list[Message]) -> str:
 def _describe_absence(
     topic: str, wanted: ExpectedHeaders, count: int, timeout_s: float, found: list[Message], others: list[Message]
 ) -> str:
-    came = f"others came:{_listed(others)}" if others else "no others came"
+    came = f"others came:{_list_messages(others)}" if others else "no others came"
     return f"{topic} has {len(found)} of {count} messages {_describe(wanted)} after {timeout_s:g} s; {came}"

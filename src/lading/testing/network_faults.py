@@ -19,7 +19,7 @@ RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class FaultyProxy:
-    """Forwards connections from ``address`` to a target, and fails when it is told to; any thread may use it."""
+    """Forwards connections from ``address`` to a target, and fails on demand; any thread may use it."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -56,7 +56,7 @@ class FaultyProxy:
 
     @contextmanager
     def delaying(self, seconds: float) -> Iterator[None]:
-        """A block in which every response is held back for so long."""
+        """A block in which every response is held back for this time."""
         before, self._delay_s = self._delay_s, seconds
         try:
             yield

@@ -1,4 +1,4 @@
-"""A process that imports what a broker needs before it is told which broker to be.
+"""A process that imports what a broker needs before it learns which broker to be.
 
 Imports are nine tenths of a start. So a process that will want a broker begins one at once, does its own imports
 beside it, and hands the arguments over when it has them: one line of JSON on standard input, which stays open as long

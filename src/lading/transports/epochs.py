@@ -1,4 +1,4 @@
-"""Truncation detection for servers that only report where each leader epoch ends (Kafka OffsetForLeaderEpoch)."""
+"""Truncation detection for servers that report only the end of each leader epoch (Kafka OffsetForLeaderEpoch)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class EpochQueryTransport(Protocol):
     """A transport whose servers are asked for the end of an epoch."""
 
     def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
-        """Ask the servers where the log ends now that was written under an epoch or those before it, by partition.
+        """Ask the servers for the present end of the log written under an epoch or those before it, by partition.
 
-        0 if the log does not know the epoch: it is another log. Partitions that no server answers for are left out.
+        0 if the log does not know the epoch: it is another log. Partitions for which no server responds are left out.
         """
         ...  # fmt: skip
 

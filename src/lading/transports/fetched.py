@@ -1,4 +1,4 @@
-"""Fetched: the answer to one fetch, still in the dialect's bytes, decoded on demand."""
+"""Fetched: the response to one fetch, still in the dialect's bytes, decoded on demand."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ States = Literal["available", "all"]
 class FetchResult:
     """Whole chunks of one partition, with what a reader needs to decide what to show.
 
-    ``end_offset`` is the position to go on from; ``last_stable_offset`` where readable messages end now; ``hidden`` is
-    (first, end, state) of messages that are not available, ``aborted`` (first, end) of those that never become visible,
-    and ``damaged`` (first, end) of those that can no longer be read.
+    ``end_offset`` is the position to continue from, ``last_stable_offset`` the present end of readable messages;
+    ``hidden`` is (first, end, state) of messages that are not available, ``aborted`` (first, end) of those that never
+    become visible, and ``damaged`` (first, end) of those that can no longer be read.
     """
 
     topic: str

@@ -1,6 +1,6 @@
 """``file://`` or a plain path: a broker's data directory, read without the broker, while it runs or not.
 
-Read-only and without a lock. Readers stop where the watermark file says, at most 100 ms behind a running broker.
+Read-only and without a lock. Readers stop at the offset in the watermark file, at most 100 ms after a running broker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MADE_S = 2.0
 
 
 class FilesTransport:
-    """A data directory, one topic's directory in it, or one partition's; LocalError if it is none of these."""
+    """A data directory, one topic's directory in it, or one partition's. Raises LocalError for any other path."""
 
     idempotent = False
     capabilities = STORED
@@ -75,7 +75,7 @@ class FilesTransport:
     ) -> FetchResult:
         """Whole chunks of one segment, mapped, not copied; ``max_messages`` bounds nothing.
 
-        Messages of a damaged chunk are among them where their dialect's own checks hold; ``damaged`` lists the others.
+        Messages of a damaged chunk are among them if their dialect's own checks hold; ``damaged`` lists the others.
         """
         reader = self._reader(self._topic(topic), partition)
         deadline = time.monotonic() + wait_ms / 1000
@@ -88,7 +88,7 @@ class FilesTransport:
         if span is not None:
             end = max(offset, min(span.end_offset, reader.last_stable_offset))
         else:
-            # nothing readable lies below the end: who waited here would wait for ever
+            # no message before the end can be read: a reader that waited here would wait for ever
             end = max(offset, reader.last_stable_offset)
         chunks = [] if span is None else _runs(span)
         return FetchResult(

@@ -69,7 +69,7 @@ def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, strict: bool) -> pa.RecordBatch:
-    """Return the batch as ``system`` can hold it, with carriers where something would be lost.
+    """Return the batch as ``system`` can hold it, with carriers for facts that would be lost.
 
     Raises LimitExceeded for messages that even a carrier cannot bring across; with ``strict`` LocalError for messages
     that need one.
@@ -127,7 +127,7 @@ def find_unholdable(batch: pa.RecordBatch, target: Capabilities) -> list[tuple[i
 def find_oversized(batch: pa.RecordBatch, target: Capabilities, skipped: Collection[int] = ()) -> list[tuple[int, str]]:
     """Return the rows above the bound of the topic, each with the sentence that says so; ``skipped`` are not measured.
 
-    What the target cannot hold at all has no size there, and is to be skipped.
+    Messages that the target cannot hold at all have no size there, and must be in ``skipped``.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a transport can do with consumer groups besides being in one: list, look at, move and delete them."""
+"""Operations of a transport on consumer groups besides membership: list, describe, move and delete them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .interface import Transport
 
 @runtime_checkable
 class GroupAdministration(Transport, Protocol):
-    """A transport whose server tells of its consumer groups, moves their positions and deletes them."""
+    """A transport whose server reports its consumer groups, moves their positions and deletes them."""
 
     def groups(self) -> list[dict[str, Any]]:
         """Return a row of each group: ``protocol``, ``group``, ``state``, the number of ``members``, ``lag``."""
@@ -24,7 +24,7 @@ class GroupAdministration(Transport, Protocol):
         ...
 
     def describe_groups(self, limit: int) -> list[dict[str, Any]]:
-        """Return at most so many groups, each as ``group`` does."""
+        """Return at most ``limit`` groups, each as ``group`` does."""
         ...
 
     def reset_group(self, protocol: str, name: str, positions: Sequence[tuple[str, int, int]]) -> None:

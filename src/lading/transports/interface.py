@@ -45,7 +45,7 @@ __all__ = [
 class PartitionMeta:
     """One partition: readable are offsets from ``first_offset`` up to, not including, ``end_offset`` (the stable end).
 
-    ``epochs`` is every (epoch, first offset of it), oldest first; empty where the system has none.
+    ``epochs`` is every (epoch, first offset of it), oldest first; empty if the system has no epochs.
     """
 
     number: int
@@ -58,7 +58,7 @@ class PartitionMeta:
 
 @dataclass(frozen=True, slots=True)
 class TopicMeta:
-    """One topic: its stream and own name, its flat ``name``, 16-byte id (None if there is none), partitions."""
+    """One topic: its stream and own name, its flat ``name``, 16-byte id (None if the system has no ids), partitions."""
 
     stream: str
     topic: str
@@ -133,7 +133,7 @@ class Membership(Protocol):
 
 
 class QueuedMessage(Protocol):
-    """A message that a queue gave: as it is stored in a chunk of the queue's dialect, and what tells it from others.
+    """A message of a queue: as it is stored in a chunk of the queue's dialect, and its identity.
 
     ``identity`` is the same when the same node gives the same message again; ``attempts`` counts how often it did.
     """
@@ -153,7 +153,7 @@ class QueuedMessage(Protocol):
 
 @runtime_checkable
 class QueueMembership(Protocol):
-    """A membership where reading takes: messages are numbered as they arrive and are gone when they are finished."""
+    """A membership whose reads take messages away: they are numbered on arrival, and deleted when finished."""
 
     @property
     def dialect(self) -> int:
@@ -235,7 +235,7 @@ class Transport(Protocol):
         ...  # fmt: skip
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none."""
+        """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset."""
         ...
 
     def send(
@@ -249,13 +249,13 @@ class Transport(Protocol):
     ) -> SendResult:
         """Send a batch in the Batch schema (``offset``, ``state`` and ``checksum`` may be absent or are ignored).
 
-        ``partition`` None lets the server choose. Larger than one request: split here, in order. What the target
-        cannot hold goes by carrier, or is a LocalError when ``strict``.
+        ``partition`` None lets the server choose. Batches larger than one request are split here, in order. Facts that
+        the target cannot hold go by carrier, or raise LocalError if ``strict``.
         """
         ...  # fmt: skip
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Become a member of the group; LocalError if there is no server to keep one."""
+        """Become a member of the group. Raises LocalError if the transport has no server."""
         ...
 
     def close(self) -> None:
@@ -331,7 +331,7 @@ class BoundedTransport(Protocol):
     """A transport to servers that bound the size of a message topic by topic."""
 
     def message_bound(self, topic: str) -> MessageBound | None:
-        """Return what the topic takes now, None if the server does not tell this login."""
+        """Return the present message bound of the topic, None if the server does not report it to this login."""
         ...
 
 
@@ -368,7 +368,7 @@ class RememberingTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Queried:
-    """Batches that a server filtered, with what Fetched tells beside its chunks; unpacks into batches, end offset."""
+    """Batches that a server filtered, with the other facts of a FetchResult; unpacks into batches, end offset."""
 
     batches: Sequence[pa.RecordBatch]
     end_offset: int
@@ -384,7 +384,7 @@ class Queried:
 
 @runtime_checkable
 class Filtering(StateListing, Protocol):
-    """A transport whose server can set and list states, and can filter and project before it answers."""
+    """A transport whose server can set and list states, and can filter and project before it responds."""
 
     def query(
         self,

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ..model.ranges import OffsetSpan
 
 RANGES_NAMED_MAX = 20
-"""So many ranges are named in a sentence; a disk that fails may have thousands."""
+"""At most this many ranges are named in a sentence; a disk that fails may have thousands."""
 Epochs = tuple[tuple[int, int], ...]
-"""(Epoch, its first offset), as servers tell them."""
+"""(Epoch, its first offset), as servers report them."""
 
 
 class LossCause(Enum):
@@ -42,7 +42,7 @@ class LostRange(Enum):
 
 
 class LogLoss(NamedTuple):
-    """A loss: what was found at ``at``, and where reading can go on."""
+    """A loss, found at the offset ``at``, and the offset at which reading can continue."""
 
     cause: LossCause
     at: int
@@ -61,7 +61,7 @@ class ReaderPosition(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """The log as a server shows it now; ``end_offset`` is None if that is no response about the end."""
+    """The log as a server shows it now; ``end_offset`` is None if the response does not contain it."""
 
     topic_id: bytes | None
     epochs: Epochs
@@ -72,7 +72,7 @@ class LogState(NamedTuple):
 def find_log_loss(position: ReaderPosition, log: LogState) -> LogLoss | None:
     """Return why messages at a position are lost, None if they are not.
 
-    A newer epoch alone is no loss. Where no epochs are kept, messages are lost if the end lies below the position.
+    A newer epoch alone is not a loss. If the system has no epochs, messages are lost if the end is below the position.
     """
     first = log.first_offset
     if position.topic_id and log.topic_id and position.topic_id != log.topic_id:
@@ -95,7 +95,7 @@ def describe_lost_range(topic: str, partition: int, first: int, end: int, what: 
 
 
 def describe_damage(damaged: Mapping[int, Iterable[OffsetSpan]], partitions_count: int) -> str:
-    """Return one sentence about damaged ranges by partition, "" if there are none.
+    """Return one sentence about damaged ranges by partition, "" without damage.
 
     Partitions are named if the topic has several.
     """
@@ -126,7 +126,7 @@ def select_damage(damaged: Iterable[tuple[int, int]], first: int, end: int) -> l
 
 
 def next_epoch_start(epoch: int, epochs: Epochs) -> int | None:
-    """Return the first offset of the epoch that follows ``epoch``; None while there is none."""
+    """Return the first offset of the epoch that follows ``epoch``, or None."""
     return next((first for number, first in sorted(epochs) if number > epoch), None)
 
 

@@ -16,7 +16,7 @@ BYTES_PER_S_MIN: Final = 64 << 10
 
 
 def connect(address: tuple[str, int], timeout_s: float, context: ssl.SSLContext | None = None) -> socket.socket:
-    """Return a connection without Nagle's delay, encrypted if there is a ``context``; OSError if there is none."""
+    """Return a connection without Nagle's delay, encrypted if there is a ``context``. Raises OSError if that fails."""
     connection = socket.create_connection(address, timeout_s)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -21,12 +21,11 @@ _IMPORTING: Final = Lock()
 
 
 def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
-    """Open the server or directory behind ``url``; a text without ``://`` is a directory, a transport is itself.
+    """Open the server or directory that ``url`` names; a text without ``://`` is a directory; a transport is returned.
 
-    ``options`` go to the transport, e.g. ``timeout_s``; those of a server may also stand behind ``?`` in its URL,
-    and some have a default in the environment (``secrets.FROM_ENVIRONMENT``).
-    SettingError for an unknown scheme or option, or a URL that cannot be one; a server that does not answer is found at
-    the first request.
+    ``options`` go to the transport, e.g. ``timeout_s``; those of a server may also follow ``?`` in its URL, and some
+    have a default in the environment (``secrets.FROM_ENVIRONMENT``). Raises SettingError for an unknown scheme or
+    option, or a URL that cannot be one; a server that is down is noticed at the first request.
     """
     if not isinstance(url, str | Path):
         return url
@@ -45,7 +44,7 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
 
 
 def option_names(url: str | Path) -> list[str]:
-    """Return the options that the transport of a URL takes, those that say where a secret is among them.
+    """Return the options that the transport of a URL takes, including those that refer to a secret.
 
     Raises SettingError for an unknown scheme.
     """

@@ -1,4 +1,4 @@
-"""Options of transports that were written as text: in ``transport.NAME``, in a pipeline file, behind ``?`` in a URL."""
+"""Options of transports that were written as text: in ``transport.NAME``, in a pipeline file, after ``?`` in a URL."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Final
 from .interface import QueuedMessage
 
 KNOWN_MAX: Final = 200_000
-"""So many messages are known again when they come a second time."""
+"""At most this many messages are recognized when they are delivered again."""
 
 
 class KnownMessages:

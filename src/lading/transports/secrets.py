@@ -27,7 +27,7 @@ SECRETS: Final = TRANSPORT_SECRETS | STORAGE_SECRETS
 """Options that stand in no URL: URLs are logged, and arguments of commands are seen by everybody on a machine."""
 FILE, VARIABLE, COMMAND = "_file", "_env", "_command"
 REFERENCES: Final = (FILE, VARIABLE, COMMAND)
-"""Endings of options that say where a secret is: a file, a variable of the environment, what a command prints."""
+"""Endings of options that refer to a secret: a file, a variable of the environment, the output of a command."""
 FROM_ENVIRONMENT: Final = (
     "tls", "ca_file", "certificate_file", "key_file", "username", "sasl_mechanism",
     *(f"{name}{ending}" for name in sorted(TRANSPORT_SECRETS) for ending in ("", *REFERENCES)),
@@ -38,7 +38,7 @@ _VARIABLE: Final = re.compile(r"\$\{([^{}]*)\}")
 
 
 def secret_of(name: str) -> str | None:
-    """Return the secret that an option gives, or says where it is; None for other options."""
+    """Return the secret that an option gives or refers to; None for other options."""
     for ending in ("", *REFERENCES):
         if name.endswith(ending) and (stem := name.removesuffix(ending)) in SECRETS:
             return stem
@@ -60,7 +60,7 @@ def clear_secret_sentence(where: str, name: str, endings: Sequence[str] = (VARIA
 
 
 def reference_names(known: Collection[str]) -> Iterator[str]:
-    """Yield the options that say where the secrets among ``known`` are, as far as they are not known themselves."""
+    """Yield the options that refer to the secrets among ``known``, without those that are known themselves."""
     for name in known:
         if name in SECRETS:
             yield from (f"{name}{ending}" for ending in REFERENCES if f"{name}{ending}" not in known)
@@ -107,7 +107,7 @@ def _replace(value_of: Callable[[str, str], str], option: str, found: re.Match[s
 def read_references(
     options: Mapping[str, Any], known: Collection[str], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the options with secrets in place of the options that say where they are.
+    """Return the options with secrets in place of the options that refer to them.
 
     Options among ``known`` stay: their transport reads them itself, for each connection. SettingError if a secret is
     given in two ways, or is not there.
@@ -135,8 +135,8 @@ def read_references(
 def run_secret_command(name: str, command: str) -> str:
     """Return what a command prints, without white space around it; ``name`` is the option that gives it.
 
-    No shell reads the command. Raises SettingError if it cannot be run, fails or prints nothing; what it printed is
-    not told.
+    No shell reads the command. Raises SettingError if it cannot be run, fails or prints nothing; its output is not
+    shown.
     """
     try:
         words = shlex.split(command)

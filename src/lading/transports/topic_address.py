@@ -1,4 +1,4 @@
-"""A topic at a server as one text: ``kafka://host:port/topic``, with the options of its transport behind ``?``."""
+"""A topic at a server as one text: ``kafka://host:port/topic``, with the options of its transport after ``?``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class TopicAddress(NamedTuple):
-    """A topic, and the URL of its server, with the options that stand behind ``?``."""
+    """A topic, and the URL of its server, with the options that follow ``?``."""
 
     server: str
     topic: str

@@ -1,4 +1,4 @@
-"""Topic names in transports: where a new one goes, and the error for an unknown one."""
+"""Topic names in transports: the place of a new topic, and the error for an unknown one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..model.names import spellings
 
 
 class UnknownTopic(LocalError):
-    """There is no topic of this name; the message has the nearest that are."""
+    """The topic does not exist; the message has the nearest names that do."""
 
 
 def require_topic_name(name: str) -> None:

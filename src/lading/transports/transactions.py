@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """An open transaction that only waits to be decided about; its id, and who wrote it."""
+    """An open transaction that waits only for the decision; its id, and its producer."""
 
     id: str
     producer_id: int

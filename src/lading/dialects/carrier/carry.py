@@ -47,7 +47,7 @@ STAND_IN: Final = b"\x00"
 """The payload that a target which needs one gets for a null or empty one."""
 
 STUB_KEY: Final = "lading-unholdable"
-"""Header of the message that stands for one which cannot be brought across; its value tells why."""
+"""Header of the message that replaces one which the target cannot hold at all; its value says why."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Carried:
 def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
     """Return the Batch as ``target`` can hold it; ``restore`` gives the original back.
 
-    The same object comes back when the target loses nothing, which is found without looking at single rows.
-    What the target's server gives itself stays out of it: offset, state, checksum, and an id or a timestamp where the
+    The same object is returned if the target loses nothing, which is found without looking at single rows. Facts that
+    the target's server sets itself stay out of the carrier: offset, state, checksum, and an id or a timestamp if the
     message has none.
     """
     items = items_of(batch)

@@ -1,4 +1,4 @@
-"""The bytes of a carrier (docs/reference/carrier.md): what the target could not hold, and where it belongs."""
+"""The bytes of a carrier (docs/reference/carrier.md): the facts that the target could not hold, and their places."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .layout import (
 )
 
 NAME: Final = "lading-carrier"
-"""The reserved header key; the parts behind the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
+"""The reserved header key; the parts after the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
 
 _CRC: Final = struct.Struct("<I")
 _TIME_US: Final = struct.Struct("<q")
@@ -163,7 +163,7 @@ def _plain(text: bytes) -> bytes:
 def decode(data: bytes) -> Facts:
     """Return what the bytes of a carrier, printable or not, say.
 
-    Raises MalformedMessage if they are none or of a later version.
+    Raises MalformedMessage if they are not a carrier, or one of a later version.
     """
     if data.startswith(TEXT_PREFIX):
         data = _plain(data)
@@ -219,7 +219,7 @@ def _entry_bytes(entry: Entry) -> bytes:
     return bytes((CARRIED_TAG,)) + _header_bytes(entry)
 
 
-def _signed(kind: int) -> int:
+def _to_signed(kind: int) -> int:
     return kind - 256 if kind > 127 else kind
 
 
@@ -258,10 +258,10 @@ class _Reader:
         tag = self.take(1)[0]
         if tag in (SHOWN_TAG, TYPED_TAG):
             mark: int = _CRC.unpack(self.take(CRC_BYTES))[0]
-            return mark if tag == SHOWN_TAG else Typed(mark, _signed(self.take(1)[0]))
+            return mark if tag == SHOWN_TAG else Typed(mark, _to_signed(self.take(1)[0]))
         if tag == REPLACED_TAG:
             mark = _CRC.unpack(self.take(CRC_BYTES))[0]
-            kind = _signed(self.take(1)[0])
+            kind = _to_signed(self.take(1)[0])
             return Replaced(mark, kind, self.value())
         if tag != CARRIED_TAG:
             raise MalformedMessage(f"a carrier entry has the unknown tag {tag}", at=self.at - 1)
@@ -270,7 +270,7 @@ class _Reader:
         except UnicodeDecodeError:
             raise MalformedMessage("a carrier holds a header key that is not UTF-8", at=self.at) from None
         kind = self.take(1)[0]
-        return Header(key, _signed(kind), self.value())
+        return Header(key, _to_signed(kind), self.value())
 
     def value(self) -> bytes | None:
         size = self.varint()

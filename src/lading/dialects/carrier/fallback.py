@@ -77,7 +77,7 @@ def undo(
     changed: Bytes,
     done: Bytes,
 ) -> None:
-    """Undo the carriers that ``make`` writes, where the last header of each of ``rows`` is one.
+    """Undo the carriers that ``make`` writes, for each of ``rows`` whose last header is one.
 
     Where its entries are just the headers before it, their kinds go to ``found_kinds``, id and times to ``ids``,
     ``times_us`` and ``origins_us`` with their flags in ``changed`` (by row), and ``done`` (by index) is 1;

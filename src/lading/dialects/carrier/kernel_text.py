@@ -1,4 +1,4 @@
-"""Routines of carriers in kernels: their printable form, base64url without padding behind a prefix. All by address."""
+"""Routines of carriers in kernels: their printable form, base64url without padding after a prefix. All by address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _digit(six: int) -> int:
 
 @inline
 def _six(digit: int) -> int:
-    """Return the six bits of a digit; -1 for what is none."""
+    """Return the six bits of a digit; -1 if it is not a digit."""
     if _A <= digit <= _Z:
         return digit - _A + 26
     if _CAPITAL_A <= digit <= _CAPITAL_Z:
@@ -39,7 +39,8 @@ def _six(digit: int) -> int:
 
 @routine
 def put_text(out: Data, to: int, at: int, end: int) -> None:
-    """Write ``out[at:end]`` in its printable form at ``to``, which ends where the bytes end: each is read in time."""
+    """Write ``out[at:end]`` in its printable form at ``to``. Both end at ``end``; bytes are read before they are
+    overwritten."""
     # in bounds: ``to`` lies before ``at``, and what is written ends at ``end``
     store8(out, to, _PREFIX_0)
     store8(out, to + 1, _PREFIX_1)
@@ -96,5 +97,5 @@ def read_text(data: Data, start: int, end: int, out: Data) -> int:
             store8(out, to, (bits >> held) & 255)
             bits &= (1 << held) - 1
             to += 1
-    # bits behind the last byte would let one carrier be written in several ways
+    # bits after the last byte would let one carrier be written in several ways
     return to if bits == 0 else -1

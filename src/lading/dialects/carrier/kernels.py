@@ -50,7 +50,7 @@ from .layout import (
 
 @inline
 def put_varint(out: Data, at: int, value: int) -> int:
-    """Write an unsigned varint; where it ends."""
+    """Write an unsigned varint; return its end."""
     # in bounds: callers counted the varint among what they made room for
     while value > 0x7F:
         store8(out, at, (value & 0x7F) | 0x80)
@@ -62,14 +62,14 @@ def put_varint(out: Data, at: int, value: int) -> int:
 
 @inline
 def _end(ends: Data, entry: int) -> int:
-    """Return where the bytes of the entry before ``entry`` end; ``ends`` is an address."""
+    """Return the end of the bytes of the entry before ``entry``; ``ends`` is an address."""
     # in bounds: Arrow has one end more than entries
     return int64(load32(ends, 4 * entry))
 
 
 @routine
 def clear_names(slots: Data, headers: int) -> int:
-    """Empty the table of names for a message of so many headers; return the mask of its slots."""
+    """Empty the table of names for a message with this many headers; return the mask of its slots."""
     count = 2
     while count < 2 * headers:
         count *= 2
@@ -186,7 +186,7 @@ def put_carrier(
     scratch: Data,
     slots: Data,
 ) -> int:
-    """Write the printable carrier of a message at ``start`` of ``out``; where it ends. All columns are addresses.
+    """Write the printable carrier of a message at ``start`` of ``out``; return its end. All columns are addresses.
 
     Its headers, all shown and HEADERS_MAX at most, are those from ``first`` up to, not including, ``last``.
     """
@@ -270,7 +270,7 @@ def make(
 
 @inline
 def open_carrier(data: Data, start: int, end: int) -> tuple[int, int, int, int, int]:
-    """Return where the parts of the carrier ``data[start:end]`` are: (flags, time, id, count of entries, end of body).
+    """Return the parts of the carrier ``data[start:end]``: (flags, time, id, count of entries, end of body).
 
     All but the flags are positions. The flags are 0 if it is not one that ``make`` writes.
     """
@@ -301,7 +301,7 @@ def read_count(data: Data, at: int, end: int) -> tuple[int, int]:
 
 
 @routine
-def _undone(
+def _undo_carrier(
     first: int,
     last: int,
     start: int,
@@ -407,7 +407,7 @@ def undo(
 ) -> None:
     room = np.empty(PLAIN_BYTES_MAX, np.uint8)
     table = np.empty(NAME_SLOTS_BYTES, np.uint8)
-    # in bounds: ``_undone`` looks at each part only if it lies in the carrier; ``ids`` has a place for each row
+    # in bounds: ``_undo_carrier`` looks at each part only if it lies in the carrier; ``ids`` has a place for each row
     plain, all_ids = base(room), base(ids)
     columns = (base(name_ends), base(names), base(value_ends), base(values), base(value_valid), base(scratch))
     shown = (base(table), *columns)
@@ -420,7 +420,9 @@ def undo(
         if carrier - first > HEADERS_MAX or value_valid[carrier] == 0 or kinds[carrier] != RAW:
             continue
         start, end = int64(value_ends[carrier]), int64(value_ends[carrier + 1])
-        if _undone(first, carrier, start, end, shown, found_kinds, all_ids, times_us, origins_us, row, changed, plain):
+        if _undo_carrier(
+            first, carrier, start, end, shown, found_kinds, all_ids, times_us, origins_us, row, changed, plain
+        ):
             done[index] = 1
         else:
             changed[row] = 0

@@ -15,7 +15,7 @@ SHOWN_TAG, CARRIED_TAG, TYPED_TAG, REPLACED_TAG = range(4)
 HEAD_BYTES: Final = 2
 """Version and flags."""
 ENTRY_BYTES: Final = 5
-"""Tag and fingerprint; a typed one has its kind behind them."""
+"""Tag and fingerprint; a typed one is followed by its kind."""
 CRC_BYTES: Final = 4
 TEXT_PREFIX: Final = b"v1:"
 """The beginning of the printable form; base64url of the bytes follows, without padding."""
@@ -24,9 +24,9 @@ TIME_BYTES: Final = 8
 ID_BYTES: Final = 16
 RAW: Final = int(Kind.RAW)
 HEADERS_MAX: Final = 1024
-"""Messages with more headers are done one by one: kernels have a table of names for so many."""
+"""Messages with more headers are handled one by one: the kernels' table of names has room for this many."""
 NAME_SLOT_BYTES: Final = 24
-"""Of the table of names: how often a name occurred, where its bytes are, and how many."""
+"""A slot of the table of names: how often a name occurred, the position of its bytes, and their number."""
 NAME_SLOTS_BYTES: Final = 2 * HEADERS_MAX * NAME_SLOT_BYTES
 """The table of the names of HEADERS_MAX headers, at most half full."""
 PLAIN_BYTES_MAX: Final = HEAD_BYTES + 2 * TIME_BYTES + ID_BYTES + 2 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES

@@ -23,8 +23,8 @@ _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
 def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the Batch with every carrier undone and gone; the same object when no message has one.
 
-    Headers that others added or changed on the way stay as they are, behind those that are rebuilt. A reserved
-    header that is no carrier, whole and of a known version, is left alone as the header it is.
+    Headers that others added or changed on the way stay as they are, after those that are rebuilt. A reserved header
+    that is not a carrier, or incomplete, or of an unknown version, stays an ordinary header.
     """
     items = items_of(batch)
     keys = items.array.field("key")

@@ -1,4 +1,4 @@
-"""Taking a Batch apart and putting it together: whole columns where that is enough, single rows where it is not."""
+"""Taking a Batch apart and putting it together: whole columns if that is enough, else single rows."""
 
 from __future__ import annotations
 

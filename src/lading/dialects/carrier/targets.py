@@ -109,7 +109,7 @@ class Losses:
     payload_bytes: NDArray[np.int64]
     too_large: NDArray[np.bool_]
     origin: NDArray[np.bool_]
-    """The time by the clock of who sent the message."""
+    """The time by the clock of the sender."""
 
     def without(self, rows: NDArray[np.bool_]) -> Losses:
         """Return the same with nothing lost in these rows."""
@@ -153,8 +153,9 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
     was_lost = _payloads_lost(payload, sizes_bytes, target)
     id_ = _ids_lost(batch.column("id"), target)
     time = _times_lost(batch.column("timestamp"), target)
-    # a time that would only be cut is no reason for a carrier, nor, in most targets, the clock of who sent a message:
-    # those of Iggy have it, and plain readers would see a header more in each. Both go into a carrier that is there
+    # a time that would only be cut does not require a carrier, nor, in most targets, does the sender's clock: all
+    # messages of Iggy have one, and plain readers would see one header more in each. Both go into a carrier that exists
+    # anyway
     reasons = headers | key | was_lost | id_
     if target.time_step_us in (None, 1):
         reasons = reasons | time
@@ -179,13 +180,13 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
 def carries_lone_origins(target: Capabilities) -> bool:
     """Return whether the time by a sender's clock is a reason for a carrier, as every other time is in that target.
 
-    So it is where the server stamps its own time and has no field for another one (NSQ, Iggy before 0.7).
+    This is so if the server stamps its own time and has no field for another one (NSQ, Iggy before 0.7).
     """
     return target.time_step_us is None and not target.origin_time
 
 
 def cuts_times(batch: pa.RecordBatch, target: Capabilities) -> bool:
-    """Return whether the target cuts a time of the Batch to its own step, which alone is no reason for a carrier."""
+    """Return whether the target cuts a time of the Batch to its own step, which alone does not require a carrier."""
     return target.time_step_us not in (None, 1) and bool(_times_lost(batch.column("timestamp"), target).any())
 
 

@@ -25,7 +25,7 @@ Shares = dict[str, list[Place]]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics that a member wants, and what it holds already, as of ``generation`` (-1 where it does not say)."""
+    """The topics that a member wants, and the partitions that it holds already, as of ``generation`` (-1: unknown)."""
 
     topics: frozenset[str]
     owned: frozenset[Place] = frozenset()
@@ -42,7 +42,7 @@ def encode_subscription(topics: Iterable[str]) -> bytes:
 def parse_subscription(data: bytes) -> Subscription:
     """Parse the subscription of a member of any client. Raises MalformedMessage if it cannot be read."""
     layout = message("consumer.metadata", "ConsumerProtocolSubscription")
-    found = _parsed(layout, data, "subscription")
+    found = _decode_layout(layout, data, "subscription")
     owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
     generation = getattr(found, "generation_id", -1)
     return Subscription(frozenset(found.topics), owned, -1 if generation is None else generation)
@@ -59,15 +59,15 @@ def encode_assignment(places: Iterable[Place]) -> bytes:
 
 
 def parse_assignment(data: bytes) -> list[Place]:
-    """Return what this member is to read, nothing if there are no bytes.
+    """Return the partitions that this member is to read; an empty list without bytes.
 
     Raises MalformedMessage if they cannot be read.
     """
     layout = message("consumer.metadata", "ConsumerProtocolAssignment")
-    return sorted(_places(_parsed(layout, data, "assignment").assigned_partitions)) if data else []
+    return sorted(_places(_decode_layout(layout, data, "assignment").assigned_partitions)) if data else []
 
 
-def _parsed(layout: Any, data: bytes, what: str) -> Any:
+def _decode_layout(layout: Any, data: bytes, what: str) -> Any:
     try:
         return layout.decode(data)
     except Exception as error:
@@ -115,8 +115,8 @@ def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str,
 def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
     """Let every member keep what it holds, as far as that is even.
 
-    A partition that moves is assigned to no member until its holder has let go: a member that is told to let go comes
-    to the group again, and then the partition is free for the next.
+    A partition that moves is assigned to no member until its holder has released it: a member that must release one
+    joins the group again, and then the partition is free for the next.
     """
     places = _all_places(members, counts)
     holder = _holders(members, frozenset(places))

@@ -1,7 +1,7 @@
 """Stored record batches on their way to a Kafka reader: as they lie, or cut to the messages it may see.
 
-A reader goes on behind the last offset of the last batch it gets. Where nothing but hidden or lost messages follows, an
-empty batch with the true last offset delta moves it on, as a real broker leaves one after compaction (kafka.md 2.1).
+A reader continues after the last offset of the last batch it gets. If only hidden or lost messages follow, an empty
+batch with the true last offset delta moves it on, as a real broker leaves one after compaction (kafka.md 2.1).
 """
 
 from __future__ import annotations

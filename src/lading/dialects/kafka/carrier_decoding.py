@@ -1,4 +1,4 @@
-"""Carriers undone where header values are only located: on the records as they lie, without a second decoding."""
+"""Carriers undone if header values are only located: on the records in place, without a second decoding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decode_located(run: Run, request: ScanRequest) -> Iterator[Decoded]:
         columns: dict[str, Any] = {name: column for name, column in portion.columns.items() if name in request.fields}
         if not (portion.located[NAME].length != _ABSENT).any():
             yield Decoded(portion.count, columns, located)
-        elif (undone := _undone(noted, columns, located)) is not None:
+        elif (undone := _undo_carriers(noted, columns, located)) is not None:
             yield undone
         else:
             offsets: Any = portion.columns["offset"]
@@ -50,7 +50,7 @@ def decode_located(run: Run, request: ScanRequest) -> Iterator[Decoded]:
             yield from decode_restored(decode_columns, run, span)
 
 
-def _undone(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) -> Decoded | None:
+def _undo_carriers(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) -> Decoded | None:
     count = noted.portion.count
     found = noted.portion.located[NAME]
     starts = np.array([each.start for each in located.values()], np.int64).reshape(len(located), count)

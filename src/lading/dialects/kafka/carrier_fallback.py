@@ -31,18 +31,18 @@ def undo(
 ) -> int:
     """Undo the carriers of messages that ``scan`` noted in ``rows``; -1, or the first row that takes another way.
 
-    Done are carriers of kinds, id and time behind headers of which each is shown, as ``carrier.typed`` makes them; a
-    length of -1 is no carrier. ``value_starts`` says by asked key and row where a value lies, whose kind goes to
-    ``kinds``; id and time go to ``ids`` and ``times_us`` with their flags in ``changed``; an origin
-    time is read over. Names that need an escape, or
-    begin as the ``reserved`` one (with spare bytes behind it), take another way.
+    Only carriers of kinds, id and time are undone, after headers of which each is shown, as ``carrier.typed`` makes
+    them; a length of -1 means that the message has no carrier. ``value_starts`` has the position of a value by asked
+    key and row, whose kind goes to ``kinds``; id and time go to ``ids`` and ``times_us`` with their flags in
+    ``changed``; an origin time is ignored. Names that need an escape, or begin as the ``reserved`` one (with spare
+    bytes after it), take another way.
     """
     name = reserved[: -layout.SPARE_BYTES].tobytes()
     for row, (at, count) in enumerate(rows[:, (layout.HEADERS_AT, layout.HEADERS_COUNT)].tolist()):
         size, start = int(carrier_lengths[row]), int(carrier_starts[row])
         if size == -1:
             continue
-        shown = _shown(region.data, at, count, start, name)
+        shown = _list_shown_headers(region.data, at, count, start, name)
         if size < 0 or shown is None or len(shown) > carrier.HEADERS_MAX:
             return row
         try:
@@ -72,8 +72,10 @@ def undo(
     return -1
 
 
-def _shown(data: Any, at: int, count: int, carrier_at: int, reserved: bytes) -> list[tuple[Header, int]] | None:
-    """Return the headers before the carrier, and where their values lie, or None if another way is to be taken."""
+def _list_shown_headers(
+    data: Any, at: int, count: int, carrier_at: int, reserved: bytes
+) -> list[tuple[Header, int]] | None:
+    """Return the headers before the carrier, and the positions of their values, or None if they take another way."""
     headers = []
     place = at
     for number in range(count):

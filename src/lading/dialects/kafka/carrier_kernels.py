@@ -73,7 +73,7 @@ def _find_place(places: Data, count: int, place: int) -> int:
 
 @inline
 def _read_header(data: Data, at: int) -> tuple[int, int, int, int]:
-    """Read a header that ``scan`` has checked: where its name is, the size of that, and the same of its value."""
+    """Read a header that ``scan`` has checked: position and size of its name, and of its value."""
     name_size, name_at = varint32(data, at, POSITION_MAX)
     value_size, value_at = varint32(data, name_at + name_size, POSITION_MAX)
     return name_at, name_size, value_at, value_size
@@ -112,8 +112,8 @@ def undo(
     slots = base(table)
     values_at, kinds_here = np.empty(HEADERS_MAX, np.int64), np.empty(HEADERS_MAX, np.int8)
     asked = value_starts.shape[0]
-    # in bounds: ``scan`` found these records whole, headers and carrier, with SPARE_BYTES behind the last one; of the
-    # carrier each part is read only if it lies before its end
+    # in bounds: ``scan`` found these records whole, headers and carrier, with SPARE_BYTES after the last one; each part
+    # of the carrier is read only if it is before its end
     for row in range(rows.shape[0]):
         size = carrier_lengths[row]
         if size == -1:

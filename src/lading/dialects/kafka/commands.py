@@ -77,7 +77,7 @@ _ABORTED: Final = struct.Struct(">qq")
 
 
 def _frame(key: int, version: int, correlation: int, client: str, *parts: bytes, more_bytes: int = 0) -> bytes:
-    """Return a request, or its beginning where ``more_bytes`` follow."""
+    """Return a request, or its beginning if ``more_bytes`` follow."""
     name = client.encode()
     size = _HEAD.size + len(name) + sum(map(len, parts)) + more_bytes
     return b"".join((struct.pack(">i", size), _HEAD.pack(key, version, correlation, len(name)), name, *parts))
@@ -123,7 +123,7 @@ def encode_fetch(
 def encode_watch(
     correlation: int, client: str, places: Mapping[tuple[str, int], int], *, max_bytes: int, wait_ms: int
 ) -> bytes:
-    """Return a Fetch of many partitions, each from its offset, that is answered when any has something."""
+    """Return a Fetch of many partitions, each from its offset; its response comes when any has messages."""
     topics: dict[str, list[tuple[int, int]]] = {}
     for (topic, partition), offset in sorted(places.items()):
         topics.setdefault(topic, []).append((partition, offset))
@@ -194,7 +194,7 @@ _CORRELATION_BYTES: Final = 4
 
 
 def parse_fetch(answer: memoryview) -> FetchResponse:
-    """Return the answer to ``encode_fetch``, from the correlation id on; the batches themselves are not looked at."""
+    """Return the response to ``encode_fetch``, from the correlation id on; the batches themselves are not parsed."""
     reader = _Reader(answer, _CORRELATION_BYTES)
     reader.number(_INT32)
     error, _ = reader.take(struct.Struct(">hi"))

@@ -84,9 +84,8 @@ def decompress(
 ) -> tuple[NDArray[np.uint8], int]:
     """Decompress ``data``. Returns memory with the records and ``spare_bytes`` after them, and the records' size.
 
-    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim.
-    MalformedMessage for bytes that are none of the codec, or larger; it holds nothing of the memory, however long
-    it is kept.
+    Memory is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim. Raises
+    MalformedMessage for bytes that are not of the codec, or larger; the error does not keep the memory alive.
     """
     with decompressing(codec, data, spare_bytes, bytes_max=bytes_max) as done:
         return done
@@ -227,7 +226,7 @@ _LZ4_END: Final = bytes(4)
 
 
 def _snappy_blocks(data: memoryview) -> list[memoryview]:
-    """Return a raw block, or blocks with their sizes in front behind the head of the Java framing."""
+    """Return a raw block, or the blocks, each after its size, that follow the head of the Java framing."""
     if bytes(data[: len(XERIAL)]) != XERIAL:
         return [data]
     blocks = []

@@ -118,7 +118,7 @@ class RecordEncoder:
     ) -> memoryview:
         """Return the rows ``low`` up to, not including, ``high`` as one batch.
 
-        Compressed only where that makes it smaller.
+        Compressed only if that makes it smaller.
         """
         room = int(self._sums[high] - self._sums[low])
         made = np.empty(BATCH_HEADER_BYTES + room, np.uint8)

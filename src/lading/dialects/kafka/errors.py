@@ -115,7 +115,7 @@ NAMES: Final[dict[int, str]] = {
 }
 
 RETRIABLE: Final = frozenset((3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 74, 75, 78, 88, 89, 100))
-"""After these the same request may succeed, where leaders were looked up anew."""
+"""After these the same request may succeed, once leaders are looked up again."""
 
 OTHER_TOPIC: Final = frozenset((UNKNOWN_TOPIC_ID, 103))
 """The topic of an id is not there, or not yet: another one may have its name."""
@@ -129,7 +129,7 @@ LACKS_RIGHT_TO: Final = {
     CLUSTER_AUTHORIZATION_FAILED: "cluster",
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
 }
-"""What a user may not do something with, by code."""
+"""The action that a user has no right to, by code."""
 
 REASON_OF: Final[dict[int, Reason]] = {
     UNKNOWN_TOPIC: Reason.TOPIC_NAME_NOT_FOUND,
@@ -177,7 +177,7 @@ CODE_OF: Final[dict[Reason, int]] = {
     Reason.DISK_FULL: STORAGE_ERROR,
     Reason.STOPPING: NOT_LEADER,
 }
-"""Codes that a server of ours answers; a reason without a row is UNKNOWN_SERVER_ERROR."""
+"""Error codes that our server sends; a reason without a row is UNKNOWN_SERVER_ERROR."""
 
 
 def code_of(error: LadingError) -> int:

@@ -95,7 +95,7 @@ def scan(
     lengths: Longs,
     totals: Longs,
 ) -> int:
-    """Note where the parts of the next messages lie (``rows``, see layout.OFFSET and what follows), and count.
+    """Note the positions of the parts of the next messages (``rows``, see layout.OFFSET and what follows), and count.
 
     Goes on at ``cursor``: batch, position (-1: its beginning), records passed in it, offset before. Stops before a
     message that would make more than ``max_rows``, or than ``max_bytes`` of what is wanted. Of every asked header
@@ -125,7 +125,7 @@ def scan(
                     at, done = stop, records
                     break
                 if offset >= first:
-                    ms = _bounded(base_ms) + _bounded(ms_delta)
+                    ms = _clamp_ms(base_ms) + _clamp_ms(ms_delta)
                     time_us = _micros(ms) if append_us is None else append_us
                     if not scanner.take(here, record_end, offset, time_us, max_bytes):
                         full = True
@@ -144,7 +144,7 @@ def scan(
 
 
 def _record(data: Any, at: int, stop: int, base: int) -> tuple[int, int, int, int]:
-    """Return where the record at ``at`` has its key length, where it ends, its time delta and its offset."""
+    """Return the position of the key length of the record at ``at``, its end, its time delta and its offset."""
     length, here = varint32(data, at, stop)
     if here < 0 or not 0 <= length <= stop - here:
         raise _Refused(layout.CUT)
@@ -172,8 +172,8 @@ class _Scanner:
     def take(self, at: int, end: int, offset: int, time_us: int, max_bytes: int) -> bool:
         """Note one message; False if it would be too much."""
         data = self._data
-        key_at, key_size, here = _sized(data, at, end, layout.BAD_RECORD)
-        value_at, value_size, here = _sized(data, here, end, layout.BAD_RECORD)
+        key_at, key_size, here = _read_sized(data, at, end, layout.BAD_RECORD)
+        value_at, value_size, here = _read_sized(data, here, end, layout.BAD_RECORD)
         count, here = varint32(data, here, end)
         if here < 0 or not 0 <= count <= (end - here) // 2:
             raise _Refused(layout.BAD_HEADERS)
@@ -182,10 +182,10 @@ class _Scanner:
         want_headers = bool(self._wants & layout.WANT_HEADERS)
         if want_headers or self._asked:
             for _ in range(count):
-                name_at, name_size, here = _sized(data, here, end, layout.BAD_HEADERS)
+                name_at, name_size, here = _read_sized(data, here, end, layout.BAD_HEADERS)
                 if name_size < 0:
                     raise _Refused(layout.BAD_HEADERS)
-                place, size, here = _sized(data, here, end, layout.BAD_HEADERS)
+                place, size, here = _read_sized(data, here, end, layout.BAD_HEADERS)
                 headers.append((bytes(data[name_at : name_at + name_size]), place, size))
             if here != end:
                 raise _Refused(layout.BAD_HEADERS)
@@ -233,21 +233,21 @@ class _Scanner:
         totals[layout.NULL_PAYLOADS] = self._null_payloads
 
 
-def _sized(data: Any, at: int, end: int, reason: int) -> tuple[int, int, int]:
-    """Read the size before some bytes. Returns where they begin, their size (-1: null) and where they end."""
+def _read_sized(data: Any, at: int, end: int, reason: int) -> tuple[int, int, int]:
+    """Read the size before some bytes. Returns their start, their size (-1: null) and their end."""
     size, here = varint32(data, at, end)
     if here < 0 or not -1 <= size <= end - here:
         raise _Refused(reason)
     return here, size, here + max(size, 0)
 
 
-def _bounded(ms: int) -> int:
+def _clamp_ms(ms: int) -> int:
     return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
 
 
 def _micros(ms: int) -> int:
     """Convert to microseconds since 1970; a time that no Batch can hold becomes the nearest that one can."""
-    return _bounded(ms) * 1000
+    return _clamp_ms(ms) * 1000
 
 
 def fill(region: Bytes, rows: Longs, totals: Longs, memory: Bytes, places: Longs) -> None:
@@ -267,9 +267,9 @@ def fill(region: Bytes, rows: Longs, totals: Longs, memory: Bytes, places: Longs
     values: list[bytes | None] = []
     for at, count in zip(headers_at, headers_count, strict=True):
         for _ in range(count):
-            name_at, size, at = _sized(data, at, region.size, layout.BAD_HEADERS)
+            name_at, size, at = _read_sized(data, at, region.size, layout.BAD_HEADERS)
             names.append(key_text(bytes(data[name_at : name_at + size])).encode())
-            place, size, at = _sized(data, at, region.size, layout.BAD_HEADERS)
+            place, size, at = _read_sized(data, at, region.size, layout.BAD_HEADERS)
             values += _slices(data, [place], [size])
     _put(memory, places[layout.LIST_ENDS], np.cumsum([0, *headers_count], dtype=np.int32))
     _column(memory, (np.int64(-1), places[layout.NAME_ENDS], places[layout.NAMES]), names)
@@ -286,7 +286,7 @@ def _column(memory: Bytes, places: tuple[Any, Any, Any], values: list[bytes | No
     if ends < 0:
         return
     present = np.array([value is not None for value in values], np.bool_)
-    # bits behind the last value are set, as the kernel leaves them
+    # bits after the last value are set, as the kernel leaves them
     padded = np.ones(-(-len(values) // 8) * 8, np.bool_)
     padded[: len(values)] = present
     _put(memory, valid, np.packbits(padded, bitorder="little"))

@@ -1,4 +1,4 @@
-"""Fetch as a client that knows the topic's id: a topic that was made again under the name does not answer (KIP-516)."""
+"""Fetch for a client that knows the topic's id: a topic that was created again under the name is not read (KIP-516)."""
 
 from __future__ import annotations
 

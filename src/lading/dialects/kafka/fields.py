@@ -26,7 +26,7 @@ class RowsExceeded(MalformedMessage):
 
 
 class Reader:
-    """Takes fields off the front of a frame. What is cut short raises struct.error: see ``malformed``."""
+    """Takes fields off the front of a frame. A field that is cut short raises struct.error: see ``malformed``."""
 
     __slots__ = ("at", "flexible", "frame", "rows_left")
 
@@ -65,7 +65,7 @@ class Reader:
         return None if size < 0 else bytes(self.take(size))
 
     def data(self) -> tuple[int, int]:
-        """Return where a byte string begins and its size (-1: null), and move the reader past it."""
+        """Return the start of a byte string and its size (-1: null), and move the reader past it."""
         size = self._length(INT32)
         start = self.at
         self.take(max(size, 0))
@@ -79,7 +79,7 @@ class Reader:
         return self.frame[self.at - size_bytes : self.at]
 
     def tags(self) -> None:
-        """Pass tagged fields, where the version has them."""
+        """Pass tagged fields, if the version has them."""
         if self.flexible:
             self.at = skip_tags(self.frame, self.at)
 

@@ -55,7 +55,7 @@ def _invalid(out: Data, place: int, index: int) -> None:
 
 
 @inline
-def _known(data: Data, at: int) -> tuple[int, int]:
+def _read_checked_varint(data: Data, at: int) -> tuple[int, int]:
     """A varint that ``scan`` has checked."""
     return varint32(data, at, POSITION_MAX)
 
@@ -63,7 +63,7 @@ def _known(data: Data, at: int) -> tuple[int, int]:
 @kernel(NOTHING(BYTES, OUT_TABLE, LONGS, OUT_BYTES, LONGS))
 def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs) -> None:
     # in bounds: ``scan`` found these records whole, and the caller made each buffer as large as its totals say, with
-    # SPARE_BYTES behind what is copied in words
+    # SPARE_BYTES after those that are copied in words
     data, out, row_data = base(region), base(memory), base(rows)
     offsets, timestamps = places[OFFSETS], places[TIMESTAMPS]
     key_valid, key_ends, keys = places[KEY_VALID], places[KEY_ENDS], places[KEYS]
@@ -113,13 +113,13 @@ def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs
         if want_headers:
             here = loadi64(row_data, at + 8 * HEADERS_AT)
             for _ in range(loadi64(row_data, at + 8 * HEADERS_COUNT)):
-                size, here = _known(data, here)
+                size, here = _read_checked_varint(data, here)
                 if odd:
                     name += copy_odd_text(out, names + name, data, here, size)
                 else:
                     copy_words(out, names + name, data, here, size)
                     name += size
-                size, here = _known(data, here + size)
+                size, here = _read_checked_varint(data, here + size)
                 if size >= 0:
                     copy_bytes(out, values + value, data, here, size)
                     here += size

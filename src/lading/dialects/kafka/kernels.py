@@ -59,14 +59,14 @@ _HEADER_COST_BYTES = 9
 
 
 @inline
-def _bounded(ms: int) -> int:
+def _clamp_ms(ms: int) -> int:
     return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
 
 
 @step
 def _read_head(data: Data, at: int, stop: int) -> tuple[int, int, int, int, int]:
-    """Read a record up to its key: a reason, its end, time delta, offset delta, and where its key is."""
-    # in bounds: a varint reads nothing at or behind its bound, and ``record_end`` is not behind ``stop``
+    """Read a record up to its key: a reason, its end, time delta, offset delta, and the position of its key."""
+    # in bounds: a varint reads nothing at or after its bound, and ``record_end`` is at most ``stop``
     length, here = varint32(data, at, stop)
     if here < 0 or length < 0 or length > stop - here:
         return CUT, at, 0, 0, at
@@ -84,7 +84,7 @@ def _read_head(data: Data, at: int, stop: int) -> tuple[int, int, int, int, int]
 
 @step
 def _read_sized(data: Data, at: int, end: int, least: int) -> tuple[int, int, int]:
-    """Read bytes with their size in front: the size, where they begin, and where they end (-1: not before ``end``).
+    """Read bytes with their size in front: the size, their start, and their end (-1: not before ``end``).
 
     ``least`` is 0, or -1 if they may be null.
     """
@@ -99,7 +99,7 @@ def _locate(
     data: Data, name: int, name_size: int, value: int, size: int, keys: Data, key_ends: Data, asked: int,
     starts: Data, lengths: Data, room: int, likely: int,
 ) -> int:  # fmt: skip
-    """Note where the value of a header lies, if its name is one of ``asked`` keys; returns the likely next key.
+    """Note the position of a header's value, if its name is one of ``asked`` keys; returns the likely next key.
 
     ``starts`` and ``lengths`` are addresses for this record and the first key; the next key's are ``room`` further on.
     The search begins at the key ``likely``: headers mostly come in the order of the keys, so that it ends there.
@@ -109,7 +109,7 @@ def _locate(
         # in bounds: ``key_ends`` and both tables have a place for each of ``asked`` keys
         key_end = loadi64(key_ends, 8 * index)
         key = loadi64(key_ends, 8 * (index - 1)) if index > 0 else int64(0)
-        # SPARE_BYTES lie behind keys and region, so that whole words may be compared
+        # SPARE_BYTES follow keys and region, so that whole words may be compared
         if key_end - key == name_size and same(data, name, keys, key, name_size):
             store64(starts, 8 * index * room, value)
             store64(lengths, 8 * index * room, size if size >= 0 else -2)
@@ -143,7 +143,7 @@ def _walk_headers(
         if at < 0:
             return BAD_HEADERS, 0, 0, 0, 0
         if measured:
-            # in bounds: the name lies before ``end``, and SPARE_BYTES behind the last record
+            # in bounds: the name is before ``end``, and SPARE_BYTES follow the last record
             if is_plain(data, name, name_size):
                 name_bytes += name_size
             else:
@@ -162,7 +162,7 @@ def _note(
     rows: Data, row: int, offset: int, time_us: int, key_at: int, key_size: int, value_at: int, value_size: int,
     headers_at: int, headers: int,
 ) -> None:  # fmt: skip
-    """Note where the parts of a record lie."""
+    """Note the positions of the parts of a record."""
     at = _ROW_BYTES * row
     # in bounds: ``rows`` has ROW_WORDS for each of max_rows records, and ``row`` is below that
     store64(rows, at + 8 * OFFSET, offset)
@@ -218,11 +218,11 @@ def scan(
         # the next batch, or the one in which the last call stopped
         stop = batches[batch, END]
         base_offset, last_offset = batches[batch, BASE], batches[batch, LAST]
-        base_ms = _bounded(batches[batch, BASE_TIME_MS])
+        base_ms = _clamp_ms(batches[batch, BASE_TIME_MS])
         records = batches[batch, COUNT]
         append_time = batches[batch, ATTRIBUTES] & LOG_APPEND_TIME != 0
-        append_us = _bounded(batches[batch, MAX_TIME_MS]) * 1000
-        # a batch that was not begun yet: can it hold so many records?
+        append_us = _clamp_ms(batches[batch, MAX_TIME_MS]) * 1000
+        # a batch that was not begun yet: can it hold this many records?
         if at < 0:
             at = batches[batch, START]
             done = 0
@@ -266,8 +266,8 @@ def scan(
             if here < 0 or headers < 0 or headers > (record_end - here) // 2:
                 reason = BAD_HEADERS
                 break
-            # what its headers take as columns, and where the values of the keys asked for are
-            # in bounds: the tables have a row of ``room`` places for each key, and ``count`` is below that
+            # measure the columns of its headers, and locate the values of the keys asked for. In bounds: the tables
+            # have a row of ``room`` places for each key, and ``count`` is below that
             these_names = 0
             these_values = 0
             these_nulls = 0
@@ -292,8 +292,8 @@ def scan(
             if count > 0 and used + cost > max_bytes:
                 full = True
                 break
-            # both are bounded first, so that their sum is none of another sign
-            time_us = append_us if append_time else _bounded(base_ms + _bounded(ms_delta)) * 1000
+            # both are bounded first, so that their sum cannot overflow to another sign
+            time_us = append_us if append_time else _clamp_ms(base_ms + _clamp_ms(ms_delta)) * 1000
             _note(row_data, count, offset, time_us, key_at, key_size, value_at, value_size, here, headers)
             # add it up
             count += 1

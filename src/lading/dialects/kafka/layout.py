@@ -21,7 +21,7 @@ CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, time delta, offset delta, key length, value length and headers count, one byte each."""
 SPARE_BYTES: Final = 8
-"""Kernels load whole words: so many bytes behind the last record must be readable."""
+"""Kernels load whole words: this many bytes after the last record must be readable."""
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
 POSITION_MAX: Final = (1 << 63) - 1
 ARROW_BYTES_MAX: Final = (1 << 31) - 64
@@ -59,7 +59,8 @@ TOTALS: Final = 11
     PAYLOAD_ENDS,
     PAYLOADS,
 ) = range(14)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds the position of each, -1 if it is not
+wanted."""
 
 FINE, CUT, BAD_MAGIC, BAD_CRC, BAD_COUNT, BAD_POSITION, BAD_RECORD, BAD_HEADERS, TOO_LARGE = range(9)
 REASONS: Final = (
@@ -75,4 +76,4 @@ REASONS: Final = (
 )
 
 CARRIER_HEADER_BYTES_MAX: Final = 64 << 10
-"""Name and value of a header that a carrier is undone for where it lies; longer ones are done by another way."""
+"""Maximum of name and value of a header whose carrier is undone in place; longer ones take another way."""

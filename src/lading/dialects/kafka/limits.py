@@ -9,7 +9,7 @@ PLAIN_BYTES_MAX: Final = 256 << 20
 
 PLAIN_BYTES_FREE: Final = 32 << 20
 PLAIN_RATIO_MAX: Final = 100
-"""A producer's batch may be decompressed to so many times its size, and the first 32 MiB whatever its ratio is.
+"""A producer's batch may be decompressed to this many times its size, and to 32 MiB whatever its ratio is.
 
 Batches of real producers are made from 1 MiB or so; 8 KiB of zstd or gzip can become gigabytes.
 """

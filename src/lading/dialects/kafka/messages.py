@@ -99,7 +99,7 @@ def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) ->
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
     """Return the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    Control records are none. Raises MalformedMessage, with the position in ``run.region``, at bytes that are no
+    Control records are left out. Raises MalformedMessage, with the position in ``run.region``, at bytes that are not a
     batch; CRCs are not checked here.
     """
     for noted in decode_noted(run, request):
@@ -118,13 +118,13 @@ def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
     batches = read_batches_of(run, request.first, request.end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
-    asked = RequestedKeys(request.keys, _stored_key)
+    asked = RequestedKeys(request.keys, _to_stored_key)
     for region, table in _plain(run.region, batches.table, request):
         yield from _portions(region, table, request, asked)
 
 
 def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
-    """Return the batches with their records uncompressed: regions, each with a table of where records lie."""
+    """Return the batches with their records uncompressed: regions, each with a table of the positions of records."""
     table = table[table[:, layout.ATTRIBUTES] & layout.CONTROL == 0]
     codecs = table[:, layout.ATTRIBUTES] & layout.CODEC_BITS
     edges = [0, *(np.flatnonzero((codecs[1:] == NONE) != (codecs[:-1] == NONE)) + 1).tolist(), len(table)]
@@ -137,7 +137,7 @@ def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[
             rows[:, layout.START] += BATCH_HEADER_BYTES
             yield _with_spare(region, rows)
         else:
-            yield from _decompressed(region, some, request)
+            yield from _decompress_batches(region, some, request)
 
 
 def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
@@ -149,8 +149,8 @@ def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
     return np.concatenate((region[start:end], np.zeros(SPARE_BYTES, np.uint8))), rows
 
 
-def _decompressed(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
-    """Return the records of compressed batches one behind the other, as many batches at a time as make a portion."""
+def _decompress_batches(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
+    """Return the records of compressed batches one after the other, as many batches at a time as make a portion."""
     pieces: list[Bytes] = []
     rows: list[NDArray[np.int64]] = []
     size_bytes = count = 0
@@ -162,7 +162,7 @@ def _decompressed(region: Bytes, table: Table, request: ScanRequest) -> Iterator
         except MalformedMessage as error:
             raise MalformedMessage(str(error), at=start) from None
         if rows and (size_bytes + plain_bytes > request.max_bytes or count + int(row[layout.COUNT]) > request.max_rows):
-            yield _joined(pieces, rows)
+            yield _join_pieces(pieces, rows)
             pieces, rows, size_bytes, count = [], [], 0, 0
         bounds = row.copy()
         bounds[layout.START], bounds[layout.END] = size_bytes, size_bytes + plain_bytes
@@ -170,10 +170,10 @@ def _decompressed(region: Bytes, table: Table, request: ScanRequest) -> Iterator
         rows.append(bounds)
         size_bytes += plain_bytes
         count += int(row[layout.COUNT])
-    yield _joined(pieces, rows)
+    yield _join_pieces(pieces, rows)
 
 
-def _joined(pieces: list[Bytes], rows: list[NDArray[np.int64]]) -> tuple[Bytes, Table]:
+def _join_pieces(pieces: list[Bytes], rows: list[NDArray[np.int64]]) -> tuple[Bytes, Table]:
     if len(pieces) == 1:
         return pieces[0], np.stack(rows)
     return np.concatenate([*(piece[:-SPARE_BYTES] for piece in pieces), pieces[-1][-SPARE_BYTES:]]), np.stack(rows)
@@ -209,7 +209,7 @@ def _words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
     return pool.memory(8 * shape[0] * shape[1]).view(np.int64).reshape(shape)
 
 
-def _stored_key(text: str) -> bytes | None:
+def _to_stored_key(text: str) -> bytes | None:
     """Return the bytes of a header key here, or None for a text that no key of this dialect has."""
     try:
         data, _ = key_bytes(text)
@@ -276,7 +276,7 @@ def salvage(run: Run) -> Run:
 
 
 def _next_magic(body: Bytes, at: int) -> int | None:
-    """Return the first position from ``at`` on where a batch could begin.
+    """Return the first position from ``at`` on at which a batch could begin.
 
     Its magic is 2 and its length has a zero on top.
     """
@@ -294,8 +294,8 @@ def _next_magic(body: Bytes, at: int) -> int | None:
 def visible(table: Table, aborted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
     """Return which batches of a response hold messages for a reader of committed messages.
 
-    ``aborted`` is (producer id, first offset) of each aborted transaction, as the broker told with the response: from
-    there on the transactional batches of that producer are left out until its next control batch (kafka.md 2.4).
+    ``aborted`` is (producer id, first offset) of each aborted transaction, as in the broker's response: from there on
+    the transactional batches of that producer are left out until its next control batch (kafka.md 2.4).
     """
     attributes = table[:, layout.ATTRIBUTES]
     seen = np.asarray(attributes & layout.CONTROL == 0, np.bool_)

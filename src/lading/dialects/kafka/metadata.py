@@ -1,4 +1,4 @@
-"""The answer to Metadata by hand: a thousand partitions take a fifth of a millisecond, not seven (kafka.md 3)."""
+"""The response to Metadata by hand: a thousand partitions take a fifth of a millisecond, not seven (kafka.md 3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_ASKED: Final = INT32.pack(NOT_ASKED)
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker tells it that leads all its partitions; ``epochs`` are theirs, from partition 0 on."""
+    """A topic in the response of a broker that leads all its partitions; ``epochs`` are theirs, from partition 0 on."""
 
     error: int
     name: str | None
@@ -69,7 +69,7 @@ def metadata_answer(
         out.append(INT32.pack(broker.id))
     out.append(count(len(topics), flexible))
     for topic in topics:
-        # before version 12 a name is no null
+        # before version 12 a name cannot be null
         name = topic.name if topic.name is not None or version >= _NULL_NAMES else ""
         out += INT16.pack(topic.error), text(None if name is None else name.encode(), flexible)
         if version >= _FIRST_WITH["topic id"]:

@@ -13,7 +13,7 @@ from .versions import PRODUCE, SERVED
 FLEXIBLE: Final = SERVED[PRODUCE].flexible
 _WITH_TRANSACTIONAL_ID, _WITH_THROTTLE, _WITH_TIME, _WITH_START, _WITH_MESSAGES = 3, 1, 2, 5, 8
 PREFIX_AT: Final = 8
-"""Position from which on a request is the same each time a producer sends to the same place: behind its correlation id.
+"""Position, after the correlation id, from which on all requests of a producer to one place begin with the same bytes.
 """
 
 
@@ -26,7 +26,7 @@ class PartitionProduceData(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A Produce; positions are those in the frame. ``prefix_end`` is where the first partition begins."""
+    """A Produce; positions are those in the frame. ``prefix_end`` is the start of the first partition."""
 
     acks: int
     topics: list[tuple[bytes, list[PartitionProduceData]]]
@@ -34,7 +34,7 @@ class ProduceRequest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Result of the batches for one partition. Times in ms, -1 where producers set them."""
+    """Result of the batches for one partition. Times in ms, -1 if producers set them."""
 
     partition: int
     error: int
@@ -77,7 +77,7 @@ def parse_produce_request(frame: memoryview, head: RequestHeader, rows_max: int)
 
 
 class ResponseLayout(NamedTuple):
-    """Parts of a response that do not depend on outcomes: the bytes before each of them, and behind the last."""
+    """Parts of a response that do not depend on outcomes: the bytes before each of them, and after the last."""
 
     version: int
     around: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""Kafka as a row: what it is called, where it listens, what its readers see, which topics it can name."""
+"""Kafka as a row: its name, its addresses, the messages that its readers see, the topics that it can name."""
 
 from __future__ import annotations
 

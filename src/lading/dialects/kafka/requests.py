@@ -1,4 +1,4 @@
-"""Requests as a server takes them and the answers it gives: the head by hand, rare messages through ``kafka.protocol``.
+"""Requests to a server and its responses: the head by hand, rare messages through ``kafka.protocol``.
 
 A frame is a length (int32, not counting itself), the head and the body. The head has tagged fields from the version
 on that is flexible; a response's head likewise, but never that of ApiVersions (kafka.md 3.3).
@@ -37,7 +37,7 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(frame: memoryview) -> RequestHeader:
-    """Return the head of a frame without its length. Raises MalformedMessage if there is none."""
+    """Return the head of a frame without its length. Raises MalformedMessage if it is invalid."""
     if len(frame) < HEAD.size:
         raise MalformedMessage("the request ends inside its head", at=len(frame))
     key, version, correlation, size = HEAD.unpack_from(frame)
@@ -81,7 +81,7 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def is_prepared(key: int, version: int) -> bool:
-    """Return whether reading and answering a rare request compiles and imports nothing any more."""
+    """Return whether a rare request can be read, and its response written, without compiling or importing anything."""
     return (key, version) in _prepared
 
 
@@ -103,7 +103,7 @@ def decode_request(key: int, version: int, body: memoryview) -> Any:
 
 
 def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str, Any]) -> bytes:
-    """Return the whole frame of a rare answer.
+    """Return the whole frame of a rare response.
 
     ``fields`` by the names of ``kafka.protocol``, structs as mappings in it.
 
@@ -122,7 +122,7 @@ def encode_unsupported_versions(correlation: int, keys: Collection[int]) -> byte
 
 
 def has_throttle_time(key: int) -> bool:
-    """Return whether answers of a rare API have a field for how long a client is to wait."""
+    """Return whether responses of a rare API have a field for the time that a client is to wait."""
     return "throttle_time_ms" in _message(key, "Response").fields
 
 
@@ -155,7 +155,7 @@ def _message(key: int, kind: str) -> Any:
 
 
 def _require_values(kind: Any, version: int, decoded: Any) -> None:
-    """Refuse null where the version has none, which the library lets in; ids of zeros are None to it."""
+    """Refuse null if the version does not allow it, which the library lets in; ids of zeros are None to it."""
     for name, field in kind.fields.items():
         if not field.for_version_q(version) or field.type_str == "uuid" or field._tag is not None:
             continue

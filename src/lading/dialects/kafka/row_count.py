@@ -107,7 +107,7 @@ def _skip(size_bytes: int) -> Step:
 
 
 def _skip_tags(walk: _Walk) -> None:
-    # nearly always there are none
+    # tagged fields are rare
     if walk.body[walk.at]:
         walk.at = skip_tags(walk.body, walk.at)
     else:

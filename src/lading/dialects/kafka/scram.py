@@ -1,8 +1,8 @@
 """The server's half of SCRAM as Kafka has it (RFC 5802, RFC 7677): no channel binding, names without SASLprep.
 
-``ScramExchange`` is what one client says: ``begin`` takes its first message, the caller looks the verifier up,
-``challenge`` answers, ``finish`` checks the proof. MalformedMessage is any message that is none; a wrong proof is no
-error here.
+``ScramExchange`` is the exchange with one client: ``begin`` takes its first message, the caller looks the verifier up,
+``challenge`` returns the server's response, ``finish`` checks the proof. All raise MalformedMessage for input that is
+not a valid message; for a wrong proof ``finish`` returns None.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ScramLogin:
         return f"n,,{self._bare}".encode()
 
     def answer(self, message: bytes) -> bytes:
-        """Return the proof for what the server has answered. Raises MalformedMessage if that is none, or is weak."""
+        """Return the proof for the server's challenge. Raises MalformedMessage if that is invalid or weak."""
         try:
             text = message.decode()
             nonce, salt, iterations = (part[2:] for part in text.split(",")[:3])

@@ -95,7 +95,7 @@ def write(
     target: Bytes,
     to: int,
 ) -> int:
-    """Write messages ``low`` up to, not including, ``high`` as records at ``target[to:]``; where they end.
+    """Write messages ``low`` up to, not including, ``high`` as records at ``target[to:]``; return their end.
 
     ``sizes`` is what ``weigh`` gave, ``scratch`` has room for the largest header. Offsets and times are written as
     their distance from those of ``low``, times cut to milliseconds.

@@ -29,7 +29,7 @@ from .send_layout import CARRIER_BYTES, CARRIER_HEAD, CARRIER_TAIL, ESCAPE, RECO
 
 
 @inline
-def _sized(ends: Ints, valid: Bytes, row: int) -> int:
+def _measure_sized(ends: Ints, valid: Bytes, row: int) -> int:
     """Bytes of a value with its size in front."""
     if valid[row] == 0:
         return 1
@@ -91,12 +91,12 @@ def weigh(
     # in bounds: there is a kind for each header
     kind_data = base(kinds)
     for row in range(sizes.size):
-        size = _sized(key_ends, key_valid, row) + _sized(payload_ends, payload_valid, row)
+        size = _measure_sized(key_ends, key_valid, row) + _measure_sized(payload_ends, payload_valid, row)
         first, last = int64(list_ends[row]), int64(list_ends[row + 1])
         count = last - first
         for header in range(first, last):
             name_size = int64(name_ends[header + 1]) - int64(name_ends[header])
-            size += name_size + varint_size(name_size) + _sized(value_ends, value_valid, header)
+            size += name_size + varint_size(name_size) + _measure_sized(value_ends, value_valid, header)
         if flags[row]:
             carried = carrier_size(int64(flags[row]), first, last, kind_data)
             size += 1 + CARRIER_BYTES + varint_size(carried) + carried
@@ -171,7 +171,7 @@ def write(
     target: Bytes,
     to: int,
 ) -> int:
-    # in bounds: ``weigh`` told the size of each record, for which the caller made room
+    # in bounds: ``weigh`` returned the size of each record, for which the caller made room
     out = base(target)
     key_data, payload_data, name_data, value_data = base(keys), base(payloads), base(names), base(values)
     all_ids = base(ids)

@@ -30,7 +30,7 @@ _MARKER_LENGTH, _KEY_LENGTH, _VALUE_LENGTH = 2 * 16, 2 * 4, 2 * 6
 
 
 def writer_of(producer_id: int) -> bytes:
-    """Return a producer id as the name of a writer; empty if there is none."""
+    """Return a producer id as the name of a writer; empty without one."""
     return b"" if producer_id < 0 else producer_id.to_bytes(8, "big")
 
 
@@ -58,7 +58,7 @@ def iter_batches(run: Run, first: int) -> Iterator[SequencedBatch]:
 def marker(writer: bytes, epoch: int, committed: bool, base_offset: int, log_epoch: int, now_us: int) -> bytes:
     """See TransactionMarkerDialect.marker: a control batch of one record, type 1 for commit and 0 for abort.
 
-    It has its log's epoch as all batches do: a consumer that stops behind it asks where that epoch ended.
+    It has its log's epoch as all batches do: a consumer that stops after it asks for the end of that epoch.
     """
     record = _MARKER.pack(_MARKER_LENGTH, 0, 0, 0, _KEY_LENGTH, 0, committed, _VALUE_LENGTH, 0, 0, 0)
     time_ms = now_us // 1000

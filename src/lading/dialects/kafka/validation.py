@@ -1,8 +1,8 @@
 """Whether a broker takes the batch a producer sent, and what it writes on it (kafka.md 2.1 and 2.3).
 
-Refused, with the code a real broker answers: anything but exactly one whole batch of format 2, control batches, counts
-and offsets that do not add up, a wrong CRC-32C, an unknown codec, and records that are not what their lengths say,
-inside compression too: what is stored can be read.
+Refused, with the code that a real broker sends: anything but exactly one whole batch of format 2, control batches,
+counts and offsets that do not add up, a wrong CRC-32C, an unknown codec, and records that do not match their lengths,
+inside compression too. So every stored batch can be read.
 """
 
 from __future__ import annotations
@@ -154,10 +154,9 @@ def validate_batch(
 ) -> Times:
     """Check a batch, with its CRC-32C and every record, and return its times. Called from any thread.
 
-    Raises BatchRejected if the batch is not what its header says. Compressed records that become more than
-    ``plain_bytes_max`` bytes, or than their size lets expect, are rejected too, and with ``needs_keys`` those without
-    a key. Raises Refusal if there is no memory to
-    check them.
+    Raises BatchRejected if the batch does not match its header. Compressed records that become more than
+    ``plain_bytes_max`` bytes, or than their size lets expect, are rejected too, and with ``needs_keys`` those without a
+    key. Raises Refusal if memory for the check is lacking.
     """
     end = start + facts.size_bytes
     kernels = kernels_for(facts.size_bytes)
@@ -265,9 +264,10 @@ def kernels_for(size_bytes: int) -> Any:
 def stamp(
     target: Bytes, at: int, facts: BatchHeader, times: Times, base_offset: int, epoch: int, append_ms: int | None
 ) -> None:
-    """Write on the batch at ``target[at:]`` what its broker does: offset, leader epoch and, where they differ, times.
+    """Write the fields that the broker sets into the batch at ``target[at:]``: offset, leader epoch, times if they
+    differ.
 
-    ``append_ms`` is the time of all its records where a topic wants that, and None if producers set times.
+    ``append_ms`` is the time of all its records if the topic uses append time, and None if producers set times.
     """
     _OFFSET.pack_into(target.data, at, base_offset)
     _EPOCH.pack_into(target.data, at + _EPOCH_AT, epoch)

@@ -1,4 +1,4 @@
-"""The readable form of ``validation_kernels.py``, function by function: the same arguments, the same answers."""
+"""The readable form of ``validation_kernels.py``, function by function: the same arguments, the same results."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS,
 def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
     """Check the batch ``region[start:end]`` against its header: (reason, lowest and highest time in ms).
 
-    Its CRC-32C is checked and, where it is not compressed, each record; its header was looked at before. A reason
-    other than FINE, or compression, leaves the times without meaning.
+    Its CRC-32C is checked and, unless it is compressed, each record; the caller has checked its header. A reason other
+    than FINE, or compression, leaves the times without meaning.
     """
     fields = BATCH_HEADER.unpack_from(region.data, start)
     crc, attributes, base_ms, count = fields[4], fields[5], fields[7], fields[12]
@@ -43,7 +43,7 @@ def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int)
         reason, delta_ms = _record(data, here, at, record)
         if reason:
             return reason, lowest, highest
-        ms = _bounded(base_ms) + _bounded(delta_ms)
+        ms = _clamp_ms(base_ms) + _clamp_ms(delta_ms)
         lowest, highest = min(lowest, ms), max(highest, ms)
     return layout.FINE if at == end else layout.BAD_COUNT, lowest, highest
 
@@ -73,7 +73,7 @@ def _record(data: Any, here: int, stop: int, number: int) -> tuple[int, int]:
 
 
 def _behind(data: Any, at: int, end: int, size_min: int) -> int:
-    """Return the position behind bytes with their size in front, or -1 if they are cut short.
+    """Return the position after bytes with their size in front, or -1 if they are cut short.
 
     The size is at least ``size_min``; a size of -1 is null.
     """
@@ -108,5 +108,5 @@ def checksum(region: Bytes, start: int, end: int) -> int:
     return int(google_crc32c.value(bytes(region[start:end])))
 
 
-def _bounded(ms: int) -> int:
+def _clamp_ms(ms: int) -> int:
     return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)

@@ -1,7 +1,7 @@
 """Kernels that judge what producers sent; ``validation_fallback.py`` says what each does, name by name.
 
-In bounds: callers see to BATCH_HEADER_BYTES before ``end``, and no varint is read at or behind its bound, which is
-never behind ``end``.
+In bounds: callers guarantee BATCH_HEADER_BYTES before ``end``, and no varint is read at or after its bound, which is
+never after ``end``.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .layout import (
 
 
 @inline
-def _bounded(ms: int) -> int:
+def _clamp_ms(ms: int) -> int:
     return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
 
 
 @inline
 def _past(data: Data, at: int, end: int, least: int) -> int:
-    """The position behind a size and as many bytes; -1 where they do not lie before ``end``.
+    """The position after a size and as many bytes; -1 if they do not end before ``end``.
 
-    ``least`` is 0, or -1 where there may be none at all.
+    ``least`` is 0, or -1 if null is allowed.
     """
     # most sizes have one byte or two, and of an even one half is the size
     if at + 1 < end:
@@ -61,7 +61,7 @@ def _past(data: Data, at: int, end: int, least: int) -> int:
 
 @inline
 def _of_two_bytes(data: Data, at: int, end: int) -> tuple[int, int]:
-    """The number at ``at`` and the position behind it; -1 for that where it does not have two bytes."""
+    """The number at ``at`` and the position after it; -1 for that if it does not have two bytes."""
     if at + 1 < end:
         first = int64(load8(data, at))
         second = int64(load8(data, at + 1))
@@ -73,7 +73,7 @@ def _of_two_bytes(data: Data, at: int, end: int) -> tuple[int, int]:
 
 @routine
 def _headers(data: Data, at: int, end: int) -> bool:
-    """Whether the headers at ``at`` end where the record does."""
+    """Whether the headers at ``at`` end at the end of the record."""
     count, here = varint32(data, at, end)
     if here < 0 or count < 0 or count > (end - here) // 2:
         return False
@@ -93,7 +93,7 @@ def _records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[i
     highest = -TIME_MS_MAX
     if count > (end - at) // RECORD_BYTES_MIN:
         return BAD_COUNT, lowest, highest
-    begin_ms = _bounded(base_ms)
+    begin_ms = _clamp_ms(base_ms)
     for record in range(count):
         length, here = _of_two_bytes(data, at, end)
         if here < 0:
@@ -121,7 +121,7 @@ def _records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[i
                 return BAD_RECORD, lowest, highest
         if not _headers(data, here, stop):
             return BAD_HEADERS, lowest, highest
-        ms = begin_ms + _bounded(delta_ms)
+        ms = begin_ms + _clamp_ms(delta_ms)
         lowest = min(lowest, ms)
         highest = max(highest, ms)
         at = stop

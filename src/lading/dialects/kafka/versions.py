@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Api(NamedTuple):
-    """One API: its name, the versions that are served, the first with tagged fields, and where its codec is.
+    """One API: its name, the versions that are served, the first with tagged fields, and the module of its codec.
 
     ``module`` is the part of ``kafka.protocol`` that has its messages; None: they are read and written by hand.
     ``asked`` are the lowest and highest version that our client sends, of which it uses the highest that the broker
@@ -92,7 +92,7 @@ SERVED: Final[dict[int, Api]] = {
 }
 """By key; Produce is listed from 0 on although nothing below PRODUCE_LOW is taken.
 
-Old librdkafka sends uncompressed, or without headers, to a broker that does not tell 0 and 3 (kafka.md 3.3).
+Old librdkafka sends uncompressed, or without headers, to a broker that does not list 0 and 3 (kafka.md 3.3).
 """
 
 PRODUCE_LOW: Final = 3

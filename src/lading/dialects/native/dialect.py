@@ -35,13 +35,13 @@ class Native:
         rows = size_bytes = 0
         for batch in _portions(run, request):
             if waiting and (rows + batch.num_rows > request.max_rows or size_bytes + batch.nbytes > request.max_bytes):
-                yield _decoded(waiting, wanted, request.keys)
+                yield _decode_batches(waiting, wanted, request.keys)
                 waiting, rows, size_bytes = [], 0, 0
             waiting.append(batch)
             rows += batch.num_rows
             size_bytes += batch.nbytes
         if waiting:
-            yield _decoded(waiting, wanted, request.keys)
+            yield _decode_batches(waiting, wanted, request.keys)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode; offsets are not in the body, the chunk gives them."""
@@ -109,7 +109,7 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def _decoded(batches: list[pa.RecordBatch], wanted: list[str], keys: Sequence[str]) -> Decoded:
+def _decode_batches(batches: list[pa.RecordBatch], wanted: list[str], keys: Sequence[str]) -> Decoded:
     batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
     located = locate(batch.column("headers"), keys) if keys else {}
     columns = {name: batch.column(name) for name in wanted if name in FIELDS}

@@ -41,8 +41,8 @@ _OWN_SCHEMA: Final = SCHEMA_IN_BLOCKS.serialize().to_pybytes()
 class BlockHeader:
     """Writer of a block, and its sequence number in this partition.
 
-    ``writer_id`` is 16 bytes, zeros for none; ``sequence`` counts a writer's blocks per partition from 0;
-    ``transaction_id`` 0 is none; ``append_time_us`` is 0 as sent and set by the broker that appends.
+    ``writer_id`` is 16 bytes, zeros if absent; ``sequence`` counts a writer's blocks per partition from 0;
+    ``transaction_id`` is 0 outside of transactions; ``append_time_us`` is 0 as sent and set by the broker that appends.
     """
 
     writer_id: bytes = NO_WRITER
@@ -144,8 +144,8 @@ def rows_of(body: memoryview, block: Block, included: list[int] | None = None) -
 
     Raises MalformedMessage if it is wrong.
 
-    ``included`` names the columns of SCHEMA_IN_BLOCKS to read, by rising number; default all. What is not
-    compressed is not copied, unless it is misaligned.
+    ``included`` names the columns of SCHEMA_IN_BLOCKS to read, by rising number; default all. Uncompressed columns are
+    not copied, unless they are misaligned.
     """
     source = pa.py_buffer(body[block.start + HEADER_BYTES : block.end])
     options = _ipc.IpcReadOptions(
@@ -169,7 +169,7 @@ def rows_of(body: memoryview, block: Block, included: list[int] | None = None) -
 
 
 def _require_sound(batch: pa.RecordBatch, error: type[Exception]) -> None:
-    """Check what Arrow's types do not: nulls only where they are allowed, known states, times from 1970 on.
+    """Check rules that Arrow's types do not: nulls only in columns that allow them, known states, times from 1970 on.
 
     Raises ``error`` for the first column that breaks a rule.
     """

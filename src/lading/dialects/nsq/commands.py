@@ -53,7 +53,7 @@ _READING: Final = frozenset({ClientState.SUBSCRIBED, ClientState.CLOSING})
 
 @lazy_dataclass(frozen=True, slots=True)
 class Command:
-    """One command: ``parameters`` it takes at least and looks at at most, where it is allowed and leads to.
+    """One command: minimum of its ``parameters`` and maximum that is read, states that allow it, state that follows.
 
     ``form`` is how a published message lies in it (see send_layout), ``batch`` whether it holds many.
     """
@@ -131,7 +131,7 @@ _IDENTIFIED: Final = {name + b" ": command for name, command in COMMANDS.items()
 
 
 class Line(NamedTuple):
-    """A command line as it arrived: ``end`` is behind its line feed; ``message_id`` where the command has one."""
+    """A command line as it arrived: ``end`` is after its line feed; ``message_id`` is set if the command has one."""
 
     command: Command
     parameters: Sequence[bytes]
@@ -142,12 +142,12 @@ class Line(NamedTuple):
 def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Line | None:
     """Return the command line that begins at ``data[start:end]``, or None if it is not whole yet.
 
-    Fault E_INVALID for a command that is none, has too few parameters, or is longer than 4096 bytes.
+    Returns fault E_INVALID for a command that is unknown, has too few parameters, or is longer than 4096 bytes.
     """
     head = bytes(data[start : min(end, start + limits.LINE_BYTES_MAX)])
     for prefix, command in _IDENTIFIED.items():
         if head.startswith(prefix):
-            return _identified(command, head, len(prefix), start)
+            return _read_line_with_id(command, head, len(prefix), start)
     stop = head.find(b"\n")
     if stop < 0:
         if len(head) >= limits.LINE_BYTES_MAX:
@@ -200,7 +200,7 @@ def require_parameters(line: Line) -> None:
         raise NsqProtocolError("E_INVALID", "AUTH invalid number of parameters")
 
 
-def _identified(command: Command, head: bytes, at: int, start: int) -> Line | None:
+def _read_line_with_id(command: Command, head: bytes, at: int, start: int) -> Line | None:
     """FIN, REQ and TOUCH are read by position: an id may hold a line feed, and no carriage return is dropped."""
     stop = head.find(b"\n", at + ID_BYTES)
     if stop < 0:
@@ -272,7 +272,7 @@ def frame(kind: int, data: bytes) -> bytes:
 
 
 class Frame(NamedTuple):
-    """A frame as a client gets it; ``end`` is behind it."""
+    """A frame as a client gets it; ``end`` is the position after it."""
 
     kind: int
     data: memoryview

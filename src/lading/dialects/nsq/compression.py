@@ -22,7 +22,7 @@ DEFLATE_MEMORY_LEVEL: Final = 6
 STREAM_BYTES: Final = 128 << 10
 """Memory that both directions of a stream hold, with a window of 32 KiB for what is read."""
 PIECE_BYTES_MAX: Final = 64 << 10
-"""At most so much is decompressed in one step."""
+"""At most this many bytes are decompressed in one step."""
 
 SNAPPY_BLOCK_BYTES_MAX: Final = 65_536
 SNAPPY_CHUNK_BYTES_MAX: Final = 76_490 + 4

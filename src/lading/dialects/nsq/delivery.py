@@ -28,7 +28,7 @@ TEXTUAL_ID: Final = re.compile(rb"[0-7][0-9a-f]{15}")
 
 
 class Records(NamedTuple):
-    """Messages of one Run, in order of their offsets: where the record of each lies in ``region``, and its size."""
+    """Messages of one Run, in order of their offsets: the position of each record in ``region``, and its size."""
 
     region: Bytes
     offsets: Longs
@@ -37,7 +37,7 @@ class Records(NamedTuple):
 
 
 def survey(run: Run, first: int, end: int, count_max: int) -> Records:
-    """Return where the messages with first <= offset < end lie, up to ``count_max``.
+    """Return the positions of the messages with first <= offset < end, up to ``count_max``.
 
     Raises MalformedMessage at what is not a message.
     """
@@ -90,9 +90,9 @@ def frames(
 
 
 def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> tuple[int, Longs]:
-    """Return the run of FIN commands at ``source[start:end]``: position behind it, and the internal ids, in order.
+    """Return the run of FIN commands at ``source[start:end]``: the position after it, and the internal ids, in order.
 
-    With ``textual``, what is no id of ours is NO_ID.
+    With ``textual``, an id that is not one of ours becomes NO_ID.
     """
     ids = np.empty((end - start) // FIN_BYTES, np.int64)
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback

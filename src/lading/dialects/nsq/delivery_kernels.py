@@ -102,7 +102,7 @@ def frames(
 
 @routine
 def _textual_id(data: Data, at: int) -> int:
-    """Read an id of hexadecimal digits; -1 if it is none."""
+    """Read an id of hexadecimal digits; -1 if it is invalid."""
     ident = 0
     for place in range(ID_BYTES):
         letter = int64(byte(data, at + place))

@@ -32,7 +32,7 @@ class Nsq:
     def rebase(self, body: NDArray[np.uint8], partition: int, base_offset: int) -> None:
         """Correct the ids of messages that are appended again elsewhere, in place.
 
-        An id tells where its message lies.
+        An id holds the partition and offset of its message.
         """
         publishing.rebase(body, partition, base_offset)
 

@@ -2,7 +2,8 @@
 
 A record is ``length i32 · timestamp i64 · attempts u16 · internal id u64 · trace id u64 · [ext version u8 · [length u16
 · ext]] · body``, big-endian. Of attempts above 4000 the high 4 bits are a mark: 0xA says that an ext block follows.
-Topics that were upgraded have both kinds one behind the other; what was written before has no block (nsq.md 2.2).
+Topics that were upgraded have both kinds one after the other; records from before the upgrade have no block (nsq.md
+2.2).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class DiskMessage(NamedTuple):
 def read(data: bytes | memoryview, *, extended: bool = True) -> Iterator[DiskMessage]:
     """Return the records of a segment. ``extended``: the topic takes exts (or did when the last record was written).
 
-    MalformedMessage, with the position, at bytes that are no record, and at an ext block where there should be
-    none.
+    Raises MalformedMessage, with the position, at bytes that are not a record, and at an ext block in a topic without
+    them.
     """
     view = memoryview(data)
     at = 0
@@ -57,7 +58,7 @@ def read(data: bytes | memoryview, *, extended: bool = True) -> Iterator[DiskMes
 
 
 class RecordIndex(NamedTuple):
-    """Where the records of a segment begin, where reading stopped, and why: "" at the end of the segment."""
+    """The starts of the records of a segment, the position at which reading stopped, and why ("" at its end)."""
 
     starts: list[int]
     stop: int

@@ -1,7 +1,7 @@
 """Batch -> NSQ: exts as JSON, stored messages, and the bodies of MPUB_EXT.
 
-What NSQ cannot hold has to be in a carrier already (``dialects.carrier.carry``): here only string, bool, int64, finite
-float64, null and the carrier itself have a form, and text with the mark of JSON.
+Facts that NSQ cannot hold have to be in a carrier already (``dialects.carrier.carry``): here only string, bool, int64,
+finite float64, null and the carrier itself have a form, and text with the mark of JSON.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ _JSON: Final[dict[int, Callable[[bytes], str]]] = {
 
 
 def ext_of(headers: Iterable[Header]) -> bytes:
-    """Return the headers of a message as a JSON ext, in their order; no bytes if there are none.
+    """Return the headers of a message as a JSON ext, in their order; no bytes without headers.
 
-    LimitExceeded, naming the header, for what JSON has no form for, and where the whole is over 65,535 bytes.
+    Raises LimitExceeded, naming the header, for a value that JSON has no form for, and if the whole is over 65,535
+    bytes.
     """
     members = []
     headers = list(headers)
-    unquoted = _unquoted(headers)
+    unquoted = _find_json_headers(headers)
     for at, (key, kind, value) in enumerate(headers):
         if unquoted and key == json_mark.NAME:
             continue
@@ -81,7 +82,7 @@ def ext_of(headers: Iterable[Header]) -> bytes:
     return ext
 
 
-def _unquoted(headers: Sequence[Header]) -> frozenset[int]:
+def _find_json_headers(headers: Sequence[Header]) -> frozenset[int]:
     """Return the places of the headers whose text is the JSON to write."""
     if all(key != json_mark.NAME for key, _, _ in headers):
         return frozenset()

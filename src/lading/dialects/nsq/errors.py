@@ -40,7 +40,7 @@ FATAL: Final[Mapping[str, bool]] = {
     "E_AUTH_FIRST": True,
     "E_UNAUTHORIZED": True,
 }
-"""Every code, and whether the connection is closed behind it. E_DPUB_FAILED and E_SUB_FAILED are upstream's."""
+"""Every code, and whether the connection is closed after it. E_DPUB_FAILED and E_SUB_FAILED are upstream's."""
 
 NOT_IN_FLIGHT: Final = "Message ID not in flight"
 INVALID_ID: Final = "Invalid Message ID"
@@ -87,7 +87,7 @@ NAMELESS: Final = frozenset({"E_TOPIC_NOT_EXIST"})
 
 
 def fault_of(error: LadingError, failed: str) -> NsqProtocolError:
-    """Return what to tell a client whose request ended in ``error``.
+    """Return the fault to report to a client whose request ended in ``error``.
 
     ``failed`` is the code of the command's own failure.
     """

@@ -1,10 +1,10 @@
 """The ext of one message as headers: a lenient reader of JSON that loses nothing (nsq.md 3.2).
 
-The fork's server takes JSON as its parser does: control characters, unknown escapes, odd numbers and bytes that are no
-UTF-8 all pass. So they are stored, and have to come out as something. What is proper JSON comes out typed: text, int64,
-float64, bool and null; what is not, or is nested, comes out as a string of the JSON text itself, or as raw bytes where
-that is no UTF-8. A mark behind all headers tells which strings were no strings (``json_mark``). No input is
-refused: see ``is_json`` for what a server refuses.
+The fork's server takes JSON as its parser does: control characters, unknown escapes, odd numbers and bytes that are not
+UTF-8 all pass. So they are stored, and readers must get something for them. Proper JSON becomes typed: text, int64,
+float64, bool and null. Nested or improper JSON becomes a string of the JSON text itself, or raw bytes if that is not
+UTF-8. A mark after all headers lists the strings that were not strings in JSON (``json_mark``). No input is refused:
+see ``is_json`` for JSON that a server refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Header = tuple[str, int, bytes | None]
 """Key as a Batch has it, kind and value."""
 
 WHOLE_NAME: Final = "##ext"
-"""Stands for the name where the ext is no JSON object: its value is all of the ext."""
+"""Takes the place of the name if the ext is not a JSON object: its value is all of the ext."""
 
 _TRACE: Final = re.compile(rb"[0-9]{1,20}")
 _TRACE_MAX: Final = (1 << 64) - 1
@@ -79,7 +79,7 @@ def is_json(ext: bytes) -> bool:
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
     """Return whether the ext has a member of this name written without escapes, and the text of the first one.
 
-    The text is None if it is no string. Servers look at the first; escapes in it are not undone.
+    The text is None if it is not a string. Servers use the first; escapes in it are not undone.
     """
     for member in members(ext) or ():
         if member.name == name.encode():

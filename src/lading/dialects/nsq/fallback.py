@@ -63,7 +63,7 @@ def scan(
     headers: Longs,
     totals: Longs,
 ) -> int:
-    """Note where the parts of the next messages lie (``rows``) and their headers (``headers``; see layout), and count.
+    """Note the positions of the parts of the next messages (``rows``) and their headers (``headers``; see layout).
 
     Goes on at ``cursor``: chunk, position (-1: its beginning), messages passed in it. Stops before a message that would
     make more than ``max_rows``, or than ``max_bytes`` of what is wanted. A reason of layout.REASONS.
@@ -144,7 +144,7 @@ def fill(region: Bytes, side: Bytes, rows: Longs, headers: Longs, memory: Bytes,
         _put(memory, places[layout.NAME_ENDS], _ends(map(len, names)))
         _put(memory, places[layout.NAMES], np.frombuffer(b"".join(names), np.uint8))
         _put(memory, places[layout.KINDS], headers[:, layout.KIND].astype(np.int8))
-        # bits behind the last value are set, as the kernel leaves them
+        # bits after the last value are set, as the kernel leaves them
         present = np.ones(-(-len(values) // 8) * 8, np.bool_)
         present[: len(values)] = [value is not None for value in values]
         _put(memory, places[layout.VALUE_VALID], np.packbits(present, bitorder="little"))
@@ -206,7 +206,7 @@ def locate(
 def survey(
     region: Bytes, chunks: Longs, cursor: Longs, first: int, end: int, offsets: Longs, starts: Longs, sizes: Longs
 ) -> tuple[int, int, int]:
-    """List the offsets of the next messages and where their records lie: (messages, reason, position); see ``scan``."""
+    """List offsets and record positions of the next messages: (messages, reason, position); see ``scan``."""
     data = region.data
     chunk, at, index = cursor.tolist()
     count, reason = 0, layout.FINE
@@ -238,7 +238,8 @@ def survey(
 def intact(region: Bytes, start: int, stop: int, low: int, records: int, found: Longs, budget: int) -> int:
     """List offset, start and end of a damaged chunk's messages whose CRC-32C matches, and return how many there are.
 
-    After damage the message's own id has to tell its offset, between that of the one before and the chunk's last.
+    After damage, only the message's own id shows its offset, which must be between that of the one before and the
+    chunk's last.
     """
     data = region.data
     at, index, count, damaged = start, 0, 0, False

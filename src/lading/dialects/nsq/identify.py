@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client says of itself, its limits as a table, and what it is answered (nsq.md 1.5)."""
+"""IDENTIFY: a client's description of itself, its limits as a table, and the response (nsq.md 1.5)."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Features:
     tls: bool = False
     deflate: bool = False
     deflate_level: int = 0
-    """As it is answered, also without deflate."""
+    """As in the response, also without deflate."""
     snappy: bool = False
 
 
@@ -217,7 +217,7 @@ def answer(
     auth: bool = False,
     message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX,
 ) -> bytes:
-    """Return the response: OK, or what was negotiated; both sides change to ``features`` behind it."""
+    """Return the response: OK, or the negotiated features; both sides change to ``features`` after it."""
     if not identity.feature_negotiation:
         return b"OK"
     told: dict[str, Any] = {

@@ -23,13 +23,14 @@ from .limits import CARRIER_NAME, TRACE_NAME
 
 _TRACE: Final = re.compile(rb"[0-9]{1,19}")
 _NUMBER_BYTES_MAX: Final = 4
-"""Integers up to so many bytes are numbers in JSON, larger ones text: many readers hold all numbers as float64."""
+"""Integers of at most this many bytes are numbers in JSON, larger ones text: many readers hold all numbers as
+float64."""
 _NAME_BYTES: Final = len("##" + NAME)
 _SYNTAX_BYTES: Final = 6
 """Two pairs of quotes, a colon and a comma."""
 _ESCAPE_BYTES: Final = 6
 _HEADER_BYTES: Final = 30
-"""No escaping exceeds so many bytes for each of a name and a value, and so many of syntax."""
+"""Escaping takes at most ``_ESCAPE_BYTES`` for each byte of a name or value, and a header this many bytes besides."""
 
 _Form = tuple[int, bytes]
 
@@ -40,7 +41,7 @@ class JsonForm:
     names = (TRACE_NAME, CARRIER_NAME, MARK)
 
     def render(self, headers: Mapping[int, Header]) -> dict[int, Header]:
-        """See HeaderForm.render; the mark of JSON is shown only if it names what it stands behind."""
+        """See HeaderForm.render; the mark of JSON is shown only if it names the headers before it."""
         shown = ((at, _render(header)) for at, header in headers.items())
         forms = {at: header for at, header in shown if header is not None}
         if find_marked(list(forms.values())):
@@ -76,7 +77,7 @@ def _render(header: Header) -> Header | None:
     if header.key == MARK:
         return header if header.kind == Kind.RAW else None
     if header.key == TRACE_NAME and (header.kind != Kind.STRING or not _TRACE.fullmatch(header.value or b"")):
-        # servers refuse a message whose trace id is none
+        # servers refuse a message with an invalid trace id
         return None
     if header.value is None:
         return header._replace(kind=int(Kind.RAW))
@@ -121,7 +122,7 @@ _FORMS: Final[Mapping[int, Callable[[int, bytes], _Form | None]]] = {
     **dict.fromkeys(INTEGERS, _integer),
     **dict.fromkeys(FLOATS, _float),
 }
-"""JSON form of a value of a kind; None for bytes that are none of that kind, which show as text or base64."""
+"""JSON form of a value of a kind; None for bytes that are not of that kind, which show as text or base64."""
 
 
 def _header_bytes(header: Header) -> int:
@@ -132,13 +133,13 @@ def _header_bytes(header: Header) -> int:
         # not written: it lets others stand without quotes
         return 0
     # a number or word has at most 24 characters
-    text = _quoted_bytes(value.decode()) if header.kind == Kind.STRING else 24
-    return _quoted_bytes(header.key) + text + 2
+    text = _measure_quoted(value.decode()) if header.kind == Kind.STRING else 24
+    return _measure_quoted(header.key) + text + 2
 
 
 _encode: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode
 """json.dumps would make an encoder each time."""
 
 
-def _quoted_bytes(text: str) -> int:
+def _measure_quoted(text: str) -> int:
     return len(_encode(text).encode())

@@ -1,7 +1,7 @@
 """The mark of headers whose text is JSON: what NSQ had as an object, an array or a large number.
 
-A Batch holds such a value as text, and NSQ gets it back as it was: a last header, ``lading-json``, tells which texts
-they are (docs/reference/carrier.md). Other targets take the mark as the raw header it is, JSON shows the value itself.
+A Batch holds such a value as text, and NSQ gets it back as it was: a last header, ``lading-json``, lists these texts
+(docs/reference/carrier.md). Other targets take the mark as the raw header it is, JSON shows the value itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tells(mark: bytes, header: Header) -> bool:
 def find_marked(headers: Sequence[Header]) -> frozenset[int]:
     """Return the places of the headers that the mark among them names; none if it is not the last, or names others.
 
-    What is none can only stand for itself: the mark is then a raw header like any other.
+    An invalid mark is a raw header like any other.
     """
     others = [header for header in headers if not is_reserved(header.key)]
     last = others.pop() if others else None

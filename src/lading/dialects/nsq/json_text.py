@@ -133,11 +133,11 @@ _LENIENT: Final = json.JSONDecoder(strict=False)
 _EXTENTS: Final = json.JSONDecoder(
     parse_int=str, parse_float=str, parse_constant=_no_constant, object_pairs_hook=len, strict=False
 )
-"""Finds where proper JSON ends, much faster than reading by bytes; what it makes of it is thrown away."""
+"""Finds the end of proper JSON, much faster than reading by bytes; the values that it parses are discarded."""
 
 
 def _unit(text: bytes, at: int) -> int | None:
-    r"""Return the number of ``\uXXXX`` at this place, if one stands there."""
+    r"""Return the number of ``\uXXXX`` at this place, if it is one."""
     digits = text[at + 2 : at + 6]
     if text[at : at + 2] != b"\\u" or re.fullmatch(rb"[0-9a-fA-F]{4}", digits) is None:
         return None
@@ -145,7 +145,7 @@ def _unit(text: bytes, at: int) -> int | None:
 
 
 def members(ext: bytes) -> list[JsonMember] | None:
-    """Return the members of a JSON object in order, or None if the JSON is something else. NotJson where it is none."""
+    """Return the members of a JSON object in order, or None if it is another JSON value. Raises NotJson if invalid."""
     reader = _Reader(ext)
     found = list(reader.members()) if reader.peek() == 0x7B else None
     if found is None:
@@ -191,7 +191,7 @@ class _Reader:
         opener = self.peek()
         start = self._at
         if opener in _OPENERS:
-            self._nested()
+            self._pass_nested()
         elif opener == 0x22:
             self._string()
         else:
@@ -220,7 +220,7 @@ class _Reader:
             raise NotJson
         self._at = found.end()
 
-    def _nested(self) -> None:
+    def _pass_nested(self) -> None:
         """Pass over an object or array; its depth is bounded, and no call holds one."""
         if self._proper():
             return

@@ -1,6 +1,6 @@
 """Routines of ``kernels.py``: the headers of an ext that is one flat JSON object, noted in the table of layout.NAME_AT.
 
-What is rarer is left to ``ext.py``: nested values, numbers that float64 does not hold exactly, names with escapes.
+Rarer forms are left to ``ext.py``: nested values, numbers that float64 does not hold exactly, names with escapes.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _note(
     rows: Data, row: int, data: Data, at: int, record_end: int, ext: int, ext_bytes: int, body: int, offset: int,
     headers: int,
 ) -> None:  # fmt: skip
-    """Note where the parts of a message lie."""
+    """Note the positions of the parts of a message."""
     to = 8 * ROW_WORDS * row
     # in bounds: ``rows`` has ROW_WORDS for each of max_rows messages, and ``row`` is below that
     store64(rows, to + 8 * ROW_OFFSET, offset)
@@ -159,7 +159,7 @@ def scan(
             if index >= records:
                 reason = BAD_COUNT
                 break
-            # in bounds: it finds the record whole before ``stop``, which is not behind the region
+            # in bounds: it finds the record whole before ``stop``, which is inside the region
             reason, record_end, ext, ext_bytes, body = read_record(data, at, stop)
             if reason != FINE:
                 break
@@ -171,7 +171,7 @@ def scan(
             if offset >= first:
                 # does it fit into this portion?
                 body_bytes = record_end - body
-                # a header has 5 bytes or more: {"":0}; so many rows of the table of headers are left
+                # a header has 5 bytes or more, {"":0}: the table of headers must have room for this many
                 most = ext_bytes // 4 + 1
                 cost = (body_bytes if want_payload else 0) + (ext_bytes if want_headers else 0)
                 if cost > ARROW_BYTES_MAX:

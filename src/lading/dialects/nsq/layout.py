@@ -1,7 +1,7 @@
 """Positions of the fields of stored NSQ messages, and reasons to refuse bytes (docs/reference/nsq.md; big-endian).
 
-A stored message is what a client gets, with a length and a checksum in the place of the frame's own 8 bytes: delivery
-is a copy. Its ext block is always there, of one byte where a message has no ext.
+A stored message is the frame that a client gets, with a length and a checksum in the place of the frame's own 8 bytes:
+delivery is a copy. Its ext block always exists, of one byte if a message has no ext.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROW_HEADERS: how many headers, or -1 - ext version if Python has to take the ext
 NAME_AT, NAME_BYTES, KIND, FORM, VALUE, VALUE_BYTES, VALUE_END = range(7)
 HEADER_WORDS: Final = 7
 """Facts that ``scan`` writes for each header (int64). VALUE is a position, or the value itself for a number or bool;
-VALUE_BYTES is what it has in a Batch, -1 for null; VALUE_END is where an UNESCAPED one ends."""
+VALUE_BYTES is its size in a Batch, -1 for null; VALUE_END is the end of an UNESCAPED one."""
 
 COPIED, UNESCAPED, NUMBER, ASIDE = range(4)
 """FORM: value bytes as they lie in the region; the same with JSON's escapes undone; the 8 or 1 bytes of VALUE; name and
@@ -53,7 +53,8 @@ COUNT, HEADER_COUNT, ODD_ROWS, PAYLOAD_BYTES, WHERE, TOTALS = range(6)
 
 OFFSETS, TIMESTAMPS, IDS, LIST_ENDS, NAME_ENDS, NAMES, KINDS, VALUE_VALID, VALUE_ENDS, VALUES = range(10)
 PAYLOAD_ENDS, PAYLOADS, PLACES = range(10, 13)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds the position of each, -1 if it is not
+wanted."""
 
 FINE, CUT, BAD_LENGTH, BAD_EXT, BAD_COUNT, BAD_OFFSET, TOO_LARGE = range(7)
 REASONS: Final = (

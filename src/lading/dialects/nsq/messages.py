@@ -1,6 +1,6 @@
 """NSQ messages in bulk: stored bytes -> columns and located headers, and what is left of damaged chunks.
 
-The work is done by kernels or, while they are not loaded, by their readable fallbacks; exts that are no flat JSON
+The work is done by kernels or, while they are not loaded, by their readable fallbacks; exts other than a flat JSON
 object of plain values are taken apart by ``ext.py``. Header kinds are string, int64, float64, bool, and raw for null.
 """
 
@@ -41,18 +41,18 @@ _NOTHING: Final[Bytes] = np.empty(0, np.uint8)
 def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
     """Return the messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
-    that are no message. An ext is never refused.
+    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes that
+    are not a message. An ext is never refused.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = RequestedKeys(request.keys, _stored_key)
+    asked = RequestedKeys(request.keys, _to_stored_key)
     want_headers, want_payload = "headers" in request.fields or bool(request.keys), "payload" in request.fields
     cursor = np.array([0, -1, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
     room = max(1, min(request.max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1))
     rows = np.empty((room, layout.ROW_WORDS), np.int64)
-    # an ext has up to so many headers, and one message must always fit
+    # an ext has at most this many headers, and one message must always fit
     headers_room = max(_HEADERS_PER_MESSAGE * room, (1 << 16) // 4 + 1) if want_headers else 0
     headers = np.empty((headers_room, layout.HEADER_WORDS), np.int64)
     limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
@@ -99,7 +99,7 @@ def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]
     return np.concatenate(pieces), np.frombuffer(bytes(side) + bytes(_SPARE_BYTES), np.uint8)
 
 
-def _stored_key(text: str) -> bytes:
+def _to_stored_key(text: str) -> bytes:
     # no text with a lone surrogate is the key of anything
     return text.encode(errors="surrogatepass")
 
@@ -150,8 +150,8 @@ class _Portion:
 def salvage(run: Run) -> Run:
     """Return the messages of damaged chunks whose CRC-32C holds, in order, each in a chunk of its own.
 
-    Behind damage a message's id tells its offset; one whose id cannot be that is not kept. The work is bounded by
-    sixteen times the size of a body.
+    After damage, a message's offset is taken from its id; a message whose id is implausible is not kept. The work is
+    bounded by sixteen times the size of a body.
     """
     kept = [np.empty((0, run.chunks.shape[1]), np.int64)]
     for chunk in run.chunks:

@@ -18,21 +18,21 @@ KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
 
 
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
-"""So much more than in its PUB command a message takes in the log, at most."""
+"""Maximum of bytes that a message takes in the log beyond those of its PUB command."""
 _ITEM_BYTES_MIN: Final = 5
 """The smallest item of an MPUB: its size and one byte."""
 
 
 _OK: Final = b"\0\0\0\x06\0\0\0\0OK"
-"""The answer to one publication that is not traced: nearly every time the only one."""
+"""The response to one publication that is not traced: nearly always the only one."""
 
 
 class Stored(NamedTuple):
     """Result of published bytes.
 
-    ``end`` is where the last message taken ended, ``messages_count`` how many were taken, ``size_bytes`` what they take
-    in the log, ``answers`` the frames to send when they last, ``reason`` why the next is refused (see send_layout; 0
-    where it is only not whole).
+    ``end`` is the end of the last message taken, ``messages_count`` how many were taken, ``size_bytes`` their size in
+    the log, ``answers`` the frames to send when they are durable, ``reason`` why the next is refused (see send_layout;
+    0 if it is only incomplete).
     """
 
     end: int
@@ -43,12 +43,12 @@ class Stored(NamedTuple):
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:
-    """Return bytes that the messages of so many bytes of PUB commands may take in the log."""
+    """Return the size limit in the log of the messages in ``size_bytes`` of PUB commands."""
     return size_bytes + RECORD_BYTES_MIN * (size_bytes // (line_bytes + _ITEM_BYTES_MIN) + 1)
 
 
 def batch_room(size_bytes: int, count: int) -> int:
-    """Return bytes that the ``count`` messages of an MPUB of so many bytes may take in the log."""
+    """Return the size limit in the log of the ``count`` messages of an MPUB of ``size_bytes``."""
     return size_bytes + RECORD_BYTES_MIN * (count + 1)
 
 
@@ -126,8 +126,8 @@ def store_batch(
 def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tuple[int, int, int, int]:
     """Return how many of the ``count`` items of an MPUB, which begin at ``source[at:end]``, are whole, and their end.
 
-    Then up to where bytes are needed to tell more of the next, and the reason that it is refused for; BAD_ITEM: it ends
-    behind ``end_max``.
+    Then the position up to which bytes are needed to judge the next, and the reason that it is refused for; BAD_ITEM:
+    it ends after ``end_max``.
     """
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     # not as a named tuple: an MPUB that comes in pieces asks for each of them
@@ -144,7 +144,7 @@ def _require_ids(partition: int, base_offset: int, count: int) -> None:
 
 
 def rebase(body: Bytes, partition: int, base_offset: int) -> None:
-    """Give stored messages the ids of another place in the log, in place; MalformedMessage if they are none."""
+    """Give stored messages the ids of another place in the log, in place. Raises MalformedMessage if invalid."""
     _require_ids(partition, base_offset, body.size // RECORD_BYTES_MIN)
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     count = kernels.rebase(body, partition, base_offset)

@@ -33,7 +33,9 @@ class _Refused(Exception):
         self.reason = reason
 
 
-def _made(message: bytes, form: int, batch: bool, takes_ext: bool, now_ns: int, ident: int) -> tuple[bytes, int | None]:
+def _encode_message(
+    message: bytes, form: int, batch: bool, takes_ext: bool, now_ns: int, ident: int
+) -> tuple[bytes, int | None]:
     """Return a published message as it is stored, and its trace id."""
     ext, body = b"", message
     trace = None
@@ -88,8 +90,8 @@ def store_pubs(
 ) -> tuple[int, int, int, int, int]:
     """Store a run of whole PUB commands with the same line at ``source[at:end]`` as messages at ``target[to:]``.
 
-    Returns the position after the last one taken, how many there are, where they end in ``target``, the bytes of
-    ``answers``, and why the next is refused (0: the next is not whole or has another line, or there is no room).
+    Returns the position after the last one taken, their number, their end in ``target``, the bytes of ``answers``, and
+    why the next is refused (0: the next is not whole or has another line, or room is lacking).
     """
     data = source.data
     line = bytes(data[at : at + line_bytes])
@@ -108,7 +110,7 @@ def store_pubs(
         offset = base_offset + count
         ident = partition << OFFSET_BITS | offset + 1
         try:
-            made, trace = _made(bytes(data[message : message + size]), form, False, takes_ext, now_ns, ident)
+            made, trace = _encode_message(bytes(data[message : message + size]), form, False, takes_ext, now_ns, ident)
         except _Refused as refused:
             return at, count, to, answered, refused.reason
         to = _put(target, to, made)
@@ -122,7 +124,7 @@ def store_alike(
 ) -> int:
     """Return the ``count`` PUB commands without headers that ``source`` is, as stored messages at ``target[to:]``.
 
-    Where the last one ends; -1 where they are not just these commands, or there is no room.
+    Returns the end of the last one; -1 if the input is not just these commands, or room is lacking.
     """
     data = source.data
     at = 0
@@ -133,7 +135,7 @@ def store_alike(
         if size <= 0 or at > source.size or to + size + RECORD_BYTES_MIN > target.size:
             return -1
         ident = partition << OFFSET_BITS | (base_offset + index + 1)
-        made, _ = _made(bytes(data[message:at]), send_layout.PLAIN_FORM, False, False, now_ns, ident)
+        made, _ = _encode_message(bytes(data[message:at]), send_layout.PLAIN_FORM, False, False, now_ns, ident)
         to = _put(target, to, made)
     return to if at == source.size else -1
 
@@ -154,8 +156,8 @@ def store_batch(
 ) -> tuple[int, int, int, int]:
     """Return the ``count`` items of an MPUB, which are just ``source[at:end]``, as stored messages at ``target[to:]``.
 
-    How many, where they end, bytes of ``answer``, and the reason that the item behind them is refused for: then
-    nothing of the request is to be kept.
+    Returns their number, their end, the bytes of ``answer``, and the reason that the item after them is refused for:
+    then nothing of the request is to be kept.
     """
     data = source.data
     start = to
@@ -170,7 +172,7 @@ def store_batch(
         at += 4
         ident = partition << OFFSET_BITS | base_offset + index + 1
         try:
-            made, _ = _made(bytes(data[at : at + size]), form, True, takes_ext, now_ns, ident)
+            made, _ = _encode_message(bytes(data[at : at + size]), form, True, takes_ext, now_ns, ident)
         except _Refused as refused:
             return index, to, 0, refused.reason
         to = _put(target, to, made)
@@ -186,8 +188,8 @@ def store_batch(
 def pass_items(source: Bytes, at: int, end: int, end_max: int, count: int) -> tuple[int, int, int, int]:
     """Return how many of the ``count`` items of an MPUB, which begin at ``source[at:end]``, are whole.
 
-    Then where the first that is not begins, how far bytes are needed to tell more, and the reason that it is refused
-    for: its size, or (BAD_ITEM) that it ends behind ``end_max``.
+    Then the start of the first that is not, the position up to which bytes are needed to judge it, and the reason that
+    it is refused for: its size, or (BAD_ITEM) that it ends after ``end_max``.
     """
     for index in range(count):
         size = int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
@@ -242,9 +244,9 @@ def frames(
 
 
 def take_fins(source: Bytes, at: int, end: int, textual: bool, ids: Any) -> tuple[int, int]:
-    """Return a run of ``FIN`` commands: position behind it and how many; the internal half of each id goes to ``ids``.
+    """Return a run of ``FIN`` commands: position after it and how many; the internal half of each id goes to ``ids``.
 
-    ``textual`` ids are 16 digits to base 16; -1 is noted for what is none.
+    ``textual`` ids are 16 digits to base 16; an invalid one is noted as -1.
     """
     data = source.data
     count = 0
@@ -263,7 +265,7 @@ def take_fins(source: Bytes, at: int, end: int, textual: bool, ids: Any) -> tupl
 def rebase(body: Bytes, partition: int, base_offset: int) -> int:
     """Give the messages in ``body`` the ids of another place in the log.
 
-    Returns how many there are, or -1 - the position of bytes that are no message.
+    Returns how many there are, or -1 - the position of bytes that are not a message.
     """
     at = count = 0
     while body.size - at >= RECORD_BYTES_MIN:

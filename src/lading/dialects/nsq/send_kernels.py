@@ -106,7 +106,7 @@ def _is_trace(data: Data, at: int, size: int) -> bool:
 
 @routine
 def _check_ext(data: Data, at: int, end: int) -> tuple[bool, int, int]:
-    """Whether servers take this as JSON; where its first trace id is (0: none, -1: no text), and its size."""
+    """Whether servers take this as JSON; the position of its first trace id (0: absent, -1: no text), and its size."""
     at = skip_space(data, at, end)
     trace_at = 0
     trace_bytes = 0
@@ -145,7 +145,7 @@ def _store(
     now_ns: int,
     ident: int,
 ) -> tuple[int, int, bool, int]:
-    """One published message: where its record ends, a reason, whether it is traced, and its trace id."""
+    """One published message: the end of its record, a reason, whether it is traced, and its trace id."""
     # in bounds: ``source[at : at + size]`` is the message, and ``target`` has room for it and RECORD_BYTES_MIN
     # from ``to`` on; a form is read only if ``size`` covers it
     data, out = base(source), base(target)
@@ -200,7 +200,7 @@ def _store(
 
 @inline
 def _answer(out: Data, at: int, traced: int, ident: int, trace: int, offset: int, raw_bytes: int) -> int:
-    """The answer to one publication; where it ends."""
+    """The response to one publication; return its end."""
     put_big32(out, at, (TRACED_ANSWER_BYTES if traced else ANSWER_BYTES) - 4)
     # in bounds: callers have seen to TRACED_ANSWER_BYTES
     put_big32(out, at + 4, RESPONSE)

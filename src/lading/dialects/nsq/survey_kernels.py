@@ -28,7 +28,7 @@ from .layout import (
 
 @inline
 def read_record(data: Data, at: int, end: int) -> tuple[int, int, int, int, int]:
-    """Read where the parts of a record lie: a reason, its end, where its ext is and its size, where its body is."""
+    """Read the positions of the parts of a record: a reason, its end, its ext and the size of that, its body."""
     # in bounds: the head is read only if it lies before ``end``, the length of an ext only if it lies in the record
     if end - at < RECORD_BYTES_MIN:
         return CUT, at, at, 0, at
@@ -106,7 +106,7 @@ def intact(region: Bytes, start: int, stop: int, low: int, records: int, found: 
             budget -= record_end - at
             if int64(crc32c(region, at + TIMESTAMP, record_end)) == big32(data, at + CRC):
                 if damaged:
-                    # how many messages were passed over is not known: the id has to tell
+                    # how many messages were passed over is unknown: only the id shows the offset
                     told = (big64(data, at + ID) & ((1 << OFFSET_BITS) - 1)) - 1 - low
                     if told < index or told >= records:
                         at = record_end

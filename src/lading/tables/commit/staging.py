@@ -113,14 +113,14 @@ class TableJob:
 
     @property
     def target(self) -> Target:
-        """Return where files are staged."""
+        """Return the table that the files are staged for."""
         text = tuple(column.name for column in self.projection.headers)
         return Target(self._place, Path(self.state), self.schema, text, self.file_bytes, self.compression)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table to write: where it and the state lie, its schema, the columns whose values repeat, how files are made."""
+    """A table to write: its place and that of its state, its schema, columns whose values repeat, options of files."""
 
     table: TablePath
     state: Path
@@ -181,7 +181,7 @@ class _OpenFile:
     sink: HashingFile
     name: str
     schema: pa.Schema
-    """The table's, with dictionaries where columns are written from them."""
+    """The table's, with dictionaries for the columns that are written as such."""
 
 
 class TableFiles:
@@ -209,7 +209,7 @@ class TableFiles:
 
     def add(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         """Take some messages: at least the columns of the table, in its types or as dictionaries of them."""
-        arrays = [_held(columns[field.name], field) for field in self._schema]
+        arrays = [_to_field(columns[field.name], field) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
         for name, rows in self._levels.split(batch):
             if self._table.reads_values_from_names and (fitting := drop_long_values(name)) != name:
@@ -236,7 +236,7 @@ class TableFiles:
         """Delete everything of this attempt."""
         for files in self._partitions.values():
             files.abandon()
-        # a store that does not answer is swept when the next run begins
+        # if the store cannot be reached, the next run deletes these files when it begins
         with suppress(Unreachable):
             for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
                 path.unlink(missing_ok=True)
@@ -347,7 +347,7 @@ class PartitionFiles:
         self._open, self._file_rows = None, 0
 
 
-def _held(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+def _to_field(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     if pa.types.is_timestamp(array.type):
         # SQL steps can make any time, and the whole messages of a quarantine have any
         array = drop_unreadable_times(array)[0]
@@ -422,7 +422,7 @@ class HashingFile(io.RawIOBase):
         sync_file(self._file)
 
     def close(self) -> None:
-        """Close the file; again is no error."""
+        """Close the file; a second call does nothing."""
         if not self.closed:
             self._file.close()
         super().close()

@@ -1,4 +1,4 @@
-"""The directory where a pipeline keeps what it must not forget: who it is, its checkpoint, its manifests, its lock."""
+"""The directory in which a pipeline keeps its state: its identity, its checkpoint, its manifests, its lock."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PipelineStateDirectory:
 
     @property
     def staged(self) -> Path:
-        """Return where files are staged that belong to no table."""
+        """Return the directory for staged files that belong to no table."""
         return self.own / STAGED
 
     @property
@@ -74,11 +74,11 @@ class PipelineStateDirectory:
 
     @property
     def begin(self) -> OffsetsDocument:
-        """Return where the first batch began, by topic and partition."""
+        """Return the offsets at which the first batch began, by topic and partition."""
         return read_document(self.own / "begin.json") or {}
 
     def note_begin(self, positions: OffsetsDocument) -> None:
-        """Keep where the first batch begins."""
+        """Keep the offsets at which the first batch begins."""
         write_document(self.own / "begin.json", positions)
 
     @property
@@ -103,7 +103,7 @@ class PipelineStateDirectory:
     def open(
         cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic", *, lost: str | None = None
     ) -> PipelineStateDirectory:
-        """Open the state in ``directory``, and create it if there is none.
+        """Open the state in ``directory``, or create it.
 
         ``owner`` is the topic that is ingested, or the id of a pipeline; a new state gets the name ``lost`` if that is
         the one that its tables know. Raises LocalError if the state belongs to another owner, or the directory cannot
@@ -113,7 +113,7 @@ class PipelineStateDirectory:
         known = read_document(path)
         if known is None:
             make_directory("the state directory", directory)
-            # a unique name: a table tells by it who may write to it
+            # a unique name: a table allows or refuses writers by it
             name = lost or f"{name_prefix(owner) or what}-{secrets.token_hex(4)}"
             known = {"version": 1, "pipeline": name, "of": what, "owner": owner}
             make_local_directory(directory / OWN / "manifests")

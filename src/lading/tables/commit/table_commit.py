@@ -25,9 +25,10 @@ from .state import PipelineStateDirectory
 from .takeover import keep_copy, require_newest
 
 MANIFESTS_CHECKED: Final = 1_000
-"""So many of the newest manifests are looked at when a run begins."""
+"""At most this many of the newest manifests are checked when a run begins."""
 HASHED_BYTES_MAX: Final = 256 << 20
-"""So many bytes of the newest files are read then, some tenths of a second; older ones are compared by size."""
+"""At most this many bytes of the newest files are hashed then, some tenths of a second; older files are compared by
+size."""
 LOG: Final = logging.getLogger("lading.tables")
 
 
@@ -175,7 +176,7 @@ def require_in_place(
 ) -> None:
     """Raise LocalError, with the command that mends it, if another writer took back what a table had.
 
-    With ``put_back`` it is shown again instead, and a warning tells it.
+    With ``put_back`` it is shown again instead, with a warning.
     """
     for place in tables:
         table = open_table(place)
@@ -240,8 +241,8 @@ def delete_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> N
 
 
 def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[TablePath]) -> None:
-    """After a batch that failed: delete every staged file, except what the last manifest lists, as a commit that stops
-    half-way still has files to publish. What tasks stage that are still under way is deleted at the next start."""
+    """After a batch that failed: delete every staged file, except those that the last manifest lists, as a commit that
+    stops half-way still has files to publish. Files of tasks that still run are deleted at the next start."""
     with state.committing(None):
         last = state.manifests.last()
         _sweep(tables, set() if last is None else {file.staged for file in last.files})

@@ -76,7 +76,7 @@ def require_first(table: ObjectPath, manifest: Manifest) -> None:
     A store has no lock that two machines share, but only one of them can put an object of this name.
     """
     try:
-        _numbered_copy(table, manifest.pipeline, manifest.number).create_bytes(manifest_text(manifest).encode())
+        _copy_path(table, manifest.pipeline, manifest.number).create_bytes(manifest_text(manifest).encode())
     except FileExistsError:
         raise LocalError(
             f"the table {table} has manifest {manifest.number} of pipeline {manifest.pipeline!r} with other files than "
@@ -84,7 +84,7 @@ def require_first(table: ObjectPath, manifest: Manifest) -> None:
         ) from None
 
 
-def _numbered_copy(table: ObjectPath, pipeline: str, number: int) -> ObjectPath:
+def _copy_path(table: ObjectPath, pipeline: str, number: int) -> ObjectPath:
     return table / OWN / COMMITS / f"{pipeline}-{number:08d}.json"
 
 
@@ -107,8 +107,9 @@ def require_newest(
 ) -> None:
     """Raise LocalError, with the command that mends it, if a table has a later manifest than the state.
 
-    With ``take_over`` the state gets that manifest instead, which alone says what is published and where to continue.
-    A warning tells what the manifests in between had besides: counts for reports, and what waited to be sent.
+    With ``take_over`` the state gets that manifest instead, which alone says what is published and at which positions
+    to continue. A warning lists what the manifests in between had besides: counts for reports, and messages that waited
+    to be sent.
     """
     last = state.manifests.last()
     known = 0 if last is None else last.number
@@ -154,7 +155,7 @@ def require_newest(
 
 
 def _read_copy(pipeline: str, table: TablePath, committed: int) -> Manifest | None:
-    path = _numbered_copy(table, pipeline, committed) if isinstance(table, ObjectPath) else table / OWN / COPY
+    path = _copy_path(table, pipeline, committed) if isinstance(table, ObjectPath) else table / OWN / COPY
     if not path.exists():
         return None
     manifest = read_manifest(path)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LOG: Final = "_delta_log"
 HISTORY: Final = 4
-"""So many commits are read first of a log's history, then more and more."""
+"""At first this many commits of a log's history are read, then more and more."""
 
 
 class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
@@ -47,7 +47,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
     log = LOG
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Make the table if there is none, and add the columns that it does not have, in a transaction of their own.
+        """Create the table if it is missing, and add the columns that it lacks, in a transaction of their own.
 
         Raises LocalError, which names the column, if rows of ``schema`` do not fit into the table.
         """
@@ -101,7 +101,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             except CommitFailedError:
                 # the columns were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
-                if put_back is None and self._committed_number(table, pipeline) >= number:
+                if put_back is None and self._read_last_number(table, pipeline) >= number:
                     self._require_same(table, key, files)
                     return
                 if not left:
@@ -110,7 +110,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
                 self._sync_log(before + 1)
                 return
 
-    def _committed_number(self, table: deltalake.DeltaTable, pipeline: str) -> int:
+    def _read_last_number(self, table: deltalake.DeltaTable, pipeline: str) -> int:
         # the transaction of an application is the number of a manifest
         return table.transaction_version(pipeline) or 0
 
@@ -140,9 +140,9 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
             )
         except (KeyError, ValueError):
             return lambda commit: None
-        return lambda commit: self._committed_ms(commit) <= at_ms
+        return lambda commit: self._read_commit_ms(commit) <= at_ms
 
-    def _committed_ms(self, commit: Mapping[str, Any]) -> int:
+    def _read_commit_ms(self, commit: Mapping[str, Any]) -> int:
         """Return the time of a commit as a search by time takes it: of its file, unless the log has its own times."""
         if "inCommitTimestamp" in commit:
             return int(commit["inCommitTimestamp"])
@@ -185,7 +185,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
 
         wanted = {field.name: field for field in self._delta_schema(schema).fields}
         both = [_column(field) for field in table.schema().fields], [*map(_column, wanted.values())]
-        if relaxed := self._relaxed_columns(*both):
+        if relaxed := self._list_relaxed_columns(*both):
             # deltalake has no other way to allow nulls in a column
             before = table.version()
             no_rows = pa.table({name: pa.nulls(0, schema.field(name).type) for name in relaxed})
@@ -242,7 +242,7 @@ class DeltaTable(LoggedTable["deltalake.DeltaTable"]):
         except DeltaError as error:
             raise self._log_error(error) from error
         except OSError as error:
-            # of a store that does not answer, or a disk; our own errors of a store are no OSError
+            # raised by the disk, or by a store that cannot be reached; our own errors of a store are not OSErrors
             if error.errno is not None:
                 raise
             if isinstance(self.directory, ObjectPath):

@@ -19,7 +19,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 def file_statistics(metadata: pq.FileMetaData) -> str:
     """Return rows, nulls and bounds of a file's columns as JSON, from its footer.
 
-    Columns of integers, texts, dates and times have bounds, where every row group has them.
+    Columns of integers, texts, dates and times have bounds if every row group has them.
     """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}

@@ -24,7 +24,7 @@ OWNER: Final = "owner.json"
 FORM: Final = "form"
 PARTITION_BY: Final = "partition_by"
 MISSING: Final = "is missing"
-"""Of a published file that is no longer there."""
+"""The problem of a published file that does not exist any more."""
 PUBLISHED: Final = re.compile(r"(.+-[0-9a-f]{8})-\d{8}-(?:\d{3}|sql)-\d{5}-")
 """The name of a file begins with its pipeline and manifest, then topic and partition, or task."""
 DEFAULT_FORM: Final = "parquet"
@@ -88,8 +88,9 @@ class DirectoryTable:
             there, now = known.get(PARTITION_BY, []), self._partition_by
             if now is not None and now.words != there:
                 raise LocalError(
-                    f"the table {self.directory} is {_partitioned(there)}, and now it would be "
-                    f"{_partitioned(now.words)}; a table keeps its partitions: name the same, or another table"
+                    f"the table {self.directory} is {_describe_partitioning(there)}, and now it would be "
+                    f"{_describe_partitioning(now.words)}; a table keeps its partitions: name the same, or "
+                    "another table"
                 )
             return True
         self.partitions.require(self.counted_transforms, f"{self.form}:")
@@ -105,7 +106,7 @@ class DirectoryTable:
         return False
 
     def require_no_lost_owner(self) -> None:
-        """Raise LocalError if names of files tell that Lading wrote them, and what says how far is gone."""
+        """Raise LocalError if names of files show that Lading wrote them, but the record of its progress is missing."""
         held = (PUBLISHED.match(path.rpartition("/")[2]) for path in list_file_names(self.directory))
         if (found := next((one for one in held if one), None)) is not None:
             raise LocalError(
@@ -114,7 +115,7 @@ class DirectoryTable:
             )
 
     def check_log(self) -> None:
-        """Do nothing: there is none."""
+        """Do nothing: a directory has no log."""
 
     def claim(self, owner: str) -> None:
         """Claim the table for ``owner``.
@@ -157,7 +158,7 @@ class DirectoryTable:
         return 0
 
     def partition_directory(self, partition: str) -> str:
-        """Return where the files of a partition lie below the table: readers take its values from this name."""
+        """Return the directory of a partition's files below the table: readers take its values from this name."""
         return partition
 
     def staging_path(self, file: DataFile) -> TablePath:
@@ -234,7 +235,7 @@ class DirectoryTable:
         return dict(self.directory.walk()) if isinstance(self.directory, ObjectPath) else {}
 
 
-def _partitioned(words: Sequence[str]) -> str:
+def _describe_partitioning(words: Sequence[str]) -> str:
     return f"partitioned by {', '.join(words)}" if words else "without partitions"
 
 

@@ -38,7 +38,7 @@ CATALOG: Final = "catalog"
 OWN_CATALOG, OWN_CATALOG_FILE, NAMESPACE = "lading", "catalog.db", "lading"
 FILE_IO: Final = "lading.tables.formats.iceberg_io.SyncedFileIO"
 ATTEMPT: Final = "lading.attempt"
-"""In a snapshot: which attempt to commit made it, so that one whose answer was lost is known again."""
+"""In a snapshot: the attempt to commit that made it, so that an attempt whose response was lost is recognized."""
 PROPERTIES: Final = {
     # a commit writes a file of metadata, and by default none is ever deleted
     "write.metadata.delete-after-commit.enabled": "true",
@@ -106,7 +106,8 @@ class IcebergTable(LoggedTable["Table"]):
         super().check_log()
 
     def claim(self, owner: str) -> None:
-        """Claim the table as tables with a log do, once its catalog has answered: no mistyped name is kept."""
+        """Claim the table as tables with a log do, after a response of its catalog, so that a mistyped name is not
+        kept."""
         if not self.check_claim(owner) and self._named:
             with self._translate_errors():
                 _ = self._catalog
@@ -151,11 +152,11 @@ class IcebergTable(LoggedTable["Table"]):
             ) from None
 
     def partition_directory(self, partition: str) -> str:
-        """Return where the files of a partition lie: for people, as metadata have its values, and without escapes."""
+        """Return the directory of a partition's files: without escapes, as metadata hold the values."""
         return re.sub(r"[^A-Za-z0-9_./-]", "_", super().partition_directory(partition))
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Make the table if there is none, and add the columns that it does not have, in a commit of their own.
+        """Create the table if it is missing, and add the columns that it lacks, in a commit of their own.
 
         Raises LocalError, which names the column, if rows of ``schema`` do not fit into the table.
         """
@@ -201,7 +202,7 @@ class IcebergTable(LoggedTable["Table"]):
     def load(self) -> Table:
         """Return the table that its catalog has, to be read, whatever its partitions are now.
 
-        Raises LocalError, as writing does, if there is none.
+        Raises LocalError, as writing does, if the table does not exist.
         """
         from pyiceberg.exceptions import NoSuchTableError
 
@@ -248,7 +249,7 @@ class IcebergTable(LoggedTable["Table"]):
             except (CommitFailedException, ValidationException):
                 # the columns were changed meanwhile, or a second run of this pipeline was faster
                 table = self._load()
-                if put_back is None and self._committed_number(table, pipeline) >= number:
+                if put_back is None and self._read_last_number(table, pipeline) >= number:
                     self._require_same(table, key, files)
                     return
                 if not left:
@@ -278,7 +279,7 @@ class IcebergTable(LoggedTable["Table"]):
 
         def refresh() -> Table:
             fresh = load()
-            if self._committed_number(fresh, pipeline) >= number and all(
+            if self._read_last_number(fresh, pipeline) >= number and all(
                 notes.get(ATTEMPT) != attempt for notes, _, _ in self._commits(fresh)
             ):
                 raise ValidationException(f"manifest {number} of pipeline {pipeline!r} is in the table already")
@@ -286,7 +287,7 @@ class IcebergTable(LoggedTable["Table"]):
 
         table.refresh = refresh  # type: ignore[method-assign]
 
-    def _committed_number(self, table: Table, pipeline: str) -> int:
+    def _read_last_number(self, table: Table, pipeline: str) -> int:
         return int(table.properties.get(_number_property(pipeline), 0))
 
     def _commits(self, table: Table) -> Iterator[LoggedCommit]:
@@ -361,7 +362,7 @@ class IcebergTable(LoggedTable["Table"]):
         """Add the columns of ``schema`` that the table does not have; returns the table as it is then."""
         wanted = self._iceberg_schema(schema).as_arrow()
         both = [_column(field) for field in table.schema().as_arrow()], [_column(field) for field in wanted]
-        new, relaxed = self._new_columns(*both), self._relaxed_columns(*both)
+        new, relaxed = self._new_columns(*both), self._list_relaxed_columns(*both)
         if not new and not relaxed:
             return table
         with table.update_schema() as update:

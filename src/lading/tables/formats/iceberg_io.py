@@ -27,7 +27,7 @@ class SyncedStream(io.BufferedWriter):
         super().__init__(io.FileIO(path, "w" if overwrite else "x"))
 
     def close(self) -> None:
-        """Write the rest, and wait for the disk; again is no error."""
+        """Write the rest, and wait for the disk; a second call does nothing."""
         if not self.closed:
             self.flush()
             os.fsync(self.fileno())
@@ -54,7 +54,7 @@ class ObjectStream(io.BytesIO):
         self._overwrite = overwrite
 
     def close(self) -> None:
-        """Put the object; again is no error. Raises FileExistsError if there is another one."""
+        """Put the object; a second call does nothing. Raises FileExistsError if there is another one."""
         if not self.closed:
             data = self.getvalue()
             super().close()

@@ -109,7 +109,7 @@ class Table(Protocol):
         """Return the number of the last manifest of ``pipeline`` that the table itself knows; 0 if it keeps none."""
 
     def partition_directory(self, partition: str) -> str:
-        """Return where the files of a partition lie, relative to the table."""
+        """Return the directory of a partition's files, relative to the table."""
 
     def staging_path(self, file: DataFile) -> TablePath:
         """Return the path of a staged file, which no reader of the table sees."""

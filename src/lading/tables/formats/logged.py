@@ -69,7 +69,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         return super().check_claim(owner)
 
     def partition_directory(self, partition: str) -> str:
-        """Return where the files of a partition lie: the log has its values, so that a long one may be a digest."""
+        """Return the directory of a partition's files: the log has its values, so that a long one may be a digest."""
         return shorten_directory(partition)
 
     def check_log(self) -> None:
@@ -83,7 +83,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         if not (self.directory / self.log).exists():
             return 0
         with self._translate_errors():
-            return self._committed_number(self._load(), pipeline)
+            return self._read_last_number(self._load(), pipeline)
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Rename staged files, then show them all in one commit; one that the log has already is skipped.
@@ -94,7 +94,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         pipeline, number = key
         with self._translate_errors():
             table = self._load()
-            if self._committed_number(table, pipeline) >= number:
+            if self._read_last_number(table, pipeline) >= number:
                 self._require_same(table, key, files)
                 return
             found = self._find_rollback(table, pipeline)
@@ -138,19 +138,19 @@ class LoggedTable(ParquetTable, Generic[T]):
             self._commit_log(self._load(), key, hidden, notes)
 
     def _find_rollback(self, table: T, pipeline: str) -> Rollback | None:
-        committed = self._committed_number(table, pipeline)
+        committed = self._read_last_number(table, pipeline)
         return find_rollback(self._commits(table), pipeline, committed) if committed else None
 
     def find_change(self, key: tuple[str, int], file: DataFile, *, is_read: bool) -> str | None:
         """Return in words how a published file differs from what its manifest says.
 
-        A file that the log does not list any more is none: the table was compacted, or rows were deleted.
+        A file that the log does not list any more is not a change: the table was compacted, or rows were deleted.
         """
         pipeline, number = key
         with self._translate_errors():
             if file.name.rpartition("/")[2] in self._listed:
                 return super().find_change(key, file, is_read=is_read)
-            if self._committed_number(self._snapshot, pipeline) < number:
+            if self._read_last_number(self._snapshot, pipeline) < number:
                 return f"is not in the table's log, {self._version_word(self._snapshot)}"
             return None
 
@@ -163,7 +163,7 @@ class LoggedTable(ParquetTable, Generic[T]):
         return frozenset(self._file_names(self._snapshot))
 
     def _require_same(self, table: T, key: tuple[str, int], files: Sequence[DataFile]) -> None:
-        """Raise LocalError if the log has another batch under this number; logs that were cleaned up cannot tell."""
+        """Raise LocalError if the log has another batch under this number; a log that was cleaned up cannot show it."""
         pipeline, number = key
         for commit, _, _ in self._commits(table):
             if (commit.get(PIPELINE), str(commit.get(MANIFEST))) == (pipeline, str(number)):
@@ -180,8 +180,8 @@ class LoggedTable(ParquetTable, Generic[T]):
     def _new_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[Column]:
         """Return the wanted columns that the table does not have.
 
-        Raises LocalError, which names the column, if the table cannot take the others. Columns of ``_relaxed_columns``
-        are to be made nullable.
+        Raises LocalError, which names the column, if the table cannot take the others. Columns of
+        ``_list_relaxed_columns`` are to be made nullable.
         """
         left = {column.name.lower(): column for column in held}
         new = []
@@ -209,7 +209,7 @@ class LoggedTable(ParquetTable, Generic[T]):
                 )
         return new
 
-    def _relaxed_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[str]:
+    def _list_relaxed_columns(self, held: Sequence[Column], wanted: Sequence[Column]) -> list[str]:
         """Return the times of messages that the table may not hold null in: earlier releases made it so."""
         nullable = {column.name for column in wanted if column.nullable}
         return [column.name for column in held if not column.nullable and column.name in nullable & TIME_FIELDS]
@@ -256,10 +256,10 @@ class LoggedTable(ParquetTable, Generic[T]):
 
     @abstractmethod
     def _load(self) -> T:
-        """Return the table as its log describes it now. Raises LocalError if there is none."""
+        """Return the table as its log describes it now. Raises LocalError if it does not exist."""
 
     @abstractmethod
-    def _committed_number(self, table: T, pipeline: str) -> int:
+    def _read_last_number(self, table: T, pipeline: str) -> int:
         """Return the number of the pipeline's last manifest in the table; 0 for none."""
 
     @abstractmethod
@@ -297,10 +297,10 @@ def read_footer(path: TablePath) -> pq.FileMetaData:
 
 
 def hash_files(files: Sequence[DataFile]) -> str:
-    """Return the hash of the files of a batch, by which a log tells two batches of one number apart."""
+    """Return the hash of the files of a batch, by which a log distinguishes two batches of one number."""
     text = "\n".join(sorted(f"{file.name} {file.hash}" for file in files))
     return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 COMMIT_ATTEMPTS: Final = 10
-"""So often a commit is tried that others overtake."""
+"""A commit that other writers overtake is tried at most this many times."""

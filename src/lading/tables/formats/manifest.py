@@ -24,7 +24,7 @@ CHECKSUM = "checksum"
 
 Intervals = list[tuple[int, int]]
 Covered = dict[str, dict[str, Intervals]]
-"""Topic id (``-`` and the name where the system has none) → partition → offset intervals that are published."""
+"""Topic id (``-`` and the name if the system has no ids) → partition → offset intervals that are published."""
 Schemas = Mapping[str, Mapping[str, str]]
 """Table (relative to the state directory) → column → type."""
 TABLE = "table"
@@ -60,8 +60,8 @@ class DataFile:
 class Manifest:
     """Record of what one batch published: its source ranges (whole, however tasks cut them), files and counts.
 
-    ``covered`` and ``positions`` include all manifests before it, so that the last one alone says what is published
-    and where to continue.
+    ``covered`` and ``positions`` include all manifests before it, so that the last one alone says what is published and
+    at which positions to continue.
     """
 
     pipeline: str
@@ -140,15 +140,15 @@ class Manifests:
 
 def write_manifest(path: TablePath, manifest: Manifest) -> None:
     """Write a manifest, with its checksum, in place of what was there; it is on disk when this returns."""
-    write_document(path, _checked_document(manifest))
+    write_document(path, _with_checksum(manifest))
 
 
 def manifest_text(manifest: Manifest) -> str:
     """Return a manifest as it is written, with its checksum."""
-    return document_text(_checked_document(manifest))
+    return document_text(_with_checksum(manifest))
 
 
-def _checked_document(manifest: Manifest) -> dict[str, Any]:
+def _with_checksum(manifest: Manifest) -> dict[str, Any]:
     document = manifest.document()
     return {**document, CHECKSUM: checksum_of(document)}
 

@@ -49,7 +49,7 @@ class ParquetFile:
 
     def abandon(self) -> None:
         """Write nothing more."""
-        # else it would end its file when it is collected, and say that there is none any more
+        # an open writer would write a footer when it is collected, or raise because the file is gone
         self._writer.is_open = False
 
 

@@ -31,7 +31,7 @@ PATH_BYTES_MAX: Final = 600
 """Bytes of all levels together: the key of an object has 1,024, with the table's and the file's name."""
 DIGEST_BYTES: Final = 32
 PARTITIONS_MAX: Final = 1_000
-"""A task has a file open for each partition of its range, so many at most."""
+"""Partitions of a task's range: each has a file open."""
 _FORM: Final = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?(\w+)\s*\)|(\w+))\s*")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _PLAIN_TYPES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
@@ -51,7 +51,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """The name in directories and logs: that of the column, with the transform behind it if there is one."""
+        """The name in directories and logs: that of the column, followed by the transform if there is one."""
         return (
             self.column
             if self.transform == "identity"
@@ -235,7 +235,7 @@ def drop_long_values(name: str) -> str:
 
 
 def long_values_sentence(rows: int) -> str:
-    """Return the sentence that tells of rows whose value is null, as no directory can have its name."""
+    """Return a sentence about rows whose value is null because no directory can have its name."""
     have = "1 row has" if rows == 1 else f"{rows:,} rows have"
     return (
         f"{have} a value that is longer than the name of a directory ({NAME_BYTES_MAX} bytes) and is null in the "
@@ -295,7 +295,7 @@ def _check_column(field: PartitionField, schema: pa.Schema, key: str) -> None:
 
 
 def parse_value(text: str) -> str | None:
-    """Return the value that the name of a partition says behind ``=``; None for null."""
+    """Return the value after ``=`` in the name of a partition; None for null."""
     return None if text == NULL else unquote(text)
 
 

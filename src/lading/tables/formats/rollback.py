@@ -16,7 +16,7 @@ PIPELINE, MANIFEST, FILES = "lading.pipeline", "lading.manifest", "lading.files"
 PUT_BACK: Final = "lading.put_back"
 """And of a commit that shows batches again: their numbers."""
 LOOKED_AT: Final = 2
-"""So many of our newest commits are found: between them lies a change that overtook the last one."""
+"""This many of our newest commits are searched for: a change that overtook the last one is between them."""
 
 
 class LoggedCommit(NamedTuple):
@@ -24,9 +24,9 @@ class LoggedCommit(NamedTuple):
 
     notes: Mapping[str, Any]
     in_table: bool | None
-    """Whether it is among those that the table is made of; None if the log does not tell any more."""
+    """Whether the table is made of it; None if the log does not say any more."""
     by: str = ""
-    """What took it back, in words."""
+    """Description of the commit that took it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class RolledBack(LocalError):
 def find_rollback(commits: Iterable[LoggedCommit], pipeline: str, committed: int) -> Rollback | None:
     """Return what of a pipeline's commits was taken back, given the commits of a log from the newest on.
 
-    ``committed`` is the number of the last one that the log says it has had. A log that was cleaned up tells nothing.
+    ``committed`` is the number of the last manifest that the log has had. Commits that a log no longer lists are not
+    reported.
     """
     there, gone, by, found = set[int](), set[int](), "by a commit that its log has no more", 0
     for notes, in_table, taken_back_by in commits:

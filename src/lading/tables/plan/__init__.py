@@ -1,1 +1,1 @@
-"""What a run reads: offsets, ranges and the end of each batch."""
+"""The part that a run reads: offsets, ranges and the end of each batch."""

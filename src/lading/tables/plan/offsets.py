@@ -22,8 +22,8 @@ OffsetsDocument = dict[str, dict[str, dict[str, Any]]]
 class PartitionOffset:
     """A position that knows its log: the next offset, the epoch it was seen under, the topic's id in hex (or None).
 
-    ``resumed_at`` is set where the way to this position did not begin at the one before it: for a partition seen for
-    the first time, and after a loss that was accepted. So ranges stay a pure function of what the checkpoint holds.
+    ``resumed_at`` is set if the range to this position does not begin at the position before: for a partition seen for
+    the first time, and after a loss that was accepted. So ranges stay a pure function of the checkpoint.
     """
 
     topic_id: str | None
@@ -77,14 +77,14 @@ def to_partition_offset(meta: TopicMeta, part: PartitionMeta, offset: int) -> Pa
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why messages between a position and what is kept cannot be read any more, and where reading can go on."""
+    """Why messages after a position cannot be read any more, and the offset at which reading can continue."""
 
     cause: LossCause
     why: str
     resume: int
 
     def sentence(self, topic: str, partition: int, offset: int) -> str:
-        """For people: what is lost where, and what to do."""
+        """For people: which messages of which partition are lost, and what to do."""
         return (
             f"topic {topic!r}, partition {partition}: messages from offset {offset} and later are lost: {self.why}. "
             f"To continue at offset {self.resume} without them set failOnDataLoss=false"

@@ -16,7 +16,7 @@ from .ranges import ROWS_PER_PARTITION
 
 OnBadValue = Literal["null", "fail"]
 DEDUPE_HEADER = "lading-dedupe"
-"""The header that is the same in each try to send a message, where a target is at least once."""
+"""The header that is the same in each try to send a message, if a target delivers at least once."""
 CHANNEL = "spark"
 """The channel of a queue that a stream takes messages for, unless it names one."""
 PREFIXES = ("column.", "encoding.", "transport.")
@@ -56,8 +56,8 @@ class SourceOptions:
         values = _normal(options, SOURCE)
         where = values.get("where")
         return cls(
-            from_=_required(values, "from", "a URL such as lading://127.0.0.1:7070 or a directory"),
-            topic=_required(values, "topic", "the name of a topic"),
+            from_=_require_option(values, "from", "a URL such as lading://127.0.0.1:7070 or a directory"),
+            topic=_require_option(values, "topic", "the name of a topic"),
             starting=parse_offsets("startingOffsets", values.get("startingoffsets", "earliest")),
             ending=parse_offsets("endingOffsets", values.get("endingoffsets", "latest")),
             fail_on_data_loss=_flag("failOnDataLoss", values.get("failondataloss", "true")),
@@ -67,8 +67,8 @@ class SourceOptions:
             max_rows_per_partition=_count("maxRowsPerPartition", values) or ROWS_PER_PARTITION,
             max_rows_per_batch=_count("maxRowsPerBatch", values),
             max_bytes_per_batch=_size("maxBytesPerBatch", values),
-            columns=_prefixed(values, "column."),
-            encodings=_prefixed(values, "encoding."),
+            columns=_take_prefixed(values, "column."),
+            encodings=_take_prefixed(values, "encoding."),
             on_bad_value=_word("on_bad_value", values.get("on_bad_value", "null"), ("null", "fail")),
             headers=_word("headers", values.get("headers", "array"), ("array", "none")) == "array",
             verify_checksum=_flag("verify_checksum", values.get("verify_checksum", "false")),
@@ -101,8 +101,8 @@ class SinkOptions:
 
         values = _normal(options, SINK)
         return cls(
-            to=_required(values, "to", "a URL such as lading://127.0.0.1:7070"),
-            topic=_required(values, "topic", "the name of a topic"),
+            to=_require_option(values, "to", "a URL such as lading://127.0.0.1:7070"),
+            topic=_require_option(values, "topic", "the name of a topic"),
             headers=split_column_headers(values.get("headers", "")),
             transactional_id=values.get("transactionalid", "").strip() or None,
             transaction_timeout_s=_count("transactionTimeoutS", values),
@@ -163,7 +163,7 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
 
 def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the options ``transport.*`` with their types. Raises SettingError for a value of another type."""
-    given = _prefixed(values, "transport.")
+    given = _take_prefixed(values, "transport.")
     return {name: parse_option(name, text, prefix="transport.") for name, text in given.items()}
 
 
@@ -172,11 +172,11 @@ def type_transport(options: Mapping[str, Any]) -> dict[str, Any]:
     return transport_options({f"transport.{name}": str(value) for name, value in options.items()})
 
 
-def _prefixed(values: Mapping[str, str], prefix: str) -> dict[str, str]:
+def _take_prefixed(values: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {name[len(prefix) :].lower(): value for name, value in values.items() if name.lower().startswith(prefix)}
 
 
-def _required(values: Mapping[str, str], name: str, what: str) -> str:
+def _require_option(values: Mapping[str, str], name: str, what: str) -> str:
     value = values.get(name, "").strip()
     if not value:
         raise SettingError(f'option {name!r} is missing: .option("{name}", …) takes {what}')

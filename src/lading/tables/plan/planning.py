@@ -1,4 +1,4 @@
-"""Planning in the driver: where a batch starts and ends, and the detection of losses."""
+"""Planning in the driver: the start and end of a batch, and the detection of losses."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Planner:
         return split_ranges(options.topic, start, bounded, options.max_rows_per_partition)
 
     def skip_losses(self, start: PartitionOffsets) -> PartitionOffsets:
-        """Return ``start`` behind what was deleted since. Raises DataLoss if that fails the read."""
+        """Return ``start``, moved past messages that were deleted since. Raises DataLoss if that fails the read."""
         return self._skip_losses(self.topic(), start)
 
     def _skip_losses(self, meta: TopicMeta, start: PartitionOffsets) -> PartitionOffsets:
@@ -88,7 +88,7 @@ class Planner:
         return found
 
     def initial_offsets(self) -> PartitionOffsets:
-        """Return where a stream without a checkpoint starts."""
+        """Return the offsets at which a stream without a checkpoint starts."""
         meta = self.topic()
         return resolve_offsets("startingOffsets", self.options.starting, self.transport, meta, "earliest")
 

@@ -18,8 +18,8 @@ cheap, small enough to keep all cores busy with one topic partition."""
 class OffsetRange:
     """Offsets ``start`` to ``end`` (not included) of one topic partition, read by one Spark task.
 
-    ``epoch`` is that of ``end``; ``resumed`` says that ``start`` is not where the reader had been before: it may lie
-    below that where a recovery cut the log back.
+    ``epoch`` is that of ``end``; ``resumed`` says that ``start`` is not the previous position of the reader: it may be
+    below that if a recovery cut the log back.
     """
 
     topic: str
@@ -51,7 +51,7 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Cut the offsets from ``start`` to ``end`` into ranges of at most ``rows_max`` offsets and about equal size.
 
-    A position that was resumed begins where it says, a partition without a start at offset 0.
+    A position that was resumed begins at its ``resumed_at``, a partition without a start at offset 0.
     """
     ranges: list[OffsetRange] = []
     for number, until in sorted(end.items()):

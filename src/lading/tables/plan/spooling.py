@@ -28,7 +28,7 @@ STOP_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Spooled(SourceOptions):
-    """Options of a stream whose ``from_`` is the spool; ``queue`` is where it is filled from, and how."""
+    """Options of a stream whose ``from_`` is the spool; ``queue`` fills it, with ``queue_options``."""
 
     queue: str = ""
     queue_options: Mapping[str, Any] = field(default_factory=dict)
@@ -76,11 +76,11 @@ class SpoolProcess:
         self._done = 0
 
     def start(self, options: SourceOptions) -> None:
-        """Start it where the options are a queue's; returns when what waited there has been taken (10 s at most).
+        """Start the process if the options are a queue's; return when it has taken the waiting messages (10 s at most).
 
         To be called before every look into the spool: a process that has ended is started again, with a line in the
-        log, and one that another process was in the way of when that has ended. RemoteError with its sentence where it
-        fails.
+        log. If another process holds the spool, ours is started again when that one has ended. Raises RemoteError with
+        the process's own error if it fails.
         """
         if not isinstance(options, Spooled):
             return

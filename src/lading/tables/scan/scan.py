@@ -89,8 +89,8 @@ def read_range(
 
 @dataclass(frozen=True, slots=True)
 class FetchedRange:
-    """Something fetched of a range: its messages from ``first`` up to, not including, ``end`` are meant; ``place`` is
-    their stream, topic and partition."""
+    """The fetched messages from ``first`` up to, not including, ``end``; ``place`` is their stream, topic and
+    partition."""
 
     fetched: FetchResult
     first: int
@@ -164,7 +164,7 @@ class _RangeReader:
             return
         for decoded in self._filter_locally(start, end):
             if decoded.count:
-                yield self._shown(decoded)
+                yield self._assemble_batch(decoded)
 
     # what is still there
 
@@ -174,7 +174,7 @@ class _RangeReader:
         start, end = piece.start, piece.end
         lost = find_loss(PartitionOffset(piece.topic_id, piece.epoch, start), meta, part)
         if lost is not None:
-            self._lost(lost.sentence(piece.topic, piece.partition, start))
+            self._report_loss(lost.sentence(piece.topic, piece.partition, start))
             start = end if lost.resume > end or lost.cause is LossCause.OTHER_TOPIC else max(start, lost.resume)
         cut = next_epoch_start(piece.epoch, part.epochs)
         return start, end if cut is None else self._cut(max(start, cut), end)
@@ -188,9 +188,9 @@ class _RangeReader:
 
     def _lose_range(self, first: int, end: int, what: LostRange) -> None:
         sentence = describe_lost_range(self._piece.topic, self._piece.partition, first, end, what)
-        self._lost(f"{sentence}; to continue without them, set failOnDataLoss=false")
+        self._report_loss(f"{sentence}; to continue without them, set failOnDataLoss=false")
 
-    def _lost(self, sentence: str) -> None:
+    def _report_loss(self, sentence: str) -> None:
         if self._reading.fail_on_data_loss:
             raise DataLoss(sentence)
         LOG.warning("%s (failOnDataLoss=false)", sentence)
@@ -275,7 +275,11 @@ class _RangeReader:
                 for low in range(0, batch.num_rows, reading.rows_max):
                     some = batch.slice(low, reading.rows_max)
                     self._counts.read += some.num_rows
-                    yield self._shown(to_decoded(some, self._keys)) if columns is None else self._typed_there(some)
+                    yield (
+                        self._assemble_batch(to_decoded(some, self._keys))
+                        if columns is None
+                        else self._to_scanned_batch(some)
+                    )
             if found.end_offset <= position:
                 if time.monotonic() > deadline:
                     raise Unreachable(
@@ -286,11 +290,11 @@ class _RangeReader:
                 continue
             position, deadline = found.end_offset, time.monotonic() + QUIET_TIMEOUT_S
 
-    def _typed_there(self, batch: pa.RecordBatch) -> ScannedBatch:
+    def _to_scanned_batch(self, batch: pa.RecordBatch) -> ScannedBatch:
         """Return a batch with header columns converted by the server, in the requested order and with its place."""
         projection = self._reading.projection
         held: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
-        ok = self._checked(Decoded(batch.num_rows, held, {})) if self._check else None
+        ok = self._check_payloads(Decoded(batch.num_rows, held, {})) if self._check else None
         for name in PLACE_FIELDS.keys() & set(projection.fields):
             here: Any = pa.scalar(self._place[name], PLACE_FIELDS[name])
             held[name] = pa.repeat(here, batch.num_rows)
@@ -319,8 +323,8 @@ class _RangeReader:
 
     # columns
 
-    def _shown(self, decoded: Decoded) -> ScannedBatch:
-        ok = self._checked(decoded) if self._check else None
+    def _assemble_batch(self, decoded: Decoded) -> ScannedBatch:
+        ok = self._check_payloads(decoded) if self._check else None
         made = assemble(decoded, self._reading.projection, self._place, self._reading.form)
         if made.bad:
             self._counts.bad_values += made.bad_count
@@ -333,7 +337,7 @@ class _RangeReader:
         self._counts.kept += decoded.count
         return ScannedBatch(made.batch, ok)
 
-    def _checked(self, decoded: Decoded) -> pa.BooleanArray | None:
+    def _check_payloads(self, decoded: Decoded) -> pa.BooleanArray | None:
         """Return whether each payload matches its checksum, null without one. Raises ChecksumMismatch if verified."""
         wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
         if wrong.size and self._reading.verify_checksum:

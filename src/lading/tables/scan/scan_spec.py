@@ -47,8 +47,8 @@ class ScanSpec:
         fields = {"offset", *self.projection.message_fields}
         fields |= {"payload", "checksum"} if self.verify_checksum or self.checksum_ok else set()
         words = [
-            f'"{_doubled(column.name)}" {type_word(column.type)} {column.encoding.value} '
-            f'from "{_doubled(column.header)}"'
+            f'"{_double_quotes(column.name)}" {type_word(column.type)} {column.encoding.value} '
+            f'from "{_double_quotes(column.header)}"'
             for column in self.projection.headers
         ]
         return ", ".join([*sorted(fields), *words])
@@ -63,5 +63,5 @@ class ScanSpec:
         return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)
 
 
-def _doubled(name: str) -> str:
+def _double_quotes(name: str) -> str:
     return name.replace('"', '""')

@@ -1,4 +1,4 @@
-"""Durable files: written whole, synced and renamed into place, or put on an object store; and where tables lie."""
+"""Durable files: written whole, synced and renamed into place, or put on an object store; and the places of tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def local_directory(name: str, target: str | Path) -> Path:
 
 
 def table_location(name: str, target: str | TablePath) -> TablePath:
-    """Return where a table lies: a directory, or names on an object store. Raises SettingError for anything else."""
+    """Return the place of a table: a directory, or names on an object store. Raises SettingError for anything else."""
     if isinstance(target, ObjectPath | Path):
         return target if isinstance(target, ObjectPath) else target.absolute()
     text = str(target)
@@ -193,7 +193,7 @@ def write_document(path: TablePath, document: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        # what write and fsync raise does not say where
+        # the errors of write and fsync do not name the file
         raise OSError(error.errno, error.strerror, str(path)) from None
     draft.replace(path)
     sync_directory(path.parent)
@@ -204,7 +204,7 @@ DOCUMENT_VERSION: Final = 1
 
 
 def read_document(path: TablePath) -> Any:
-    """Return the JSON document at ``path``, or None if there is no file.
+    """Return the JSON document at ``path``, or None if the file does not exist.
 
     Raises CorruptLog if it cannot be read, or is not what was written; NewerFormat if a later Lading wrote it.
     """

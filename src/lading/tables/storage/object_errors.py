@@ -13,7 +13,7 @@ NO_CREDENTIALS: Final = (
 """Where machines of a cloud ask for their role's credentials, only if the environment has none; and words for it."""
 REFUSED: Final = ("status code: 401", "status code: 403")
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-"""What stores say of a bucket that does not exist, and Azure of a container."""
+"""Error codes of stores for a bucket that does not exist, and of Azure for a container."""
 NO_ADDRESS: Final = ("UrlNotRecognised", "Unable to recognise URL", "MissingAccount")
 GRANTS: Final = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -93,7 +93,7 @@ def _scheme_of(url: str) -> str:
 
 
 def _brief(text: str) -> str:
-    """Return what an error of the library says, without the document and the call that are behind it."""
+    """Return the message of an error of the library, without the document and the call that follow it."""
     what = text.partition("<?xml")[0].partition("Debug source")[0].partition("\n\n\n")[0]
     return " ".join(what.replace("\x1b[31m↳\x1b[0m", "").split())
 

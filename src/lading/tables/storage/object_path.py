@@ -54,7 +54,7 @@ class ObjectPath:
 
     Methods are those of ``pathlib.Path``. They raise FileNotFoundError and FileExistsError as it does, LocalError if
     the bucket does not exist or the environment has no credentials, RemoteError if the store refuses these, and
-    Unreachable if it does not answer.
+    Unreachable if it cannot be reached.
     """
 
     root: str
@@ -135,7 +135,7 @@ class ObjectPath:
             ):
                 for one in page:
                     name = one["path"].removeprefix(lead)
-                    # Azurite and fake-gcs-server list all, whatever name they are to begin behind
+                    # Azurite and fake-gcs-server list all names, and ignore the name after which to begin
                     if name > after:
                         yield name, one["size"]
 
@@ -154,7 +154,7 @@ class ObjectPath:
     def create_bytes(self, data: bytes) -> None:
         """Put the object unless there is one. Raises FileExistsError if there is one with other bytes.
 
-        One with the same bytes is ours: the answer to an attempt to put it may have been lost.
+        An object with the same bytes counts as ours: the response to an earlier attempt to put it may have been lost.
         """
         obstore = import_obstore(self)
         for left in reversed(range(CREATE_ATTEMPTS)):

@@ -1,7 +1,7 @@
 """Addresses and credentials of object stores, by reference: ``[storage]`` of a pipeline or a profile, ``--storage``.
 
-What travels to other processes, and is written, are references: ``${VARIABLE}``, ``…_env``, ``…_file``. Each process
-reads them for itself whenever it reaches for a store, so that a file that was rotated counts for the next request.
+References travel to other processes and are written down, not values: ``${VARIABLE}``, ``…_env``, ``…_file``. Each
+process resolves them for itself before each use of a store, so that a rotated file counts for the next request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_")
 
 
 class StorageOption(NamedTuple):
-    """What an option is to the libraries of one kind of store, and variables of the environment that say the same."""
+    """The names of an option: for the libraries of one kind of store, and in the environment."""
 
     scheme: str
     names: tuple[str, ...]
@@ -69,7 +69,7 @@ OPTIONS: Final[Mapping[str, tuple[StorageOption, ...]]] = {
         StorageOption("gs", ("google_service_account_key",)),
     ),
 }  # fmt: skip
-"""What ``[storage]`` says. Names for libraries are those that win over the variables of the environment."""
+"""Options of ``[storage]``. Names for libraries are those that win over the variables of the environment."""
 OVERRIDING: Final = {
     "s3": (), "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"), "abfss": ("AZURE_STORAGE_TOKEN",)
 }  # fmt: skip
@@ -77,13 +77,13 @@ OVERRIDING: Final = {
 ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL",), "gs": ("GOOGLE_BASE_URL",), "abfss": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 }  # fmt: skip
-"""Variables that say where another server than the cloud's own is."""
+"""Variables for the address of another server than the cloud's own."""
 REFERENCES: Final = (VARIABLE, FILE)
 KNOWN: Final = (
     *(name for name in OPTIONS if name not in STORAGE_SECRETS),
     *(f"{name}{ending}" for name in OPTIONS if name in STORAGE_SECRETS for ending in REFERENCES),
 )
-"""What can stand in ``[storage]``, besides ``${VARIABLE}`` for a credential itself."""
+"""All names allowed in ``[storage]``, besides ``${VARIABLE}`` for a credential itself."""
 _BOUND: Final[dict[str, StorageReferences]] = {}
 """The references of every table whose file has some, by the table's URL: a table belongs to one pipeline."""
 _DIGEST_KEY: Final = os.urandom(32)
@@ -114,7 +114,7 @@ class StorageReferences:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], base: Path, name: str, section: str = "[storage]") -> StorageReferences:
-        """Return the references of a section. Raises SettingError for its form; nothing is read, and no value told."""
+        """Return the references of a section. Raises SettingError, without values, if its form is wrong."""
         made = cls(name, str(base), tuple(options.items()), section)
         ways: dict[str, str] = {}
         for option, value in options.items():
@@ -158,7 +158,7 @@ class StorageReferences:
         try:
             found = expand_variables(mine, self._where)
         except SettingError as error:
-            raise self._unresolved_error(str(error), root) from None
+            raise self._resolution_error(str(error), root) from None
         for option in found:
             if option.endswith(FILE):
                 found[option] = str(Path(self.base, Path(found[option]).expanduser()))
@@ -166,7 +166,7 @@ class StorageReferences:
             found = read_references(found, ())
         except SettingError as error:
             advice = "write it there, so that this process may read it"
-            raise self._unresolved_error(f"{self._where}.{error}; {advice}", root) from None
+            raise self._resolution_error(f"{self._where}.{error}; {advice}", root) from None
         self._check_endpoint(found.get("endpoint", ""))
         self._refuse_other_identity(found, scheme, root)
         return {
@@ -219,13 +219,13 @@ class StorageReferences:
                 others |= dict.fromkeys(names, remedy)
         for variable, advice in others.items():
             if os.environ.get(variable):
-                raise self._unresolved_error(
+                raise self._resolution_error(
                     f"{self._where} has credentials for {root}, and the variable {variable!r} of the environment "
                     f"belongs to others; unset it{advice}",
                     root,
                 )
 
-    def _unresolved_error(self, sentence: str, root: str) -> SettingError:
+    def _resolution_error(self, sentence: str, root: str) -> SettingError:
         return SettingError(
             f"{sentence}. That was {name_process()}, which opens {root}: the driver and "
             f"every executor read {self.section} for themselves"

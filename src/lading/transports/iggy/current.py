@@ -1,7 +1,7 @@
 """``iggy://`` towards a server of today's Iggy: the same commands in frames of 256 bytes (iggy-current.md).
 
-A server of this generation waits for the rest of a frame where a classic one answers a short request. So it is found by
-its silence, and by its answer to a ping of its own over another connection.
+A server of this generation waits for the rest of a frame when a classic one would respond to a short request. So it is
+found by its silence, and by its response to a ping of its own over another connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...model.run import Run
 from ...model.version import __version__
 
 PROBE_S: Final = 3.0
-"""A classic server has answered by then; one that has not is asked in the other way as well."""
+"""A classic server has responded within this time; one that has not is probed in the current way as well."""
 _RESULT_BYTES: Final = 12
 _U32: Final = struct.Struct("<I")
 
@@ -68,7 +68,7 @@ class CurrentFrames:
         body = take(facts.size_bytes - HEADER_BYTES)
         if facts.status or facts.operation in (READ, SEND) or not body:
             return facts.status, body
-        # metadata operations tell their result in front of what they give
+        # metadata operations put their result before the rest of the body
         (rejections,) = _U32.unpack_from(body)
         if not rejections:
             return 0, body[_U32.size :]
@@ -96,7 +96,7 @@ class CurrentFrames:
 
 
 def speaks_current(connect: Callable[[float], socket.socket], timeout_s: float) -> bool:
-    """Return whether a server answers a ping of today's Iggy, over a connection of its own that ``connect`` makes."""
+    """Return whether a server responds to a ping of the current Iggy, over a new connection by ``connect``."""
     try:
         with connect(timeout_s) as connection:
             connection.sendall(request_header(os.urandom(16), 0, READ, request=1, code=PING))

@@ -1,7 +1,7 @@
 """``iggy-files://``: the data directory of a real Iggy server of 0.0.30 or 0.0.40, read without the server.
 
-Read-only, and of a server that is stopped: a running one writes only every 30 s or 10,000 messages. What its directory
-looks like is iggy.md A9; streams and topics are found by the names in their ``.info`` files.
+Read-only, and for a server that is stopped: a running one writes only every 30 s or 10,000 messages. The layout of its
+directory is in iggy.md A9; streams and topics are found by the names in their ``.info`` files.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _SCHEME: Final = "iggy-files://"
 
 
 class IggyFilesTransport:
-    """A data directory (``local_data`` of the server, which has ``streams`` in it); LocalError if it is none.
+    """A data directory (``local_data`` of the server, which has ``streams`` in it). Raises LocalError for any other.
 
-    A torn tail, damaged messages and files that cannot be read are told in warnings with file, byte and offset.
+    A torn tail, damaged messages and unreadable files are reported in warnings with file, byte and offset.
     """
 
     idempotent = False
@@ -90,7 +90,7 @@ class IggyFilesTransport:
         return FetchResult(topic, partition, runs, end, first, last, damaged=damaged)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``; the end offset if there is none."""
+        """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset."""
         return self._topic(topic).partition(partition).find_time(timestamp_us)
 
     def send(
@@ -148,7 +148,7 @@ class TopicDirectory:
         return TopicMeta(self._stream, self._topic, self.name, None, partitions)
 
     def partition(self, number: int) -> IggyPartitionFiles:
-        """Return a partition; LocalError if there is none of this number."""
+        """Return a partition. Raises LocalError if it does not exist."""
         if number not in self._partitions:
             numbers = ", ".join(map(str, self._partitions)) or "none"
             raise LocalError(f"topic {self.name!r} has no partition {number}; there are {numbers}")
@@ -159,7 +159,7 @@ class SegmentFile:
     """One ``.log`` file, mapped, and the pieces that can be read of it."""
 
     def __init__(self, path: Path, end_offset: int | None) -> None:
-        """Map a file; ``end_offset`` is where the next one begins, None for the last, which its index tells."""
+        """Map a file; ``end_offset`` is the start of the next one, None for the last, whose index gives it."""
         self.path = path
         self.first_offset = int(path.stem)
         self.size_bytes = path.stat().st_size
@@ -175,7 +175,7 @@ class SegmentFile:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last message, or the first one if there is none."""
+        """The offset after the last message, or the first one if the partition is empty."""
         return int(self.chunks[-1, LAST_OFFSET]) + 1 if len(self.chunks) else self.first_offset
 
     def read(self, number: int) -> list[Run]:
@@ -219,7 +219,7 @@ class IggyPartitionFiles:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last message."""
+        """The offset after the last message."""
         return self._segments[-1].end_offset if self._segments else 0
 
     @property
@@ -259,7 +259,7 @@ class IggyPartitionFiles:
         return [], max(offset, 0)
 
     def find_time(self, timestamp_us: int) -> int:
-        """Return the first offset whose timestamp is at or after a time; the end offset if there is none."""
+        """Return the first offset whose timestamp is at or after a time, or the end offset."""
         import pyarrow as pa
 
         for segment in self._segments:
@@ -275,7 +275,7 @@ class IggyPartitionFiles:
 
     @staticmethod
     def _tell_what_is_cut(segments: Sequence[SegmentFile]) -> None:
-        """Warn of bytes that are no messages; zeros behind the end, which servers skip as well, are none."""
+        """Warn of bytes that are not messages, except for zeros after the end, which servers skip as well."""
         for segment in segments:
             if segment.region[segment.stopped_at :].any():
                 LOG.warning(

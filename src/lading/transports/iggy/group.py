@@ -59,15 +59,15 @@ class IggyMembership:
         self._join()
 
     def heartbeat(self) -> bool:
-        """Look at the assignment, join again where the connection broke meanwhile; True when it changed."""
+        """Read the assignment again, after a new join if the connection broke; True if it changed."""
         before = self.generation
         self._look()
         return self.generation != before
 
     def position(self, topic: str, partition: int) -> Position | None:
         """Behind the message consumed last, None if nothing was stored."""
-        keeper = self._consumed(lambda _release: self._keeper, topic, partition)
-        stored = keeper, self._consumed(self._consumer, topic, partition)
+        keeper = self._fetch_stored_offset(lambda _release: self._keeper, topic, partition)
+        stored = keeper, self._fetch_stored_offset(self._consumer, topic, partition)
         consumed = max((offset for offset in stored if offset is not None), default=None)
         if consumed is None:
             return None
@@ -88,7 +88,7 @@ class IggyMembership:
     def poll_next(self, topic: str, count: int, *, auto_commit: bool = False) -> Polled:
         """Poll the next messages of the member's partition whose turn it is, by the group's position on the server.
 
-        The protocol of servers up to 0.0.40 does not tell which partition that was.
+        The protocol of servers up to 0.0.40 does not report which partition that was.
         """
         place, following = self._topics[topic], Strategy(PollingKind.NEXT)
         body = self._socket.request(
@@ -132,11 +132,11 @@ class IggyMembership:
                 self._ask_of_group(c.JoinGroup, place)
         me: ClientDetails = self._socket.ask(c.Me())
         self._member = me.client.id
-        self._assigned()
+        self._update_assignment()
 
     def _create(self, place: StreamTopic) -> None:
         def command(release: Release) -> c.CreateGroup:
-            # servers that choose numbers by themselves are not told one
+            # servers that choose numbers by themselves do not take one
             return c.CreateGroup(*place, self._number, self._name if release.has_names else None)
 
         try:
@@ -151,21 +151,21 @@ class IggyMembership:
         if self._socket.connections != self._joined_on:
             self._join()
         else:
-            self._assigned()
+            self._update_assignment()
 
-    def _assigned(self) -> None:
+    def _update_assignment(self) -> None:
         found: list[tuple[str, int]] = []
         for topic, place in self._topics.items():
-            held = self._held(place)
+            held = self._fetch_held_partitions(place)
             if held is None:
                 self._ask_of_group(c.JoinGroup, place)
-                held = self._held(place) or ()
+                held = self._fetch_held_partitions(place) or ()
             found += [(topic, number - 1) for number in sorted(held)]
         if found != self.partitions or not self.generation:
             self.partitions = found
             self.generation += 1
 
-    def _held(self, place: StreamTopic) -> Sequence[int] | None:
+    def _fetch_held_partitions(self, place: StreamTopic) -> Sequence[int] | None:
         """Return the partitions of this member, counted from 1; None if it is not in the group any more."""
         held: GroupDetails | GroupAssignment | None = self._socket.ask(
             lambda release: (SyncGroup if SyncGroup in release.commands.row_by_request else c.GetGroup)(
@@ -176,7 +176,9 @@ class IggyMembership:
             return None if held is None else held.partitions
         return next((member.partitions for member in held.members if member.id == self._member), None)
 
-    def _consumed(self, consumer: Callable[[Release], ConsumerIdentifier], topic: str, partition: int) -> int | None:
+    def _fetch_stored_offset(
+        self, consumer: Callable[[Release], ConsumerIdentifier], topic: str, partition: int
+    ) -> int | None:
         stored: StoredOffset | None = self._socket.ask(
             lambda release: c.GetOffset(consumer(release), *self._topics[topic], partition + 1)
         )
@@ -185,7 +187,7 @@ class IggyMembership:
     def _zero_is_stored(self, topic: str, partition: int) -> bool:
         """Return whether a stored 0 means that message 0 was consumed, and not that nothing was stored.
 
-        A poll of ``next`` tells the two apart.
+        A poll of ``next`` distinguishes the two.
         """
         place, number = self._topics[topic], partition + 1
         following = self._poll(place, number, PollingKind.NEXT)

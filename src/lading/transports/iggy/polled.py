@@ -40,17 +40,17 @@ class Polled:
 
     @property
     def first(self) -> int:
-        """Offset of the first message, -1 if there is none."""
+        """Offset of the first message, -1 without messages."""
         return self._of(BASE_OFFSET, -1)
 
     @property
     def last(self) -> int:
-        """Offset of the last message, -1 if there is none."""
+        """Offset of the last message, -1 without messages."""
         return int(self.run.chunks[-1, LAST_OFFSET]) if len(self.run.chunks) else -1
 
     @property
     def first_timestamp_us(self) -> int:
-        """Time of the earliest message, -1 if there is none."""
+        """Time of the earliest message, -1 without messages."""
         return self._of(MIN_TIMESTAMP_US, -1)
 
     def _of(self, column: int, nothing: int) -> int:
@@ -58,7 +58,7 @@ class Polled:
 
 
 def parse_poll_response(body: bytearray, release: Release = UNTOLD) -> Polled:
-    """Parse the body of a poll response by a server of ``release``. Raises MalformedMessage if it is none."""
+    """Parse the body of a poll response by a server of ``release``. Raises MalformedMessage if it is not one."""
     if release.form is MessageForm.HEADERS_ONLY:
         messages = complete(memoryview(body)[POLLED_HEAD_BYTES:])
         return Polled(parse_polled_run(body[:POLLED_HEAD_BYTES] + messages), len(messages))

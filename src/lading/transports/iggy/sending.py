@@ -90,7 +90,7 @@ def _origins(batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def _count_expressible(times_us: NDArray[np.int64], are_given: NDArray[np.bool_]) -> int:
-    """Return how many messages, from the first on, one batch of today can tell the origin times of.
+    """Return for how many messages, from the first on, one batch of the current format can hold the origin times.
 
     It has the first message's, and by how much the others are later (iggy-current.md B4).
     """

@@ -1,7 +1,7 @@
-"""Which release of Iggy a real server is of, where it asks for a login: by what it says of itself in its figures.
+"""Find the release of a real Iggy server that asks for a login, from the figures that it reports about itself.
 
-Requests of 0.0.40 go to every server of the classic framing first: one of that generation, and Lading, answer them, and
-all later ones answer that a login is needed and change nothing.
+Requests of 0.0.40 go first to every server of the classic framing: a server of that generation, or Lading, responds to
+them, and all later ones respond that a login is needed, and change nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
 def find_release(name: str) -> Release:
-    """Return a release by its name; SettingError if there is none that can be read."""
+    """Return a release by its name. Raises SettingError if it is not one that can be read."""
     readable = {**BY_NAME, CURRENT.name: CURRENT}
     found = readable.get(name)
     if found is None:
@@ -54,21 +54,21 @@ def find_release(name: str) -> Release:
 
 
 def release_of_lading(stats: bytes | bytearray) -> Release | None:
-    """Return the release that a listener of Lading's takes a client for, by its answer to ``stats`` in any layout.
+    """Return the release that a listener of Lading's assumes for a client, from its ``stats`` response in any layout.
 
-    None if another server answered.
+    None if another server sent it.
     """
     told = _LADING.search(stats)
     return None if told is None else BY_NAME.get(told[1].decode())
 
 
 def release_of_stats(body: bytes | bytearray) -> Release | None:
-    """Return the release of a server by its answer to ``stats``; None if that does not say it."""
+    """Return the release of a server from its ``stats`` response; None if that does not say it."""
     if (lading := release_of_lading(body)) is not None:
         return lading
     row = BY_NAME["0.6"].commands.row_by_code[10]
     try:
-        # later servers tell more behind
+        # the responses of later servers have more fields at the end
         stats, _ = row.answer.read(memoryview(body), 0)
     except MalformedMessage:
         return BY_NAME["0.4"]
@@ -89,7 +89,7 @@ _LATER_REASONS: Final[Mapping[int, Reason]] = {
 
 
 def reason_of(status: int, release: Release) -> Reason | None:
-    """Return the reason behind a status of a server of ``release``; None if there is none."""
+    """Return the reason that a status of a server of ``release`` stands for, or None."""
     return (_LATER_REASONS if release.has_names else REASON_OF).get(status)
 
 
@@ -99,4 +99,4 @@ def describe_status(status: int, release: Release) -> str:
 
 
 GETTING: Final = (c.GetStream, c.GetTopic, c.GetGroup, c.GetClient)
-"""Commands that releases since 0.6 answer by nothing if there is none."""
+"""Commands for which releases since 0.6 respond with an empty body if the object does not exist."""

@@ -43,7 +43,7 @@ class AnswerTooLarge(RemoteError):
 
 
 class ConnectionBroken(Unreachable):
-    """The connection to a server that had answered broke; the fate of the request is unknown."""
+    """The connection to a server that had responded broke; the fate of the request is unknown."""
 
 
 class CurrentServer(RemoteError):
@@ -51,7 +51,7 @@ class CurrentServer(RemoteError):
 
 
 class IggyRefusal(RemoteError, Refusal):
-    """The server answered with a status for which there is a Reason; ``code`` is the status."""
+    """The server responded with a status for which there is a Reason; ``code`` is the status."""
 
     def __init__(self, message: str, reason: Reason, code: int) -> None:
         Exception.__init__(self, message)
@@ -72,7 +72,7 @@ class IggySocket:
     """A connection that is made when first used and made again after it broke.
 
     A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
-    pauses when the connection breaks; a server that never answered at all is Unreachable at once. ``connections``
+    pauses when the connection breaks; a server that never responded at all is Unreachable at once. ``connections``
     counts how often it was made: group membership ends with each.
 
     ``release`` is that of the server. If it is None it is found out for each connection, since a server may come back
@@ -129,13 +129,13 @@ class IggySocket:
             return self.release.commands.row_by_request[type(sent[0])].name
 
         try:
-            body = self._checked_body(name, encode, again)
+            body = self._request_body(name, encode, again)
         except IggyRefusal as refusal:
             if refusal.code != UNAUTHENTICATED or self._is_given:
                 raise
             # users were set up since it was connected, and nothing was done: the next connection logs in
             self.close()
-            body = self._checked_body(name, encode, again)
+            body = self._request_body(name, encode, again)
         return sent[0], body
 
     def request_frame(self, name: str, frame: bytes, release: Release, *, again: bool) -> bytearray:
@@ -150,9 +150,9 @@ class IggySocket:
                 raise ReleaseChanged
             return frame
 
-        return self._checked_body(lambda: name, encode, again)
+        return self._request_body(lambda: name, encode, again)
 
-    def _checked_body(self, name: Callable[[], str], encode: Callable[[Release], bytes], again: bool) -> bytearray:
+    def _request_body(self, name: Callable[[], str], encode: Callable[[Release], bytes], again: bool) -> bytearray:
         status, body = self._answer(encode, again)
         if status:
             raise self._refusal(name(), status)
@@ -170,7 +170,7 @@ class IggySocket:
     def ask(self, asked: Asked, *, again: bool = True) -> Any:
         """Send a request and return its parsed response (see ``CommandTable.parse_response``).
 
-        Raises as ``request`` does, and IggyRefusal for an empty response that means that there is no such thing.
+        Raises as ``request`` does, and IggyRefusal for an empty response, which means that the object does not exist.
         """
         command, body = self._request(asked, again)
         if not body and self.release.is_missing_empty and isinstance(command, GETTING):
@@ -178,7 +178,7 @@ class IggySocket:
         return self.release.commands.parse_response(command, body)
 
     def _introduce(self) -> socket.socket:
-        """Return a new connection on which requests may follow: the release is known, and who asks is logged in."""
+        """Return a new connection on which requests may follow: the release is known, and the user is logged in."""
         if self._is_given:
             connection = self._open()
             if self.release.has_names:
@@ -205,7 +205,7 @@ class IggySocket:
     def _ask_release(self, connection: socket.socket) -> socket.socket:
         """Ask the server what it is, and log in if it asks for that; RemoteError if it does not say."""
         connection.sendall(UNTOLD.commands.encode_request(c.Stats()))
-        status, body = self._received(connection, self._probe(connection))
+        status, body = self._receive_response(connection, self._probe(connection))
         if status == UNAUTHENTICATED:
             # nothing was done: say who asks, and ask in the words of the server
             self._log_in(connection, LOGGING_IN)
@@ -238,7 +238,7 @@ class IggySocket:
         except TimeoutError:
             first = b""
             if speaks_current(self._connect, wait_s):
-                # Lading speaks both, and one that was busy or just starting has answered both by now
+                # Lading speaks both, and if it was busy or just starting, it has responded to both by now
                 connection.settimeout(wait_s / 10)
                 try:
                     first = connection.recv(1)
@@ -260,7 +260,7 @@ class IggySocket:
         if self._framing is not None:
             self._framing = CurrentFrames()
             connection.sendall(self._framing.register(self._user))
-            status, body = self._received(connection)
+            status, body = self._receive_response(connection)
             if status:
                 said = describe_status(status, release)
                 raise RemoteError(f"the Iggy server at {self.place} refused the login of {name!r} ({said})")
@@ -278,7 +278,7 @@ class IggySocket:
 
     def _exchange(self, connection: socket.socket, frame: bytes) -> tuple[int, bytearray]:
         connection.sendall(frame)
-        return self._received(connection)
+        return self._receive_response(connection)
 
     def close(self) -> None:
         """Close the connection; the next request makes a new one."""
@@ -299,7 +299,7 @@ class IggySocket:
                     )
                 sent = True
                 connection.sendall(frame if self._framing is None else self._framing.wrap(frame))
-                return self._received(connection)
+                return self._receive_response(connection)
             except OSError as failure:
                 self.close()
                 if not self._answered or not left or (sent and not again):
@@ -322,7 +322,7 @@ class IggySocket:
         try:
             return self._introduce()
         except BaseException:
-            # half an introduction is none
+            # a connection without its login must not be used
             self.close()
             raise
 
@@ -333,7 +333,7 @@ class IggySocket:
         self.connections += 1
         return self._socket
 
-    def _received(self, connection: socket.socket, first: bytes = b"") -> tuple[int, bytearray]:
+    def _receive_response(self, connection: socket.socket, first: bytes = b"") -> tuple[int, bytearray]:
         if self._framing is not None:
             answer = self._framing.receive(partial(_exactly, connection), ANSWER_BYTES_MAX)
             self._answered = True

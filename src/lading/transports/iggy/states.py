@@ -1,6 +1,7 @@
 """Message states over ``iggy://``, by the commands that only Lading's own Iggy endpoint serves.
 
-Requests and answers are the documents of ``docs/reference/http-states.md``, so that callers ask every transport alike.
+Requests and responses are the documents of ``docs/reference/http-states.md``, so that callers use every transport
+alike.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class IggyStates:
         return _progress(self._ask(SetStates(*place, partition + 1, state, dry_run, reason, ranges)))
 
     def _put_in_topic(self, topic: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Ask one partition, and answer what is left of it and of the others."""
+        """Ask one partition, and return the ranges left in it and in the others."""
         left: dict[str, Sequence[int]] = document.get("ranges") or {
             str(part.number): (part.first_offset, part.end_offset) for part in self._topic(topic).partitions
         }
@@ -96,8 +97,8 @@ class IggyStates:
     def _ask(self, command: GetStates | SetStates | SetStatesWhere) -> Any:
         """Return the response; LocalError if the server does not know the command.
 
-        Iggy's own server closes the connection then. One that closes it twice and answers a ping in between does not
-        know the command. Asking twice is harmless: what has the state already is not set again.
+        Iggy's own server closes the connection then. A server that closes it twice and responds to a ping in between
+        does not know the command. Asking twice is harmless: messages that have the state already are not set again.
         """
         validate(command)
         for _ in range(_TRIES):

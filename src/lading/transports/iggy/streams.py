@@ -14,7 +14,7 @@ from .socket import IggyRefusal, IggySocket
 
 _EXISTS: Final = (Reason.STREAM_ID_EXISTS, Reason.STREAM_NAME_EXISTS)
 ID_TRIES: Final = 8
-"""Another client may take the id that was free a moment ago; so often another one is tried."""
+"""Another client may take the id that was free a moment ago; another one is tried at most this many times."""
 
 
 class IggyStreams:

@@ -62,12 +62,12 @@ def _partition_of_key(release: Release, key: bytes, partitions: int) -> int:
 class IggyTransport:
     """One Iggy server; ``iggy://host:port/stream`` looks for plain topic names in that stream first.
 
-    Options: ``timeout_s`` one response may take; ``retries`` of what may be repeated (not sends: the server cannot tell
-    a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the generation does:
-    their order then travels by carrier wherever a message has two or more; ``release`` of the server, such as "0.9",
-    which is found out otherwise, except that 0.0.30 must be named; ``username`` with ``password`` or ``password_file``
-    for those that ask for a login; ``tls``, with ``ca_file`` (a file of certificates to trust besides the system's),
-    ``certificate_file`` and ``key_file`` (what the server is shown).
+    Options: ``timeout_s`` one response may take; ``retries`` of requests that may be repeated (not sends: the server
+    cannot recognize a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the
+    generation does: their order then travels by carrier for messages with two or more; ``release`` of the server, such
+    as "0.9", which is found out otherwise, except that 0.0.30 must be named; ``username`` with ``password`` or
+    ``password_file`` for those that ask for a login; ``tls``, with ``ca_file`` (a file of certificates to trust besides
+    the system's), ``certificate_file`` and ``key_file`` (the client's own certificate).
     """
 
     idempotent = False
@@ -123,7 +123,7 @@ class IggyTransport:
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with similar names if it does not exist."""
-        for place in self._meant(name):
+        for place in self._list_candidates(name):
             if not all(1 <= len(part.encode()) <= 255 for part in place):
                 continue
             if (meta := self._find(place)) is not None:
@@ -194,7 +194,7 @@ class IggyTransport:
         deadline = time.monotonic() + wait_ms / 1000
         pause_s = FIRST_WAIT_S
         while True:
-            answer = self._sized(topic, partition, offset, max_bytes, max_messages)
+            answer = self._poll_sized(topic, partition, offset, max_bytes, max_messages)
             left_s = deadline - time.monotonic()
             if answer.count or left_s <= 0:
                 break
@@ -211,10 +211,10 @@ class IggyTransport:
         return FetchResult(topic, partition, [answer.run], end, self._first.get(where, 0), self._ends[where])
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
+        """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset.
 
-        The real server finds nothing for times before its first message (iggy.md M9), so the ends are
-        looked at first, and single messages by bisection where it still finds nothing.
+        The real server finds nothing for times before its first message (iggy.md M9), so the ends are read first, and
+        single messages by bisection if it still finds nothing.
         """
         first = self._one(topic, partition, Strategy(PollingKind.FIRST))
         if not first.count:
@@ -249,8 +249,8 @@ class IggyTransport:
     ) -> SendResult:
         """Send in requests that the server's limits allow, in order; it does not say at which offsets.
 
-        When the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending
-        the same batch object again goes on behind the requests that were confirmed. Iggy does not compress.
+        If the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending the
+        same batch object again continues after the requests that were confirmed. Iggy does not compress.
         """
         from ..fitting import fill_missing_columns, fit_to_target
         from .sending import encode_send, requests
@@ -308,7 +308,7 @@ class IggyTransport:
         return IggyMembership(self._connection(), group, places)
 
     def ping(self) -> None:
-        """See that the server answers."""
+        """Check that the server responds."""
         self._socket.ask(c.Ping())
 
     def close(self) -> None:
@@ -326,7 +326,7 @@ class IggyTransport:
             tls=self._tls,
         )
 
-    def _meant(self, name: str) -> list[StreamTopic]:
+    def _list_candidates(self, name: str) -> list[StreamTopic]:
         known = [self._places[name]] if name in self._places else []
         return [*known, *([(self._stream, name)] if self._stream is not None else []), *spellings(name)]
 
@@ -386,7 +386,7 @@ class IggyTransport:
             "checksum, also when it was asked for again"
         )
 
-    def _sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
+    def _poll_sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
         """Poll about ``max_bytes``; fewer messages if the response would be larger than a client takes."""
         weight = self._message_bytes.get(topic, MESSAGE_BYTES_GUESS)
         count = max(1, min(max_bytes // weight, max_messages or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX))

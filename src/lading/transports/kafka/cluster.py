@@ -1,4 +1,4 @@
-"""A Kafka cluster as its clients know it: brokers, who leads which partition, and going on when that changes."""
+"""A Kafka cluster as its clients know it: brokers, the leader of each partition, and retries when that changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 
 class KafkaError(RemoteError):
-    """A broker answered with an error; ``code`` is Kafka's."""
+    """A broker responded with an error; ``code`` is Kafka's."""
 
 
 class KafkaRefusal(KafkaError, Refusal):
@@ -60,8 +60,8 @@ def raise_for_code(what: str, code: int, told: str | None = None) -> None:
 class KafkaCluster:
     """Connections to the brokers of one cluster, found through any of ``bootstrap``.
 
-    What may be repeated is repeated ``retries`` times with doubling, jittered pauses, with leaders looked up anew. A
-    cluster of which no broker ever answered is Unreachable at once.
+    Requests that may be repeated are repeated ``retries`` times with doubling, jittered pauses, with leaders looked up
+    anew. A cluster of which no broker ever responded is Unreachable at once.
     """
 
     def __init__(self, bootstrap: Sequence[Address], access: KafkaSecurity, *, timeout_s: float, retries: int) -> None:
@@ -105,7 +105,7 @@ class KafkaCluster:
             address = self._brokers.get(self._controller)
             if address is None:
                 return self._any(lambda broker: broker.ask(api, **fields))
-            return self._guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
+            return self._ask_guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
 
         return self.retry(ask)
 
@@ -115,12 +115,12 @@ class KafkaCluster:
         for address in list(self._brokers.values()):
 
             def ask(address: Address = address) -> Any:
-                return self._guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
+                return self._ask_guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
 
             yield self.retry(ask)
 
     def leader(self, topic: str, partition: int) -> KafkaSocket:
-        """Return the connection to the leader, looked up if unknown. Raises Retriable while there is none."""
+        """Return the connection to the leader, looked up if unknown. Raises Retriable if it has none now."""
         if partition not in self._leaders.get(topic, {}):
             self.metadata([topic])
         node = self._leaders.get(topic, {}).get(partition, -1)
@@ -131,7 +131,7 @@ class KafkaCluster:
         return self._socket(self._brokers[node])
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """Kafka's number of the time for which the partition's leader leads; -1 where it is not known."""
+        """Kafka's epoch of the partition's leader; -1 if it is not known."""
         return self._epochs.get(topic, {}).get(partition, -1)
 
     def forget(self, topic: str) -> None:
@@ -143,7 +143,7 @@ class KafkaCluster:
 
         def once() -> T:
             try:
-                return self._guarded(self.leader(topic, partition), ask)
+                return self._ask_guarded(self.leader(topic, partition), ask)
             except (OSError, Retriable):
                 self.forget(topic)
                 raise
@@ -153,7 +153,7 @@ class KafkaCluster:
     def coordinator(self, kind: int, key: str) -> KafkaSocket:
         """Return the connection to the coordinator of a group or a transactional id.
 
-        Raises Retriable while there is none.
+        Raises Retriable if it has none now.
         """
         if (kind, key) not in self._coordinators:
             answer = self._any(lambda broker: broker.ask("FindCoordinator", key=key, key_type=kind))
@@ -166,7 +166,7 @@ class KafkaCluster:
 
         def once() -> T:
             try:
-                return self._guarded(self.coordinator(kind, key), ask)
+                return self._ask_guarded(self.coordinator(kind, key), ask)
             except (OSError, Retriable):
                 self._coordinators.pop((kind, key), None)
                 raise
@@ -190,7 +190,7 @@ class KafkaCluster:
 
     @staticmethod
     def pause(pause_s: float) -> float:
-        """Wait about so long; the next pause."""
+        """Wait for a random half to the whole of ``pause_s``; return the next pause."""
         time.sleep(pause_s * random.uniform(0.5, 1.0))
         return min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -199,7 +199,7 @@ class KafkaCluster:
         cause = explain_failure(failure)
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
-            # where one hung up, or has another certificate, one is listening
+            # a broker that hung up, or has another certificate, is at least listening
             is_there = isinstance(failure, ssl.SSLError | ConnectionResetError)
             advice = "" if is_there else "; check that one is listening there"
             return Unreachable(f"no Kafka broker reachable at {places} ({cause}){advice}")
@@ -230,7 +230,7 @@ class KafkaCluster:
             self._sockets[address] = KafkaSocket(*address, self._access, self.timeout_s)
         return self._sockets[address]
 
-    def _guarded(self, broker: KafkaSocket, ask: Callable[[KafkaSocket], T]) -> T:
+    def _ask_guarded(self, broker: KafkaSocket, ask: Callable[[KafkaSocket], T]) -> T:
         try:
             answer = ask(broker)
         except (RemoteError, Refusal, Retriable):
@@ -250,7 +250,7 @@ class KafkaCluster:
         failed: OSError = ConnectionError("no address is known")
         for address in known:
             try:
-                return self._guarded(self._socket(address), ask)
+                return self._ask_guarded(self._socket(address), ask)
             except OSError as failure:
                 failed = failure
         raise failed

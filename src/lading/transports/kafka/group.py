@@ -31,7 +31,7 @@ from .offsets import to_epoch
 from .socket import KafkaSocket
 
 HEARTBEATS_A_SESSION: Final = 3
-"""So often a member is heard of within the session time-out, and at least every HEARTBEAT_S."""
+"""Heartbeats within one session time-out; in any case one every HEARTBEAT_S."""
 HEARTBEAT_S: Final = 3.0
 TOPICS_S: Final = 30.0
 """Interval at which the leading member checks whether topics have more partitions."""
@@ -43,8 +43,8 @@ _GONE: Final = (errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER, errors.REBALAN
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds: without a sign of life a member is dropped after ``session_s``; one that does not read for
-    ``reading_s`` gives its partitions back, and so long a rebalance waits for members."""
+    """Times in seconds: a member that sends no heartbeat for ``session_s`` is dropped; one that does not read for
+    ``reading_s`` gives its partitions back, and a rebalance waits that long for its members."""
 
     session_s: float = 45.0
     reading_s: float = 300.0
@@ -105,7 +105,7 @@ class KafkaMembership:
         return changed
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """Return the group's stored position, or None if there is none."""
+        """Return the group's stored position, or None."""
 
         def ask(broker: KafkaSocket) -> Position | None:
             row = {"name": topic, "partition_indexes": [partition]}
@@ -164,7 +164,8 @@ class KafkaMembership:
 
 
 class _HeartbeatThread(threading.Thread):
-    """The thread: joins, shares out where it leads, heartbeats, and joins again when the reader let go."""
+    """The thread: joins, assigns if it leads the group, sends heartbeats, and joins again after the reader's
+    release."""
 
     def __init__(self, cluster: KafkaCluster, group: str, topics: Sequence[str], timing: Timing) -> None:
         super().__init__(name="lading-group", daemon=True)
@@ -188,11 +189,11 @@ class _HeartbeatThread(threading.Thread):
 
     @property
     def has_change(self) -> bool:
-        """Whether ``look`` will tell of a change."""
+        """Whether ``look`` will report a change."""
         return self._asked_back or self._failed is not None or (self._joined is not None and not self._taken)
 
     def wait_for_news(self, longest_s: float) -> None:
-        """Until there is a change, or so long."""
+        """Wait for a change, at most this long."""
         with self._changed:
             self._changed.wait_for(lambda: self.has_change, longest_s)
 
@@ -219,7 +220,7 @@ class _HeartbeatThread(threading.Thread):
             self._asked_back = True
 
     def end(self) -> str:
-        """Stop; the member id, empty if there is none."""
+        """Stop; return the member id, empty if it has none."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -264,7 +265,7 @@ class _HeartbeatThread(threading.Thread):
 
     def _join(self) -> _Joined | None:
         """Come together with the others; None if it has to be tried again."""
-        # what it was told of others' topics may be old
+        # the partition counts of others' topics may be outdated
         self._counts = None
         subscription = encode_subscription(self._topics)
         facts = {

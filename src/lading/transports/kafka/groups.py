@@ -1,4 +1,4 @@
-"""Consumer groups of a Kafka cluster, from outside: who is in them, how far they are, other positions, deletion."""
+"""Consumer groups of a Kafka cluster, from outside: their members, their lag, other positions, deletion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .socket import KafkaSocket
 CONSUMERS: Final = ("", "consumer")
 """Protocol types of groups that have positions in topics; others coordinate something else (Connect: workers)."""
 DEAD: Final = "Dead"
-"""What brokers say of a group that they do not have (KafkaApis.handleDescribeGroupsRequest)."""
+"""State that brokers report for a group that they do not have (KafkaApis.handleDescribeGroupsRequest)."""
 _HAS_MEMBERS: Final = (
     errors.UNKNOWN_MEMBER, errors.ILLEGAL_GENERATION, errors.REBALANCE_IN_PROGRESS, errors.GROUP_NOT_EMPTY
 )  # fmt: skip
@@ -24,7 +24,7 @@ _HAS_MEMBERS: Final = (
 
 
 def list_groups(cluster: KafkaCluster, ends: Mapping[Place, int]) -> list[dict[str, Any]]:
-    """Return a row of each group: what ``describe_groups`` tells of it, with ``members`` counted."""
+    """Return a row of each group: as in ``describe_groups``, with ``members`` counted."""
     described = describe_groups(cluster, ends, None)
     return [
         {name: value for name, value in group.items() if name != "partitions"} | {"members": len(group["members"])}
@@ -68,7 +68,8 @@ def reset_group(cluster: KafkaCluster, name: str, positions: Sequence[tuple[str,
     ]
 
     def ask(broker: KafkaSocket) -> None:
-        # -1 and no member: who commits is none of the group's (KIP-496 and kafka-consumer-groups do the same)
+        # generation -1 without a member: a commit from outside of the group (KIP-496 and kafka-consumer-groups do the
+        # same)
         answer = broker.ask(
             "OffsetCommit", group_id=name, generation_id_or_member_epoch=-1, member_id="", topics=topics
         )
@@ -121,7 +122,7 @@ def _not_empty(name: str) -> Refusal:
 
 
 def _list_states(cluster: KafkaCluster) -> dict[str, str]:
-    """Return the states of all groups of consumers by name; empty where brokers older than 2.6 do not list them."""
+    """Return the states of all groups of consumers by name; empty if brokers older than 2.6 do not list them."""
     found = {}
     for answer in cluster.ask_each("ListGroups"):
         raise_for_code("groups cannot be listed", answer.error_code)

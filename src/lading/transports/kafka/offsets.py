@@ -47,9 +47,9 @@ def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: i
 
 
 def epoch_ends(cluster: KafkaCluster, epochs: Mapping[Place, int]) -> dict[Place, int]:
-    """Ask the leaders where what was written under these epochs ends in their logs, by partition.
+    """Ask the leaders for the end of the log that was written under these epochs, by partition.
 
-    0 if a log does not know the epoch. Brokers that cannot tell, and epochs of 0, are left out.
+    0 if a log does not know the epoch. Epochs that are 0 or that a broker cannot look up are left out.
     """
 
     def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, int | None]]:
@@ -90,7 +90,7 @@ def _at_leaders(
     places: Iterable[Place],
     ask: Callable[[KafkaSocket, Sequence[Place]], Collection[tuple[Place, int, T]]],
 ) -> dict[Place, T]:
-    """(place, error code, answer) as the leaders give them, each asked for its partitions; repeated while they move."""
+    """(place, error code, response) of the leaders, each asked for its partitions; repeated while they move."""
     left = set(places)
     found: dict[Place, T] = {}
 

@@ -45,19 +45,19 @@ class KafkaReader:
             self._topics.look_up(topic)
         place = (topic, partition)
         try:
-            answer, data = self._fetched(place, offset, max_bytes, wait_ms)
+            answer, data = self._fetch_from_leader(place, offset, max_bytes, wait_ms)
             if answer.error in errors.OTHER_TOPIC:
-                # what to do about it is the reader's, who knows which topic it began with
+                # the caller decides about it, because it knows the topic that it began with
                 self._reached.pop(place, None)
                 return FetchResult(topic, partition, [], offset, topic_id=self._topics.ids.get(topic))
             since = offset
             if answer.error == errors.OFFSET_OUT_OF_RANGE:
                 since = self._first_above(place, offset)
-                answer, data = self._fetched(place, since, max_bytes, wait_ms)
-            found = _found(answer, data, place, since)
+                answer, data = self._fetch_from_leader(place, since, max_bytes, wait_ms)
+            found = _read_response(answer, data, place, since)
             if not len(found.table) and found.reason:
-                answer, data = self._fetched(place, since, max_bytes, wait_ms)
-                found = _found(answer, data, place, since)
+                answer, data = self._fetch_from_leader(place, since, max_bytes, wait_ms)
+                found = _read_response(answer, data, place, since)
                 if not len(found.table) and found.reason:
                     raise _unreadable(found.reason, topic, partition, since)
         except _CutBack as cut:
@@ -80,7 +80,7 @@ class KafkaReader:
             epoch=0 if reached is None else reached.epoch,
         )  # fmt: skip
 
-    def _fetched(
+    def _fetch_from_leader(
         self, place: Place, offset: int, max_bytes: int, wait_ms: int
     ) -> tuple[FetchResponse, NDArray[np.uint8]]:
         """Return the leader's response. Raises _CutBack if it took over without what was read before ``offset``."""
@@ -137,13 +137,13 @@ class _CutBack(Exception):
         self.epoch, self.end = epoch, end
 
 
-def _found(answer: FetchResponse, data: NDArray[np.uint8], place: Place, since: int) -> Batches:
+def _read_response(answer: FetchResponse, data: NDArray[np.uint8], place: Place, since: int) -> Batches:
     raise_for_fetch_error(answer, *place)
     return read_batches(data, answer.start, answer.end, first=since)
 
 
 def raise_for_fetch_error(answer: FetchResponse, topic: str, partition: int) -> None:
-    """Raise an error that names the place unless the broker answered with batches."""
+    """Raise an error that names the place unless the broker responded with batches."""
     try:
         raise_for_code(f"topic {topic!r}, partition {partition} cannot be read", answer.error)
     except Retriable as refused:
@@ -159,7 +159,7 @@ def _unreadable(reason: int, topic: str, partition: int, offset: int) -> Corrupt
 
 
 def _chunks(table: NDArray[np.int64], seen: NDArray[np.bool_], since: int) -> NDArray[np.int64]:
-    """Return the batches that are seen as chunks of a Run, each from where the one before ends."""
+    """Return the batches that are seen as chunks of a Run, each beginning at the end of the one before."""
     kept = table[seen]
     chunks = np.zeros((len(kept), 8), np.int64)
     chunks[:, BODY_START], chunks[:, BODY_END] = kept[:, layout.START], kept[:, layout.END]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...model.protocol import MessageBound
 
 LONE_CODEC: Final[Literal["lz4"]] = "lz4"
-"""What a record is compressed with that is too large as it is: the bytes that are sent are those that count."""
+"""Codec for a record that is too large uncompressed: brokers apply the limit to the bytes that are sent."""
 
 
 def encode_records(rows: pa.RecordBatch, now_us: int) -> RecordEncoder:

@@ -28,7 +28,7 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 JOINED_BYTES: Final = 16 << 10
-"""Batches up to this size are copied behind their head, for one packet instead of two."""
+"""Batches up to this size are copied after their head, for one packet instead of two."""
 _ANSWERS: Final = Pool(3)
 """A reader decodes one while the next one comes."""
 _LENGTH: Final = struct.Struct(">ii")
@@ -73,7 +73,7 @@ class KafkaSocket:
         return self._socket is not None
 
     def ask(self, api: str, *, wait_s: float = 0.0, **fields: Any) -> Any:
-        """Return the answer to one of ``commands.KEYS``, in the highest version that both sides speak.
+        """Return the response to one of ``commands.KEYS``, in the highest version that both sides speak.
 
         ``wait_s`` is how long the broker may hold the response back.
         """
@@ -111,7 +111,7 @@ class KafkaSocket:
         connection.sendall(ask)
 
     def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchResponse, NDArray[np.uint8]]:
-        """Return the response whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
+        """Return the next response in order, and the bytes that it is in; a few spare bytes follow it."""
         answer = self._receive(wait_ms / 1000)
         parse = fetch_by_id.parse_fetch_by_id if self._by_id else commands.parse_fetch
         return parse(answer[:-SPARE_BYTES].data), answer
@@ -154,7 +154,7 @@ class KafkaSocket:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; answers under way are lost."""
+        """Close the connection; responses under way are lost."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -261,7 +261,7 @@ class KafkaSocket:
         return answer
 
     def _advise(self) -> str:
-        """Return what may be missing where a broker hangs up instead of an answer: before its first one, and behind."""
+        """Return advice after a broker hung up: before its first response TLS may be missing, after it a login."""
         if not self._is_greeted:
             return "" if self._access.tls is not None else "; if it is one for TLS, set tls or ca_file"
         has_login = self._access.username is not None or self._access.oauth_token is not None

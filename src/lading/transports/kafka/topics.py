@@ -34,7 +34,7 @@ class KafkaTopics:
         return self.describe([row for row in answer.topics if not row.is_internal and not row.error_code])
 
     def look_up(self, name: str) -> TopicMeta:
-        """Return the topic as it is now. Raises LocalError with near names if there is none."""
+        """Return the topic as it is now. Raises LocalError with near names if it does not exist."""
         require_topic_name(name)
 
         def ask() -> Any:
@@ -52,7 +52,7 @@ class KafkaTopics:
         return self.describe([row])[0]
 
     def message_bound(self, name: str) -> MessageBound | None:
-        """Return what the topic takes now; None if the cluster does not tell this login."""
+        """Return the present message bound of the topic; None if the cluster does not report it to this login."""
         wanted = [MESSAGE_BYTES_MAX, COMPRESSION_TYPE]
         resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": wanted}
 

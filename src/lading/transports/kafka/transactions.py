@@ -161,7 +161,8 @@ class KafkaDecision(TransactionDecision):
                     end(self._cluster, each, committed=False)
 
     def _finish(self, stored: _Stored) -> None:
-        # a commit is answered before it is seen; asked for again, it is answered when it is
+        # the coordinator responds to a commit before its markers are written; the response to a second one waits for
+        # them
         for each in (*stored.prepared, *stored.prepared):
             try:
                 end(self._cluster, each, committed=True)
@@ -224,7 +225,7 @@ class KafkaDecision(TransactionDecision):
 
 
 def end(cluster: KafkaCluster, prepared: PreparedTransaction, *, committed: bool) -> None:
-    """Commit or abort a transaction; that it is so already is no error."""
+    """Commit or abort a transaction; if that has been done already, return as well."""
 
     def ask(broker: KafkaSocket) -> None:
         answer = broker.ask(

@@ -122,7 +122,7 @@ class KafkaTransport:
         return self._topics.list_topics()
 
     def topic(self, name: str) -> TopicMeta:
-        """Return the topic as it is now. Raises LocalError with near names if there is none."""
+        """Return the topic as it is now. Raises LocalError with near names if it does not exist."""
         return self._topics.look_up(name)
 
     def message_bound(self, topic: str) -> MessageBound | None:
@@ -200,10 +200,10 @@ class KafkaTransport:
     ) -> FetchResult:
         """Committed batches from ``offset`` on; whole batches, so ``max_messages`` makes no difference.
 
-        What compaction, aborted transactions and control records took belongs to the batch that follows it: only
-        offsets below the first kept one are a gap. Another ``topic_id`` than before says that the topic was made again.
-        Where a new leader's log had been cut back below ``offset`` there are no batches, and ``epochs`` tells from
-        where on. DataLoss if ``offset`` lies beyond the end.
+        Offsets removed by compaction, aborted transactions and control records belong to the batch that follows them:
+        only offsets below the first kept one are a gap. Another ``topic_id`` than before says that the topic was
+        deleted and created again. If a new leader's log had been cut back below ``offset``, the result has no batches,
+        and ``epochs`` has the offset of the cut. Raises DataLoss if ``offset`` is beyond the end.
         """
         return self._reader.fetch(topic, partition, offset, max_bytes, wait_ms)
 
@@ -227,7 +227,7 @@ class KafkaTransport:
         self._cluster.retry(ask)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
+        """Return the first offset whose timestamp is at or after ``timestamp_us``, or the end offset.
 
         Brokers cannot be asked for times before 1970 (negative ones mean the ends): the first offset of all then.
         """
@@ -292,7 +292,7 @@ class KafkaTransport:
         self._cluster.close()
 
     def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
-        """Return where what was written under each epoch ends now, by partition (KIP-320)."""
+        """Return the present end of the log written under each epoch, by partition (KIP-320)."""
         ends = epoch_ends(self._cluster, {(topic, number): epoch for number, epoch in epochs.items()})
         return {number: end for (_, number), end in ends.items()}
 

@@ -29,7 +29,7 @@ IN_FLIGHT_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
 SEQUENCES: Final = 1 << 31
 SLICE_ROWS: Final = 16_384
-"""So many rows are made ready at once, before the first of them is sent."""
+"""Rows that are encoded at once, before the first of them is sent."""
 _TOO_LARGE: Final = (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
 _UNACCEPTED: Final = (errors.INVALID_RECORD, errors.INVALID_TIMESTAMP)
 """A record of the batch is refused for what it is, such as a time that the topic does not take."""
@@ -53,7 +53,7 @@ class _Part:
 
     @property
     def end(self) -> int:
-        """The row of the whole batch behind the last."""
+        """The row of the whole batch after the last."""
         return self.first + self.high - self.low
 
 
@@ -86,7 +86,7 @@ class _Delivery:
 
     @property
     def next_sequence(self) -> int:
-        """The number of the row behind the last."""
+        """The number of the row after the last."""
         return (self.sequence + self.rows) % SEQUENCES
 
     def take(self, ready: pa.RecordBatch) -> None:
@@ -149,9 +149,9 @@ class WriterTransaction(Protocol):
 class KafkaWriter:
     """An idempotent producer: the cluster knows each batch by producer id and sequence, and appends it once.
 
-    A batch whose fate stayed unknown goes on where it stopped when the same object is sent again; when another batch
-    follows instead, a new producer id begins, because the count of the old one is unsure. In a ``transaction``, which
-    has one producer id, nothing can be sent any more after an error.
+    A batch whose fate stayed unknown continues at the row it stopped at if the same object is sent again; if another
+    batch follows instead, a new producer id begins, because the sequence of the old one is unsure. In a
+    ``transaction``, which has one producer id, nothing can be sent any more after an error.
     """
 
     def __init__(self, cluster: KafkaCluster, transaction: WriterTransaction | None = None) -> None:
@@ -187,7 +187,7 @@ class KafkaWriter:
             delivery = None
         if delivery is None:
             ready = _ready(batch, strict)
-            delivery = self._begun(place, compression)
+            delivery = self._begin_delivery(place, compression)
             delivery.batch = batch
             delivery.take(ready)
             self._unfinished[place] = delivery
@@ -238,9 +238,9 @@ class KafkaWriter:
                 place = (topic, partition)
                 if place not in self._open:
                     if self._transaction is not None:
-                        # what is asked now is answered behind what is under way
+                        # the response to the next request would come after those under way
                         self._receive_acks(flight, 0)
-                    self._open[place] = self._begun(place, compression)
+                    self._open[place] = self._begin_delivery(place, compression)
                 self._open[place].take(_ready(batch, strict))
                 self._send_in_flight(place, flight)
             self._receive_acks(flight, 0)
@@ -248,7 +248,7 @@ class KafkaWriter:
             done = sum(delivery.done for delivery in self._open.values())
             error.add_note(f"{done} messages for topic {topic!r} were confirmed before")
             for broker, _ in flight:
-                # what is asked next, such as the end of the transaction, must not get the answers to these
+                # the next request, such as the end of the transaction, must not receive the responses to these
                 broker.close()
             self._reset_producer_id()
             raise
@@ -256,7 +256,7 @@ class KafkaWriter:
         return sum(delivery.done for delivery in self._open.values())
 
     def _send_in_flight(self, place: Place, flight: deque[tuple[KafkaSocket, Place]]) -> None:
-        """Send what waits for a partition, taking answers where too much is under way."""
+        """Send the waiting messages of a partition, taking responses if too much is under way."""
         delivery = self._open[place]
         while delivery.more:
             try:
@@ -272,7 +272,7 @@ class KafkaWriter:
                 self._land_one_by_one(flight)
 
     def _receive_acks(self, flight: deque[tuple[KafkaSocket, Place]], left: int) -> None:
-        """Take answers, in the order of the requests, until ``left`` are under way."""
+        """Take responses, in the order of the requests, until ``left`` are under way."""
         try:
             while len(flight) > left:
                 broker, place = flight[0]
@@ -298,7 +298,7 @@ class KafkaWriter:
         self._sequences.clear()
         self._unfinished.clear()
 
-    def _begun(self, place: Place, compression: Literal["lz4"] | None) -> _Delivery:
+    def _begin_delivery(self, place: Place, compression: Literal["lz4"] | None) -> _Delivery:
         self._identify()
         if self._transaction is not None:
             self._transaction.add_partition(place)
@@ -328,7 +328,7 @@ class KafkaWriter:
         while delivery.more:
             before = delivery.done
             try:
-                self._sent_through(place, delivery)
+                self._send_through(place, delivery)
             except (OSError, Retriable) as failure:
                 self._cluster.forget(place[0])
                 delivery.back()
@@ -350,7 +350,7 @@ class KafkaWriter:
                 else:
                     raise refused.error from None
 
-    def _sent_through(self, place: Place, delivery: _Delivery) -> None:
+    def _send_through(self, place: Place, delivery: _Delivery) -> None:
         """Send what is left over one connection and take the responses; anything unexpected closes it."""
         broker = self._cluster.leader(*place)
         try:

@@ -70,8 +70,8 @@ class BlockWriter:
     gives the writer a new id, because the old number may be taken. So does a broker that forgot the writer, which it
     may after long silence; a writer whose id was given reports that as Refusal OUT_OF_SEQUENCE.
 
-    Any instruction may raise KeyboardInterrupt: a number is stored with its bytes until the response is, and
-    ``find_acknowledged`` tells a caller that was interrupted after its batch was acknowledged.
+    Any instruction may raise KeyboardInterrupt: a number is stored with its bytes until the response is, and a caller
+    that was interrupted after its batch was acknowledged learns that from ``find_acknowledged``.
     """
 
     def __init__(self, post: Post, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> None:

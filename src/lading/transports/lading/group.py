@@ -19,7 +19,7 @@ class LadingMembership:
     """A member of a native group; the broker drops it when it is not heard of for the session time-out."""
 
     is_rebalancing = False
-    """The broker tells of a change by what it answers to a heartbeat."""
+    """The broker reports a change in its response to a heartbeat."""
 
     def __init__(self, http: AdminHttp, position_path: PositionPath, group: str, topics: Sequence[str]) -> None:
         self._http = http
@@ -43,7 +43,7 @@ class LadingMembership:
         return self.generation != before
 
     def position(self, topic: str, partition: int) -> Position | None:
-        """Return the group's stored position, or None if there is none."""
+        """Return the group's stored position, or None."""
         found = self._http.get(*self._position_path(self._group, topic, partition)).json()
         if found is None or found.get("offset") is None:
             return None

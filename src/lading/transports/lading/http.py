@@ -46,8 +46,8 @@ class AdminHttp:
     """One admin endpoint over HTTP/1.1; one thread at a time.
 
     A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
-    pauses when the connection breaks; a server that never answered at all is Unreachable at once. Without ``token``
-    the environment's LADING_TOKEN is used, where set.
+    pauses when the connection breaks; a server that never responded at all is Unreachable at once. Without ``token``
+    the environment's LADING_TOKEN is used, if set.
     """
 
     def __init__(

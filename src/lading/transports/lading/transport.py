@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 class LadingTransport(UserAdministration):
     """The admin endpoint of one broker.
 
-    Options: ``timeout_s`` one response may take; ``retries`` of what may be repeated (reads, and sends: they are
-    idempotent); ``token`` or ``token_file`` where the endpoint asks for one; ``tls`` for HTTPS, with ``ca_file`` (a
-    file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (what it is shown).
+    Options: ``timeout_s`` one response may take; ``retries`` of requests that may be repeated (reads, and sends: they
+    are idempotent); ``token`` or ``token_file`` if the endpoint asks for one; ``tls`` for HTTPS, with ``ca_file`` (a
+    file of certificates to trust besides the system's), ``certificate_file`` and ``key_file`` (the client's own
+    certificate).
     """
 
     idempotent = True
@@ -77,7 +78,7 @@ class LadingTransport(UserAdministration):
         return [read_topic(row) for row in rows]
 
     def topic(self, name: str) -> TopicMeta:
-        """Return the topic as it is now. Raises LocalError with near names if there is none."""
+        """Return the topic as it is now. Raises LocalError with near names if it does not exist."""
         tried = [self._places[name]] if name in self._places else []
         for stream, topic in [*tried, *spellings(name)]:
             try:
@@ -143,7 +144,7 @@ class LadingTransport(UserAdministration):
     ) -> FetchResult:
         """Raw chunks, each with its CRC checked; a wrong one is asked for once more before MalformedMessage.
 
-        ``max_messages`` is no concern of chunks and bounds nothing.
+        ``max_messages`` has no effect: chunks are fetched whole.
         """
         ask = partial(
             self._partition_get, topic, partition, "chunks", wait_ms=wait_ms, offset=offset, max_bytes=max_bytes
@@ -321,14 +322,14 @@ class LadingTransport(UserAdministration):
         return LadingMembership(self._http, self._position_path, group, [self.topic(name).name for name in topics])
 
     def health(self) -> dict[str, Any]:
-        """Return the ``status``, and what is ``refusing``, ``damaged`` or a problem, where the caller may see that."""
+        """Return the ``status``, and what is ``refusing``, ``damaged`` or a problem, if the caller may see that."""
         document: dict[str, Any] = self._http.get("health").json()
         return document
 
     # tests
 
     def set_faults(self, *, appends_to_refuse: int | None = None, disk_is_full: bool | None = None) -> None:
-        """Have a broker that was started with ``--test-faults`` refuse so many appends, or act as on a full disk."""
+        """Have a broker that was started with ``--test-faults`` refuse this many appends, or act as on a full disk."""
         document = {"appends_to_refuse": appends_to_refuse, "disk_is_full": disk_is_full}
         self._http.request("PUT", "faults", again=True, document=document)
 

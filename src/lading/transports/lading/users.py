@@ -42,7 +42,7 @@ class UserAdministration:
         return rows
 
     def add_token(self, user: str, name: str, days: float | None = None) -> str:
-        """Add an access token, which is not shown again; it ends after so many days, or never."""
+        """Add an access token, which is not shown again; it expires after ``days``, or never."""
         answer = self._http.request("POST", "users", user, "tokens", name, again=False, document={"days": days})
         return str(answer.json()["token"])
 

@@ -1,4 +1,4 @@
-"""One connection to an nsqd: the greeting, commands out, frames in, heartbeats answered."""
+"""One connection to an nsqd: the greeting, commands out, frames in, heartbeats returned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class IdentifyOptions:
     more: dict[str, Any] = field(default_factory=dict)
 
     def document(self, *, tls: bool = False) -> bytes:
-        """Return the body of IDENTIFY; ``tls`` asks to change to TLS behind its response."""
+        """Return the body of IDENTIFY; ``tls`` asks to change to TLS after its response."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         said: dict[str, Any] = {
             "client_id": name,
@@ -55,7 +55,7 @@ class IdentifyOptions:
 
 
 class NsqRefusal(RemoteError):
-    """nsqd answered with an error frame; ``word`` is its code, e.g. ``E_BAD_TOPIC``."""
+    """nsqd responded with an error frame; ``word`` is its code, e.g. ``E_BAD_TOPIC``."""
 
     def __init__(self, place: str, text: str) -> None:
         self.word = text.partition(" ")[0]
@@ -85,7 +85,7 @@ class NsqConnection:
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.messages: deque[bytes] = deque()
         self.errors: list[str] = []
-        """Errors that answer no request, such as a FIN that came too late."""
+        """Errors that belong to no request, such as for a FIN that came too late."""
         self.broken = False
         self.extend_support = identity.extend_support
         self._timeout_s = timeout_s
@@ -186,7 +186,7 @@ class NsqConnection:
         """Return what has arrived, nothing at the end; None if only TLS itself had something to say."""
         if not isinstance(self._socket, ssl.SSLSocket):
             return self._socket.recv(RECEIVE_BYTES)
-        # all of it: what is decrypted already, no select tells of
+        # read all of it: select does not report bytes that TLS has decrypted already
         self._socket.settimeout(0)
         parts: list[bytes] = []
         try:

@@ -1,7 +1,7 @@
 """``nsq-files://``: the data path of a real nsqd, upstream's or the fork's, read without the server.
 
 Read-only, while nsqd runs or not. Upstream's topics and channels have a queue each, ``TOPIC`` and ``TOPIC:CHANNEL``;
-the fork's topics have one for each partition. What nsqd holds in memory it writes when it stops.
+the fork's topics have one for each partition. nsqd writes the messages that it holds in memory when it stops.
 
 Offsets of the fork's queues are its own counts. Upstream counts nothing: messages are numbered from the first file that
 is there, which is in the topic's id, so that no reader goes on at a number that means another message since.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("lading.transports.nsq")
 RECORDS_MAX: Final = 4096
-"""At most so many records are one chunk."""
+"""Maximum number of records in one chunk."""
 _SCHEME: Final = "nsq-files://"
 _SEGMENT: Final = re.compile(r"(?P<queue>.+)\.diskqueue\.(?P<number>[0-9]{6,})\.dat")
 _FORKED: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,4})")
@@ -53,7 +53,7 @@ class QueuePosition(NamedTuple):
 
 
 class NsqFilesTransport:
-    """The ``-data-path`` of an nsqd. Raises LocalError if it is none.
+    """The ``-data-path`` of an nsqd. Raises LocalError for any other directory.
 
     Torn tails, records that cannot be read and wrong meta files are reported in warnings, with file and byte.
     """
@@ -105,7 +105,7 @@ class NsqFilesTransport:
         return FetchResult(topic, partition, runs, end, *bounds, topic_id=queue.topic_id, damaged=damaged)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """Return the first offset whose timestamp is at or after a time; the end offset if there is none."""
+        """Return the first offset whose timestamp is at or after a time, or the end offset."""
         return self._queue(topic, partition).find_time(timestamp_us)
 
     def send(
@@ -165,7 +165,7 @@ class NsqFilesTransport:
 
 
 class QueueSegment:
-    """One ``.dat`` file: where its records are, as far as it was looked at."""
+    """One ``.dat`` file: the positions of its records, as far as it was read."""
 
     def __init__(self, path: Path, number: int, *, forked: bool) -> None:
         self.path, self.number = path, number
@@ -232,7 +232,7 @@ class QueueSegment:
     def find_time(self, index: int, timestamp_us: int) -> int | None:
         """Return the first index from one on whose timestamp is at or after a time."""
         for at in range(index, len(self.starts)):
-            # behind the length, in nanoseconds
+            # the timestamp follows the length, in nanoseconds
             start = self.starts[at] + 4
             if int.from_bytes(self._region[start : start + 8], "big", signed=True) >= timestamp_us * 1000:
                 return at
@@ -343,7 +343,7 @@ class QueueFiles:
         return [], max(offset, 0), []
 
     def find_time(self, timestamp_us: int) -> int:
-        """Return the first offset whose timestamp is at or after a time; the end offset if there is none."""
+        """Return the first offset whose timestamp is at or after a time, or the end offset."""
         self.look()
         for segment in self._segments:
             found = segment.find_time(max(self._first_offset - segment.base_offset, 0), timestamp_us)
@@ -389,7 +389,7 @@ def _parse_forked_start(text: str) -> QueuePosition | None:
 
 
 def _read_text(path: Path) -> str | None:
-    """Return the text of a small file, None if there is none."""
+    """Return the text of a small file, or None if the file does not exist."""
     try:
         with path.open("rb") as file:
             return file.read(_META_BYTES_MAX).decode(errors="replace")

@@ -46,7 +46,7 @@ class Discovery:
         self._direct = NsqdAddress(host, port)
 
     def lookup(self) -> bool:
-        """Return whether an nsqlookupd answers there; asked only once. Raises Unreachable if nothing answers."""
+        """Return whether an nsqlookupd is at the address; asked only once. Raises Unreachable if nothing responds."""
         if self._speaks_http is None:
             try:
                 facts = self._get("/info", {})

@@ -56,7 +56,7 @@ class _Subscribed:
 
 @dataclass(slots=True)
 class Received:
-    """One message: as it is stored (dialect nsq), who gave it, its 16-byte id, and which attempt it is."""
+    """One message: as it is stored (dialect nsq), its node, its 16-byte id, and the number of its attempt."""
 
     stored: bytes
     connection: NsqConnection
@@ -67,7 +67,7 @@ class Received:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Ids begin anew when an nsqd does; with node and time they tell messages apart."""
+        """Ids begin anew when an nsqd does; with node and time they identify messages."""
         return self.connection.place, self.message_id, self.time_ns
 
     @property
@@ -120,7 +120,7 @@ class NsqQueue:
         self._look()
         self._connect()
         failed = [one.error for one in self._nodes.values() if one.error is not None]
-        if failed and not self._connected():
+        if failed and not self._list_connections():
             raise failed[0]
         self._joined = True
 
@@ -128,7 +128,7 @@ class NsqQueue:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether so much waits to be finished that the servers hold back."""
+        """Whether more messages wait to be finished than half of those that servers may have in flight."""
         return 2 * len(self._window.messages) >= self._in_flight
 
     def heartbeat(self) -> bool:
@@ -147,16 +147,16 @@ class NsqQueue:
     def stop(self) -> None:
         """Ask for no more messages (CLS); those that arrived can still be finished. Further calls do nothing.
 
-        A FIN that is sent before makes room for the next message: it would be on its way here, and come back behind
-        those that wait.
+        A FIN that is sent before this makes room for the next message: that one would be on its way here already, and
+        be delivered again after those that wait.
         """
         if self._stopped:
             return
         self._stopped = True
-        for connection in self._connected():
+        for connection in self._list_connections():
             try:
                 connection.ask(write("CLS"))
-                self._arrived(connection)
+                self._collect_messages(connection)
             except (Unreachable, NsqRefusal, MalformedMessage):
                 connection.close()
 
@@ -166,7 +166,7 @@ class NsqQueue:
             return
         self._closed = True
         self.stop()
-        for connection in self._connected():
+        for connection in self._list_connections():
             try:
                 mine = [
                     one.message_id
@@ -187,7 +187,7 @@ class NsqQueue:
         return self._window.first + len(self._window.messages)
 
     def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> FetchResult:
-        """Return the messages from a number on, after waiting for one if there is none."""
+        """Return the messages from a number on; wait for one if none has arrived."""
         until = time.monotonic() + wait_ms / 1000
         self._receive(0.0)
         while offset >= self.end and (left_s := until - time.monotonic()) > 0:
@@ -218,7 +218,7 @@ class NsqQueue:
                 try:
                     connection.send(b"".join(burst))
                 except Unreachable as error:
-                    self._lost(connection, error)
+                    self._drop_connection(connection, error)
 
     def requeue(self, offset: int, delay_ms: int) -> None:
         """Give a message back (REQ): its node delivers it again after the delay, to any reader of the channel."""
@@ -235,7 +235,7 @@ class NsqQueue:
         try:
             message.connection.send(command)
         except Unreachable as error:
-            self._lost(message.connection, error)
+            self._drop_connection(message.connection, error)
             raise
 
     def _find_in_flight(self, offset: int) -> Received:
@@ -251,7 +251,7 @@ class NsqQueue:
     def _receive(self, wait_s: float) -> None:
         self._look()
         self._connect()
-        connected = self._connected()
+        connected = self._list_connections()
         if not connected:
             time.sleep(min(wait_s, PAUSE_S))
             return
@@ -260,16 +260,16 @@ class NsqQueue:
             try:
                 connection.pump()
             except (Unreachable, MalformedMessage) as error:
-                self._lost(connection, error)
+                self._drop_connection(connection, error)
         for connection in connected:
             connection.errors.clear()
-            self._arrived(connection)
+            self._collect_messages(connection)
 
-    def _arrived(self, connection: NsqConnection) -> None:
+    def _collect_messages(self, connection: NsqConnection) -> None:
         while connection.messages:
-            self._window.messages.append(_received(connection.messages.popleft(), connection))
+            self._window.messages.append(_parse_message(connection.messages.popleft(), connection))
 
-    def _connected(self) -> list[NsqConnection]:
+    def _list_connections(self) -> list[NsqConnection]:
         return [one.connection for one in self._nodes.values() if one.connection and not one.connection.broken]
 
     def _look(self) -> None:
@@ -295,7 +295,7 @@ class NsqQueue:
         for one in self._nodes.values():
             if (one.connection is None or one.connection.broken) and now >= one.again_at:
                 try:
-                    one.connection = self._subscribed(one.node)
+                    one.connection = self._subscribe_to(one.node)
                 except (Unreachable, NsqRefusal, MalformedMessage) as error:
                     self._put_off(one, error)
                     continue
@@ -306,36 +306,36 @@ class NsqQueue:
         if fresh:
             self._distribute_ready()
 
-    def _subscribed(self, node: NsqdAddress) -> NsqConnection:
-        """Return a connection that reads the channel, with ext headers where server and topic have them."""
-        connection = self._greeted(node, self._identity)
+    def _subscribe_to(self, node: NsqdAddress) -> NsqConnection:
+        """Return a connection that reads the channel, with ext headers if server and topic support them."""
+        connection = self._greet(node, self._identity)
         if connection.knows_ext and not connection.extend_support:
             connection.close()
-            connection = self._greeted(node, _with_ext(self._identity))
+            connection = self._greet(node, _with_ext(self._identity))
         try:
             connection.ask(write("SUB", self.topic, self.channel))
         except NsqRefusal as refusal:
             connection.close()
             if refusal.word != "E_SUB_EXTEND_FORBIDDON":
                 raise
-            connection = self._greeted(node, self._identity)
+            connection = self._greet(node, self._identity)
             connection.ask(write("SUB", self.topic, self.channel))
         return connection
 
-    def _greeted(self, node: NsqdAddress, identity: IdentifyOptions) -> NsqConnection:
+    def _greet(self, node: NsqdAddress, identity: IdentifyOptions) -> NsqConnection:
         return self._connect_to(node.host, node.port, identity)
 
     def _distribute_ready(self) -> None:
         """Give every node its part of what may be in flight."""
-        connected = self._connected()
+        connected = self._list_connections()
         for connection in connected:
             ready = max(1, min(self._in_flight // len(connected), connection.ready_max))
             try:
                 connection.send(write("RDY", ready))
             except Unreachable as error:
-                self._lost(connection, error)
+                self._drop_connection(connection, error)
 
-    def _lost(self, connection: NsqConnection, error: LadingError) -> None:
+    def _drop_connection(self, connection: NsqConnection, error: LadingError) -> None:
         connection.close()
         for one in self._nodes.values():
             if one.connection is connection:
@@ -356,7 +356,7 @@ def _with_ext(identity: IdentifyOptions) -> IdentifyOptions:
     return IdentifyOptions(True, identity.tag, identity.timeout_ms, identity.more)
 
 
-def _received(data: bytes, connection: NsqConnection) -> Received:
+def _parse_message(data: bytes, connection: NsqConnection) -> Received:
     """Return a message frame's data as it would be stored."""
     if len(data) < _HEAD.size:
         raise MalformedMessage(f"nsqd at {connection.place} sent a message of {len(data)} bytes")

@@ -30,7 +30,7 @@ def find_oversized(batch: pa.RecordBatch, bound: MessageBound) -> list[tuple[int
 
 
 def parse_bound(refusal: str) -> MessageBound | None:
-    """Return the bound that an nsqd names where it refuses a message; None if that is no less than NSQ's usual one."""
+    """Return the bound that an nsqd names when it refuses a message; None if that is not below NSQ's usual one."""
     told = _TOO_BIG.search(refusal)
     if told is None or int(told[1]) >= limits.MESSAGE_BYTES_MAX:
         return None

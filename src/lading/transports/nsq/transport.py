@@ -127,11 +127,11 @@ class NsqTransport:
         return TopicMeta(DEFAULT_STREAM, name, name, None, (part,))
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
-        """Make a topic with ext headers where the servers can; elsewhere it comes with the first message."""
+        """Create a topic with ext headers if the servers can; on others the first message creates it."""
         meta = self.topic(name)
         if self._discovery.lookup() and self._discovery.create(name, partitions):
             return meta
-        if self._connected(name).knows_ext:
+        if self._connect_publisher(name).knows_ext:
             self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
         return meta
 
@@ -141,7 +141,7 @@ class NsqTransport:
         if self._discovery.lookup():
             self._discovery.create_extended(name, partitions)
             self._require_extended(name)
-        elif self._connected(name).knows_ext:
+        elif self._connect_publisher(name).knows_ext:
             self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
         else:
             raise LocalError(f"topic {name!r}: {self.url} has no extended topics; {_WHO_EXTENDS}")
@@ -217,7 +217,7 @@ class NsqTransport:
 
     def takes_headers(self, topic: str) -> bool:
         """Return whether the nsqd is of the fork or ours, and the topic not fixed to the plain form."""
-        return self._connected(topic).knows_ext and self._discovery.of_topic(topic).ext is not False
+        return self._connect_publisher(topic).knows_ext and self._discovery.of_topic(topic).ext is not False
 
     def message_bound(self, topic: str) -> MessageBound | None:
         """Return what the nsqd takes, if that is less than NSQ's usual megabyte.
@@ -225,15 +225,15 @@ class NsqTransport:
         No command asks for it. A message of two gigabytes is refused by its length, with the bound and before the topic
         is made or anything of it is waited for.
         """
-        connection = self._connected(topic)
+        connection = self._connect_publisher(topic)
         try:
             question = write("PUB", topic) + LENGTH_THAT_NO_SERVER_TAKES.to_bytes(4, "big")
             connection.ask(question, timeout_s=BOUND_TOLD_S)
         except NsqRefusal as refusal:
             return parse_bound(str(refusal))
         except Unreachable as error:
-            # a server that takes any length waits for the rest, another one closes without a word: then its responses
-            # to what is sent are all that tells
+            # a server that takes any length waits for the rest, another one closes without a word: then the bound shows
+            # only in its responses to messages
             log.debug("nsqd at %s does not tell what a message may have: %s", connection.place, error)
         finally:
             self._forget()
@@ -250,7 +250,7 @@ class NsqTransport:
     ) -> SendResult:
         """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated.
 
-        Messages with a ``##trace_id`` go alone, by PUB_EXT: that alone is answered by a receipt.
+        Messages with a ``##trace_id`` go alone, by PUB_EXT: only its response is a receipt.
         """
         from ...dialects.nsq.encode import batch_body, exts_and_bodies, item
 
@@ -283,7 +283,7 @@ class NsqTransport:
         return SendResult(batch.num_rows, traces=traces or None)
 
     def _publish(self, topic: str, command: bytes) -> bytes:
-        """Return the response to a publication. It makes the topic, also where servers leave that to others."""
+        """Return the response to a publication. It creates the topic, also on servers that leave that to clients."""
         try:
             try:
                 return self._again(topic, command)
@@ -301,10 +301,10 @@ class NsqTransport:
             raise
 
     def _again(self, topic: str, command: bytes) -> bytes:
-        """Ask until answered: a server hangs up on a publisher that was idle for some heartbeats."""
+        """Send until the server responds: it hangs up on a publisher that was idle for some heartbeats."""
         for left in range(self._retries, -1, -1):
             try:
-                return self._connected(topic).ask(command)
+                return self._connect_publisher(topic).ask(command)
             except NsqRefusal:
                 # most refusals of publications end the connection
                 self._forget()
@@ -315,7 +315,7 @@ class NsqTransport:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _connected(self, topic: str) -> NsqConnection:
+    def _connect_publisher(self, topic: str) -> NsqConnection:
         if self._publisher is None or self._publisher.broken:
             nodes = self._discovery.of_topic(topic).nodes or self._discovery.all()
             if not nodes:
@@ -324,7 +324,7 @@ class NsqTransport:
         return self._publisher
 
     def _first(self, nodes: Sequence[NsqdAddress]) -> NsqConnection:
-        """Return a connection to the first node that answers."""
+        """Return a connection to the first node that responds."""
         failure: Unreachable | None = None
         for node in nodes:
             try:

@@ -63,8 +63,8 @@ class CommandTable:
     def parse_request(self, code: int, payload: Bytes) -> Any:
         """Return the command of an intact frame, checked by the rules of iggy.md A6.
 
-        MalformedMessage carries the reason, hence the code, to answer with. Bytes behind the last field are read
-        over, as the real server does; a command without fields takes none.
+        Raises MalformedMessage with the reason, and so the code, of the response. Bytes after the last field are
+        ignored, as by the real server; a command without fields takes none.
         """
         row = self._find_row(code)
         if row.request in self._without_fields and len(payload):
@@ -83,7 +83,7 @@ class CommandTable:
         return row
 
     def fits(self, code: int, payload: Bytes) -> bool:
-        """Whether the clients of this release write such a request: its fields end where its bytes do."""
+        """Whether the clients of this release write such a request: its fields take up all of its bytes."""
         row = self.row_by_code.get(code)
         if row is None:
             return False
@@ -99,18 +99,19 @@ class CommandTable:
         return REQUEST_HEAD.pack(4 + len(payload), row.code) + payload
 
     def encode_response(self, command: Any, result: Any = None) -> bytes:
-        """Return the body that answers ``command`` (or a command of that class); ``result`` is what its class names."""
+        """Return the body of the response to ``command`` (or to its class); ``result`` is of the type that its class
+        names."""
         row = self.row_by_request[command if isinstance(command, type) else type(command)]
         return row.answer.write(result)
 
     def parse_response(self, command: Any, body: Bytes) -> Any:
-        """Parse the body of a response with status 0. Raises MalformedMessage if it does not answer ``command``."""
+        """Parse the body of a response with status 0. Raises MalformedMessage if it does not fit ``command``."""
         row = self.row_by_request[command if isinstance(command, type) else type(command)]
         return parse_whole(row.answer, body, f"the answer to {row.name}")
 
 
 class ExactCommandTable(CommandTable):
-    """Commands of releases whose servers take no more and no fewer bytes, and check values where they use them."""
+    """Commands of releases whose servers take no more and no fewer bytes, and check values only when they use them."""
 
     def parse_request(self, code: int, payload: Bytes) -> Any:
         """Return the command of an intact frame. Raises MalformedMessage if bytes are left over or missing."""

@@ -106,7 +106,7 @@ class PollMessages:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SendMessages:
-    """Target of messages, and their bytes unread (a view into the request where it was parsed)."""
+    """Target of messages, and their bytes unparsed (a view into the request, if it was parsed from one)."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
@@ -151,7 +151,7 @@ class GetStreams:
 class CreateStream:
     """``stream_id`` from 1, None for one that is free; the name is stored normalised (``validation.normalised``).
 
-    Since 0.6.0 it answers StreamDetails.
+    Since 0.6.0 the response is StreamDetails.
     """
 
     stream_id: Annotated[int | None, U32, STREAM_ID]
@@ -186,7 +186,7 @@ class GetTopics:
 class CreateTopic:
     """``topic_id`` from 1, None for one that is free, 0 to 100,000 partitions; the name is stored normalised.
 
-    Later releases say how long messages are kept; since 0.6.0 it answers TopicDetails.
+    Later releases say how long messages are kept; since 0.6.0 the response is TopicDetails.
     """
 
     stream: Annotated[Identifier, IDENTIFIER]
@@ -273,7 +273,7 @@ class JoinGroup:
 
 @lazy_dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Cease to be a member; also fine for who is none."""
+    """Cease to be a member; allowed for clients that are not members, too."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]

@@ -24,7 +24,7 @@ from . import layout, messages
 from .messages import FORM
 
 PIECE_BYTES: Final = 1 << 20
-"""A piece ends with the message that begins before so many bytes."""
+"""A piece ends with the message that begins before this many bytes."""
 _PROBED_MESSAGES: Final = 100
 """Messages that are read in both ways to find out which one is right."""
 _STATE_BYTES: Final = 1
@@ -34,7 +34,8 @@ _PLACE: Final = struct.Struct("<QQ")
 
 
 class SegmentPieces(NamedTuple):
-    """The pieces of a segment, as rows of a table of chunks, and where reading stopped: at its end if all is well."""
+    """The pieces of a segment, as rows of a table of chunks, and the position at which reading stopped (its end if
+    sound)."""
 
     has_states: bool
     chunks: NDArray[np.int64]
@@ -42,7 +43,7 @@ class SegmentPieces(NamedTuple):
 
 
 def list_pieces(region: Bytes) -> SegmentPieces:
-    """Find the pieces of a segment; the bytes from ``stopped_at`` on are no message, or one that is cut short."""
+    """Find the pieces of a segment; the bytes from ``stopped_at`` on are not a message, or one that is cut short."""
     has_states = _has_states(region)
     rows, at = [], 0
     end = region.size
@@ -108,7 +109,7 @@ def _has_states(region: Bytes) -> bool:
 def _find_payload(data: memoryview, at: int, end: int, state_bytes: int) -> tuple[int, int, int] | None:
     """Return start and end of the payload of the message at ``at``, and its checksum; None if the message is cut.
 
-    The message ends where its payload does.
+    The message ends at the end of its payload.
     """
     head_end = at + layout.HEADERS - _STATE_BYTES + state_bytes
     if head_end + layout.LENGTH_BYTES > end:

@@ -16,7 +16,7 @@ from ....model.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """One error: ``text`` is the ``reason`` of the HTTP document, with the names of the facts it tells in braces."""
+    """One error: ``text`` is the ``reason`` of the HTTP document, with the names of its facts in braces."""
 
     code: int
     name: str

@@ -47,8 +47,8 @@ def _judge(message: StoredMessage) -> int:
 def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> None:
     """Write the columns of the messages at ``rows`` as Arrow buffers into ``memory``, each from its place.
 
-    The sizes are those that ``scan`` counted, with 8 spare bytes behind keys and values; a place of -1 is a buffer that
-    nobody asked for. Header keys become text (names.key_text); ``odd`` = 0 promises that all of them are plain ASCII
+    The sizes are those that ``scan`` counted, with 8 spare bytes after keys and values; a place of -1 is a buffer that
+    was not requested. Header keys become text (names.key_text); ``odd`` = 0 promises that all of them are plain ASCII
     without a leading backslash.
     """
     headers, payloads = places[LIST_ENDS] >= 0, places[PAYLOADS] >= 0

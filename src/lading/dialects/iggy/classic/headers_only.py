@@ -27,7 +27,7 @@ _U32: Final = struct.Struct("<I")
 def complete(polled: bytes | bytearray | memoryview) -> bytearray:
     """Return polled messages of 0.0.30, without the count in front, as 0.0.40 has them; MalformedMessage.
 
-    Each gets the state available and the CRC-32 of its payload: 0.0.30 tells neither.
+    Each gets the state available and the CRC-32 of its payload: 0.0.30 sends neither.
     """
     data, out, at = memoryview(polled), bytearray(), 0
     while at < len(data):

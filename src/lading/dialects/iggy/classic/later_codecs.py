@@ -9,7 +9,7 @@ from .expiries import NEVER
 from .primitives import SHORT_TEXT, TEXT, U8, U32, U64, Codec, map_values
 
 OPTIONAL_ID: Final[Codec[int | None]] = map_values(U32, lambda value: value or None, lambda value: value or 0)
-"""An id that the server chooses where it is 0."""
+"""An id that the server chooses if it is 0."""
 SIZE_MAX: Final[Codec[int | None]] = map_values(U64, lambda size: size or None, lambda size: size or 0)
 """Bytes of a topic; 0 for no bound."""
 SIZE_MAX_OR_DEFAULT: Final[Codec[int | None]] = map_values(

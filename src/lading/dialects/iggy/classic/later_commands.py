@@ -70,7 +70,7 @@ class LoginWithToken:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CreateUser:
-    """``status`` 1 is active; since 0.6.0 it answers UserDetails."""
+    """``status`` 1 is active; since 0.6.0 the response is UserDetails."""
 
     name: Annotated[str, SHORT_TEXT]
     password: Annotated[str, SHORT_TEXT]
@@ -173,7 +173,7 @@ class UpdateStream:
     stream: Annotated[Identifier, IDENTIFIER]
     name: Annotated[str | None, short_text(Reason.INVALID_STREAM_NAME), STREAM_NAME]
     options: Mapping[str, Any] | None = None
-    """Since 0.11; there are none for streams."""
+    """Since 0.11; streams have none."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -51,13 +51,13 @@ _MEMBERSHIP: Final = record(r.ConsumerGroupInfo, stream_id=U32, topic_id=U32, gr
 _CLIENT_DETAILS: Final = record(r.ClientDetails, client=_CLIENT, groups=repeat_to_end(_MEMBERSHIP))
 
 
-def _polled(partition: Codec[int]) -> Codec[r.PolledMessages]:
+def _poll_response_codec(partition: Codec[int]) -> Codec[r.PolledMessages]:
     return record(r.PolledMessages, partition_id=partition, current_offset=U64, count=U32, messages=REST)
 
 
 def lay_out_offset(partition: Codec[int]) -> Codec[r.StoredOffset]:
     """Return the Codec of a stored offset next to the last offset of its partition."""
-    # the number of the consumer is not told any more
+    # the number of the consumer is not sent any more
     return record(r.StoredOffset, partition_id=partition, current_offset=U64, offset=U64, consumer_id=imply(0))
 
 
@@ -79,7 +79,11 @@ def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
     numbered = FROM_ZERO if partition is FLAGGED_PARTITION else U32
     return (
         CommandSpec(
-            100, "message.poll", c.PollMessages, _polled(numbered), _at_partition(c.PollMessages, partition, **polling)
+            100,
+            "message.poll",
+            c.PollMessages,
+            _poll_response_codec(numbered),
+            _at_partition(c.PollMessages, partition, **polling),
         ),
         CommandSpec(
             120,
@@ -97,7 +101,7 @@ def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
     )
 
 
-def _updated_topic(**kept: Codec[Any]) -> CommandSpec:
+def _update_topic_row(**kept: Codec[Any]) -> CommandSpec:
     """Return the row of changes of topics; ``kept`` are the fields between topic and name."""
     return CommandSpec(
         304, "topic.update", later.UpdateTopic, NOTHING, record(later.UpdateTopic, **_ENTITY, **kept, name=_TOPIC_NAME)
@@ -231,7 +235,7 @@ TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
     ),
     CommandSpec(204, "stream.update", later.UpdateStream, NOTHING),
     CommandSpec(205, "stream.purge", later.PurgeStream, NOTHING),
-    _updated_topic(expiry_us=EXPIRY_S),
+    _update_topic_row(expiry_us=EXPIRY_S),
     CommandSpec(305, "topic.purge", later.PurgeTopic, NOTHING),
 )
 """Users, names of groups, partition and current offset in front of polled messages."""
@@ -247,7 +251,7 @@ TABLE_0_2: Final = TABLE_0_1.replace_rows(
     CommandSpec(
         302, "topic.create", c.CreateTopic, NOTHING, record(c.CreateTopic, **_NEW_TOPIC, **_KEPT_2, name=_TOPIC_NAME)
     ),
-    _updated_topic(**_KEPT_2),
+    _update_topic_row(**_KEPT_2),
 )
 """Topics have a bound in bytes and a replication factor."""
 
@@ -273,7 +277,9 @@ TABLE_0_4: Final = TABLE_0_1.replace_rows(
             name=_TOPIC_NAME,
         ),
     ),
-    _updated_topic(_compression=_UNCOMPRESSED, expiry_us=EXPIRY_S, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED),
+    _update_topic_row(
+        _compression=_UNCOMPRESSED, expiry_us=EXPIRY_S, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED
+    ),
 )
 """Topics have a compression too."""
 
@@ -312,10 +318,10 @@ TABLE_0_6: Final = TABLE_0_4.replace_rows(
     CommandSpec(202, "stream.create", c.CreateStream, _STREAM_DETAILS_6, _NEW_STREAM),
     CommandSpec(302, "topic.create", c.CreateTopic, _TOPIC_DETAILS_6, record(c.CreateTopic, **_NEW_TOPIC, **_ASKED_6)),
     CommandSpec(602, "group.create", c.CreateGroup, _group_details(U32), _NEW_GROUP),
-    _updated_topic(**{name: codec for name, codec in _ASKED_6.items() if name != "name"}),
+    _update_topic_row(**{name: codec for name, codec in _ASKED_6.items() if name != "name"}),
     CommandSpec(503, "segment.delete", later.DeleteSegments, NOTHING),
 )
-"""Times in microseconds; what was created is answered; the login says which version the client has."""
+"""Times in microseconds; the response to a creation describes the new object; the login names the client's version."""
 
 _TOPIC_8, _TOPIC_DETAILS_8 = _topics(FROM_ZERO, **_KEPT_6)
 
@@ -363,4 +369,4 @@ TABLE_0_10: Final = TABLE_0_8.replace_rows(
         _stats(**_VERSIONED, threads_count=U32, free_disk_space=U64, total_disk_space=U64),
     ),
 )
-"""The figures of the server tell its threads and its disk."""
+"""The figures of the server include its threads and its disk."""

@@ -21,4 +21,5 @@ POLLED_HEAD_BYTES: Final = 4
 
 OFFSETS, STATES, TIMESTAMPS, IDS, CHECKSUMS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES = range(11)
 PAYLOAD_ENDS, PAYLOADS, PLACES = range(11, 14)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds the position of each, -1 if it is not
+wanted."""

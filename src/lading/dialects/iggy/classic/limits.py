@@ -1,11 +1,11 @@
-"""Limits of Iggy classic, with the codes its server answers beyond them (iggy.md A6; measured exact at the edge).
+"""Limits of Iggy classic, with its server's codes for values beyond them (iggy.md A6; measured exact at the edge).
 
 All hold at arrival and are checked before memory is taken. Stored and polled bytes are read more generously: the
 real server itself stores over HTTP what no sender over TCP could send (iggy.md M4, M5).
 
-Where a header key occurs twice in one message the real server loses its place and drops the connection
-(iggy.md M2); here the request is refused with INVALID_HEADER_KEY and the connection stays. The same goes
-for a key that is no UTF-8.
+If a header key occurs twice in one message, the real server loses track of the frame and drops the connection (iggy.md
+M2); here the request is refused with INVALID_HEADER_KEY and the connection stays. The same holds for a key that is not
+UTF-8.
 """
 
 from __future__ import annotations

@@ -37,31 +37,31 @@ def murmur3_128(key: bytes) -> int:
     h1 = h2 = 0
     whole = len(key) - len(key) % 16
     for k1, k2 in struct.iter_unpack("<QQ", key[:whole]):
-        h1 = (_rotated(h1 ^ _first(k1), 27) + h2) * 5 + 0x52DCE729 & _MASK
-        h2 = (_rotated(h2 ^ _second(k2), 31) + h1) * 5 + 0x38495AB5 & _MASK
+        h1 = (_rotate_left(h1 ^ _first(k1), 27) + h2) * 5 + 0x52DCE729 & _MASK
+        h2 = (_rotate_left(h2 ^ _second(k2), 31) + h1) * 5 + 0x38495AB5 & _MASK
     k1, k2 = struct.unpack("<QQ", key[whole:].ljust(16, b"\0"))
     h1 ^= _first(k1) ^ len(key)
     h2 ^= _second(k2) ^ len(key)
     h1 = h1 + h2 & _MASK
     h2 = h2 + h1 & _MASK
-    h1, h2 = _mixed(h1), _mixed(h2)
+    h1, h2 = _mix_bits(h1), _mix_bits(h2)
     h1 = h1 + h2 & _MASK
     return (h2 + h1 & _MASK) << 64 | h1
 
 
-def _rotated(value: int, bits: int) -> int:
+def _rotate_left(value: int, bits: int) -> int:
     return (value << bits | value >> 64 - bits) & _MASK
 
 
 def _first(word: int) -> int:
-    return _rotated(word * _C1 & _MASK, 31) * _C2 & _MASK
+    return _rotate_left(word * _C1 & _MASK, 31) * _C2 & _MASK
 
 
 def _second(word: int) -> int:
-    return _rotated(word * _C2 & _MASK, 33) * _C1 & _MASK
+    return _rotate_left(word * _C2 & _MASK, 33) * _C1 & _MASK
 
 
-def _mixed(value: int) -> int:
+def _mix_bits(value: int) -> int:
     value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & _MASK
     value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
     return value ^ value >> 33

@@ -34,7 +34,7 @@ class PartitioningKind(IntEnum):
 
 
 class PollingKind(IntEnum):
-    """The kinds of place where a poll can begin."""
+    """The kinds of place at which a poll can begin."""
 
     OFFSET = 1
     TIMESTAMP = 2
@@ -60,7 +60,7 @@ class Partitioning:
 
     @property
     def partition_id(self) -> int:
-        """The partition number counted from 1, where the kind is PARTITION_ID."""
+        """The partition number counted from 1, if the kind is PARTITION_ID."""
         return int.from_bytes(self.value, "little")
 
 
@@ -91,7 +91,7 @@ class Strategy:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """One block of bytes: ``read(data, at)`` gives the value and the position behind it, ``write`` the bytes.
+    """One block of bytes: ``read(data, at)`` returns the value and the position after it, ``write`` the bytes.
 
     ``read`` raises MalformedMessage and nothing else.
     """

@@ -1,4 +1,4 @@
-"""Iggy as a row: what it is called, where it listens, what its readers see."""
+"""Iggy as a row: its name, its addresses, the messages that its readers see."""
 
 from __future__ import annotations
 

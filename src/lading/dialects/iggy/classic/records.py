@@ -1,8 +1,8 @@
 """Dataclasses whose fields say how they lie in bytes: the layout of a command or block is its class body.
 
-A field is ``name: Annotated[type, codec]`` or ``Annotated[type, codec, rule]``; fields lie in class order. What only
-other releases have is a plain field with a default: it has no bytes in this layout. Where a release lays a record out
-in another way, ``record(kind, name=codec, ...)`` says how.
+A field is ``name: Annotated[type, codec]`` or ``Annotated[type, codec, rule]``; fields follow each other in class
+order. A field that only other releases have is a plain one with a default: it has no bytes in this layout. If a release
+lays a record out in another way, ``record(kind, name=codec, ...)`` says how.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The releases of Iggy as data: what their clients send and expect.
 
-The facts, and who measured them, are in docs/reference/protocols/iggy.md#releases. Nothing else in the code asks for
-a release by its name: endpoints take one row for a connection and do what it says. ``RELEASES`` are those that speak
-the classic framing; the newest rows are in ``current.releases``.
+The facts, and the source of each measurement, are in docs/reference/protocols/iggy.md#releases. Nothing else in the
+code asks for a release by its name: endpoints take one row for a connection and follow it. ``RELEASES`` are those that
+speak the classic framing; the newest rows are in ``current.releases``.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Release:
     version: tuple[int, ...] = ()
     """The same as logins say it; empty for releases whose clients say none."""
     partition_of_key: Callable[[bytes, int], int] = partition_by_xxhash32
-    """Which partition, counted from 1, a key means among so many."""
+    """Returns the partition, counted from 1, of a key; the number is how many partitions the topic has."""
     first_partition: int = 1
     """Number of the first partition for its clients."""
     poll_head: PollHead = NAMED
@@ -130,7 +130,7 @@ class Release:
 
     @property
     def is_missing_empty(self) -> bool:
-        """Whether to get what does not exist is answered by nothing instead of an error."""
+        """Whether the response to getting an object that does not exist is an empty body instead of an error."""
         return bool(self.missing)
 
     def is_missing(self, request: type[Any] | None, error: LadingError) -> bool:
@@ -222,7 +222,8 @@ class Guess(NamedTuple):
     release: Release
     """Release to assume."""
     others: tuple[Release, ...] = ()
-    """All that it may be, the likeliest first, where the login leaves that open; requests then tell (``narrow``)."""
+    """All releases that it may be, the likeliest first, if the login leaves that open; later requests narrow them
+    (``narrow``)."""
 
 
 def guess_release(version: str | None, context: str = "", *, by_token: bool = False) -> Guess:

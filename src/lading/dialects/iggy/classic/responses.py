@@ -40,14 +40,14 @@ class TopicInfo:
     expiry_us: int | None = None
     size_bytes_max: int | None = None
     compression: int = 1
-    """1 is none, 2 is gzip: a word of the client's; nothing is compressed here."""
+    """1 is uncompressed, 2 is gzip: clients set it, but nothing is compressed here."""
     options: Mapping[str, Any] | None = None
     """Options that were chosen, besides expiry and size; since 0.11."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition, repeat_counted from 1; ``current_offset`` is that of the last message, 0 also when there is none."""
+    """A partition, repeat_counted from 1; ``current_offset`` is that of the last message, 0 without any."""
 
     id: Annotated[int, U32]
     segments_count: Annotated[int, U32]
@@ -159,7 +159,7 @@ class StatsInfo:
     free_disk_space: int = 0
     total_disk_space: int = 0
     kernel: str = ""
-    """``kernel_version`` without the name and version of this broker, which is in it where no other field has them."""
+    """``kernel_version`` without the name and version of this broker, which it contains if no other field does."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class StoredOffset:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PolledMessages:
-    """Number of messages, and their bytes one behind the other, for the codec in ``messages``."""
+    """Number of messages, and their bytes one after the other, for the codec in ``messages``."""
 
     count: Annotated[int, U32]
     messages: Annotated[Bytes, REST]

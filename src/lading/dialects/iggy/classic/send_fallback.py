@@ -75,7 +75,7 @@ def restamp(
 
 
 def _headers(data: memoryview, at: int, end: int, values: int) -> tuple[int, int]:
-    """Check the headers of the sent message at ``at``: (where its payload length lies, bytes of header values)."""
+    """Check the headers of the sent message at ``at``: (position of its payload length, bytes of header values)."""
     if end - at < SENT_BYTES_MIN:
         raise RefusedMessage(limits.MALFORMED)
     here = at + SENT_HEADERS

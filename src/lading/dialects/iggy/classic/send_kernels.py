@@ -54,15 +54,16 @@ _VALUES_MAX, _PAYLOADS_MAX = limits.REQUEST_HEADER_VALUES_BYTES_MAX, limits.REQU
 
 _AVAILABLE = int(State.AVAILABLE)
 _FEW_HEADERS = 16
-"""So many keys are compared with each other; more go through a hash table."""
+"""Up to this many keys are compared with each other; more go through a hash table."""
 _ZERO = uint64(0)
 _MIX = uint64(0x9E3779B97F4A7C15)
 
 
 @inline
 def _same_key(source: Data, one: int, other: int) -> bool:
-    """Whether the headers at two positions have the same key; 8 bytes behind each key are readable."""
-    # in bounds: both headers were found whole, and behind a key lie kind and length of its value and a payload's length
+    """Whether the headers at two positions have the same key; 8 bytes after each key are readable."""
+    # in bounds: both headers were found whole, and a key is followed by kind and length of its value and a payload's
+    # length
     size = load32(source, one)
     if size != load32(source, other):
         return False
@@ -115,8 +116,8 @@ def _check_headers(data: Data, at: int, end: int, values_bytes: int, seen: Data)
     """
     headers = 0
     while at < end:
-        # in bounds: each length is read only if it lies before ``end``; behind a key lie 8 bytes at least, of its kind
-        # and value and the length of the payload, and ``seen`` has room for _FEW_HEADERS positions
+        # in bounds: each length is read only if it is before ``end``; a key is followed by 8 bytes at least, of its
+        # kind and value and the length of the payload, and ``seen`` has room for _FEW_HEADERS positions
         status, value_size, next_at = check_header(data, at, end, UNTYPED)
         if status != _OK:
             return status, headers, values_bytes
@@ -137,7 +138,7 @@ def _check_headers(data: Data, at: int, end: int, values_bytes: int, seen: Data)
 def _stamp(
     out: Data, to: int, data: Data, at: int, length_at: int, payload_size: int, offset: int, now_us: int, draw: Data
 ) -> int:
-    """Write a message that was found good as it is stored; the bytes behind its id. One without id is given one."""
+    """Write a message that was found valid as it is stored; the bytes after its id. A message without id gets one."""
     # in bounds: the caller has seen to room for STORED_EXTRA_BYTES more than each message has
     low, high = read_id(data, at, draw)
     store64(out, to + OFFSET, offset)

@@ -1,4 +1,4 @@
-"""Snapshots of a server for who looks after it: the parts that a client asks for, and how the archive is packed.
+"""Snapshots of a server for its operators: the parts that a client asks for, and the format of the archive.
 
 Crates since 0.6.50 ask for them, in every generation by the same bytes (docs/reference/protocols/iggy-current.md#b3).
 """

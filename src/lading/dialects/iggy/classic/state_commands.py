@@ -84,7 +84,7 @@ class GetStates:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SetStates:
-    """Set the state of ``ranges``; answers StatesProgress when it is on disk. An empty ``reason`` is none."""
+    """Set the state of ``ranges``; the response, StatesProgress, comes when it is durable. ``reason`` may be empty."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
@@ -97,7 +97,7 @@ class SetStates:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SetStatesWhere:
-    """Set the state of what a filter selects of a range, for about a second; answers StatesProgress."""
+    """Set the state of a range's messages that a filter selects, for about a second; the response is StatesProgress."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]

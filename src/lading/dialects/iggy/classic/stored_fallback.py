@@ -1,4 +1,4 @@
-"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and where a message has what."""
+"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and the parts of a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KNOWN_STATES = frozenset(int(state) for state in State)
 
 
 class StoredMessage(NamedTuple):
-    """One stored message: the facts in front, and where headers, payload and end lie."""
+    """One stored message: the fields of its head, and the positions of headers, payload and end."""
 
     offset: int
     state: int
@@ -35,7 +35,7 @@ class StoredMessage(NamedTuple):
 
     @property
     def payload_end(self) -> int:
-        """Return where the message ends."""
+        """Return the position of the message's end."""
         return self.end
 
 
@@ -69,7 +69,7 @@ def survey(region: Bytes, start: int, end: int) -> tuple[int, int, int, int, int
 def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Bytes) -> int:
     """Write the state byte of every message from ``array[start:]`` whose offset lies in a range: how many.
 
-    Ranges are disjoint and rise, and so do the offsets. -1 - position where the bytes are not whole messages.
+    Ranges are disjoint and ascending, as are the offsets. Returns -1 - position if the bytes are not whole messages.
     """
     at, span, changed = start, 0, 0
     while at < array.size:
@@ -94,7 +94,8 @@ def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int)
 
 def _is_sound(data: memoryview, message: StoredMessage) -> bool:
     if message.end == message.payload_at:
-        # no message has an empty payload: a power cut that has left zeros behind the offset would make one, CRC and all
+        # messages never have an empty payload: zeros after the offset, left by a power cut, would read as one, CRC and
+        # all
         return False
     headers = list_headers(data, message.headers_at, message.headers_end, UNTYPED)
     return message.state in KNOWN_STATES and message.timestamp_us <= POSITION_MAX and None not in headers

@@ -99,7 +99,7 @@ def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Byt
 def _is_sound(data: Data, at: int, message: MessageParts) -> bool:
     # in bounds: callers have found the whole message
     fields = is_known_state(load8(data, at + STATE)) and loadi64(data, at + TIMESTAMP) >= 0
-    # no message has an empty payload: a power cut that has left zeros behind the offset would make one, CRC and all
+    # messages never have an empty payload: zeros after the offset, left by a power cut, would read as one, CRC and all
     return fields and message[5] > 0 and headers_add_up(data, message[2], message[3], UNTYPED)
 
 

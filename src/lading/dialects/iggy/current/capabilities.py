@@ -33,4 +33,4 @@ SENT: Final = replace(POLLED, time_step_us=None)
 """Facts that a sender passes to a server, which stamps its own time."""
 
 READER: Final = VisibilityRule("iggy_current", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
-"""A poll: no field of a message could tell its state."""
+"""A poll: messages have no field that could hold their state."""

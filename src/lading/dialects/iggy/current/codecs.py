@@ -174,7 +174,7 @@ class Deferral(NamedTuple):
 
 
 class FetchTarget(NamedTuple):
-    """A partition, counted from 0, that a fetch reads, and from where."""
+    """A partition, counted from 0, that a fetch reads, and the offset to begin at."""
 
     partition: int
     strategy: Strategy

@@ -76,7 +76,7 @@ class GetPartitionRoute:
 
 @lazy_dataclass(frozen=True, slots=True)
 class PollDeferred:
-    """A poll that may wait for messages; answered as a poll."""
+    """A poll that may wait for messages; the response is that of a poll."""
 
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER_FROM_ZERO]
@@ -95,7 +95,7 @@ class CancelDeferred:
 
 @lazy_dataclass(frozen=True, slots=True)
 class FetchMessages:
-    """A poll of several partitions; answers a table of them, then their messages."""
+    """A poll of several partitions; the response has a table of them, then their messages."""
 
     consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER_FROM_ZERO]

@@ -79,7 +79,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool, partition: int = 0, now_us: in
 
 
 def _places(batch: pa.RecordBatch, sent: bool, now_us: int) -> tuple[NDArray[np.int64], ...]:
-    """Return offsets, times and origin times of the rows, and where batches begin, followed by the end."""
+    """Return offsets, times and origin times of the rows, and the rows at which batches begin, followed by the end."""
     rows = batch.num_rows
     offsets: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
     times: NDArray[np.int64] = np.full(rows, now_us, np.int64)
@@ -95,7 +95,7 @@ def _places(batch: pa.RecordBatch, sent: bool, now_us: int) -> tuple[NDArray[np.
     apart = (np.diff(offsets) != 1) | (np.diff(times) != 0)
     origins = origin_times_us(batch, times)
     if origins is not times:
-        # a frame tells by how much it is later than the first of its batch: never earlier, nor past its 32 bits
+        # a frame holds its origin time as a difference to the first of its batch: never negative, and at most 32 bits
         apart |= (np.diff(origins) < 0) | (np.diff(origins >> _DELTA_BITS) != 0)
     begins = [0, *(np.flatnonzero(apart) + 1).tolist()] if rows else []
     return offsets, times, origins, np.array([*begins, rows], np.int64)

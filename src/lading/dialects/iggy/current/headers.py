@@ -11,7 +11,7 @@ from ....model.errors import MalformedMessage
 HEADER_BYTES: Final = 256
 COMMAND_AT: Final = 60
 REQUEST, REPLY, EVICTION = 5, 8, 13
-"""Values of the command byte: what a client sends, what it is answered, and that it has to go."""
+"""Values of the command byte: a client's request, the response to it, and the notice that ends its connection."""
 
 SIZE_AT: Final = 48
 _REQUEST = struct.Struct("<48xIxxxxxxxxB67x16sQ8sQQB7xQII56x")
@@ -62,7 +62,7 @@ def reply_header(request: FrameHeader, body_bytes: int, status: int = 0, op: int
 
 
 def eviction_header(client: bytes, version: int, version_min: int, reason: int) -> bytes:
-    """Return the frame that tells a client why it is disconnected; ``reason`` is one of ``Eviction``."""
+    """Return the frame that informs a client why it is disconnected; ``reason`` is one of ``Eviction``."""
     return _EVICTION.pack(HEADER_BYTES, EVICTION, client, version, version_min, reason)
 
 

@@ -23,20 +23,21 @@ NUMBERED: Final = 1
 
 CHECKSUM, ID, OFFSET_DELTA, TIME_DELTA, HEADERS_LENGTH, PAYLOAD_LENGTH, RESERVED = 0, 8, 24, 28, 32, 36, 40
 FRAME_HEAD_BYTES: Final = 48
-"""A frame: checksum u64 of all behind it, id u128, deltas and lengths u32, reserved u64; payload, then headers."""
+"""A frame: checksum u64 of all after it, id u128, deltas and lengths u32, reserved u64; payload, then headers."""
 
 CHECKSUM_BYTES: Final = 8
 FRAMES_AT: Final = BATCH_HEAD_HASHED_BYTES + PRODUCER_HASHED_BYTES
 """Where the checksums of frames begin in scratch memory; right before them is what else a batch checksum covers."""
 SCRATCH_BYTES: Final = FRAMES_AT + 8
-"""Room for what the checksum of a batch covers beside those of its frames, and for a word behind."""
+"""Room for the bytes that the checksum of a batch covers besides those of its frames, and for a word after them."""
 STORED_BYTES_MIN: Final = FRAME_HEAD_BYTES
 
 DELTA_MAX: Final = (1 << 32) - 1
 
 OFFSETS, TIMESTAMPS, IDS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES = range(9)
 PAYLOAD_ENDS, PAYLOADS, PLACES = range(9, 12)
-"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 if it is not wanted."""
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds the position of each, -1 if it is not
+wanted."""
 
 PAYLOAD_SIZE, HEADERS_SIZE = range(TYPED_KEY + 1, TYPED_KEY + 3)
 """Why ``write`` refuses a message, beside the reasons of all generations."""

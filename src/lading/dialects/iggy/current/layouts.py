@@ -103,7 +103,7 @@ _TOPIC_OPTIONS: Final[Codec[Any]] = Codec(_skip_two_blocks, _write_options)
 
 
 def _with_bounds(topic: r.TopicInfo) -> r.TopicInfo:
-    """Return a topic with its bounds among its options, where they are since 0.12."""
+    """Return a topic with its bounds among its options, as they are since 0.12."""
     bounds = {"message_expiry": topic.expiry_us, "max_topic_size": topic.size_bytes_max}
     given = {
         key: Option(TOPIC_OPTIONS[key].kind, U64.write(bound)) for key, bound in bounds.items() if bound is not None
@@ -162,7 +162,7 @@ _CLIENT_DETAILS: Final = record(
 
 
 def _streams(no_options: Codec[Any], topic: Codec[Any]) -> tuple[CommandSpec, ...]:
-    """Return the rows of the commands that are answered by streams."""
+    """Return the rows of the commands whose responses are streams."""
     stream = record(
         r.StreamInfo, id=FROM_ZERO, created_us=U64, topics_count=U32, size_bytes=U64, messages_count=U64, name=NAME,
         _options=no_options,
@@ -177,7 +177,7 @@ def _streams(no_options: Codec[Any], topic: Codec[Any]) -> tuple[CommandSpec, ..
 
 
 def _topics(topic: Codec[Any], partition: Codec[Any]) -> tuple[CommandSpec, ...]:
-    """Return the rows of the commands that are answered by topics."""
+    """Return the rows of the commands whose responses are topics."""
     details = record(r.TopicDetails, topic=topic, partitions=repeat_to_end(partition))
     topics = repeat_counted(topic)
     new_topic = record(c.CreateTopic, **_STREAM, topic_id=imply(None), partitions_count=U32, name=NAME, options=OPTIONS)
@@ -196,7 +196,7 @@ def _topics(topic: Codec[Any], partition: Codec[Any]) -> tuple[CommandSpec, ...]
 
 
 def _users(no_options: Codec[Any]) -> tuple[CommandSpec, ...]:
-    """Return the rows of the commands that are answered by users."""
+    """Return the rows of the commands whose responses are users."""
     user = record(r.UserInfo, id=FROM_ZERO, created_us=U64, status=U8, name=NAME, _options=no_options)
     details = record(r.UserDetails, user=user, permissions=PERMISSIONS)
     new_user = record(
@@ -241,7 +241,7 @@ def _cluster(**number: Codec[Any]) -> CommandSpec:
     return CommandSpec(12, "get_cluster_metadata", later.GetClusterMetadata, cluster)
 
 
-def _described(**flags: Codec[Any]) -> CommandSpec:
+def _describe_options_row(**flags: Codec[Any]) -> CommandSpec:
     """Return the row of the options that exist; ``flags`` come after the kind of an option."""
     option = record(own.OptionInfo, key=NAME, kind=U8, **flags, default=BLOCK, description=TEXT)
     return CommandSpec(13, "describe_options", own.DescribeOptions, repeat_counted(option))
@@ -267,7 +267,7 @@ TABLE_0_11: Final = ExactCommandTable(
         _stats("0.9.0", 9_000),
         CommandSpec(11, "get_snapshot", later.GetSnapshot, REST),
         _cluster(),
-        _described(),
+        _describe_options_row(),
         CommandSpec(16, "update_resource", own.UpdateResource, NOTHING, operation=150),
         CommandSpec(17, "get_metadata_changes", own.GetMetadataChanges, NOTHING),
         CommandSpec(20, "get_me", c.Me, _CLIENT_DETAILS),
@@ -349,7 +349,7 @@ TABLE_0_11: Final = ExactCommandTable(
 TABLE_0_12: Final = TABLE_0_11.replace_rows(
     _stats("0.10.0", 10_000),
     _cluster(_number=ignore(U8, _NODE)),
-    _described(flags=U8),
+    _describe_options_row(flags=U8),
     *_users(_NO_OPTIONS_12),
     *_streams(_NO_OPTIONS_12, _TOPIC_12),
     *_topics(_TOPIC_12, _PARTITION_12),

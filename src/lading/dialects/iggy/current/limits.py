@@ -1,4 +1,4 @@
-"""Limits of the current Iggy, with the codes its server answers beyond them (iggy-current.md B6).
+"""Limits of the current Iggy, with its server's error codes for values beyond them (iggy-current.md B6).
 
 All hold at arrival and are checked before anything is stored. Header kinds above 15 are taken as the real server
 takes them; 0 and those above 127, which no Batch can hold, are refused.

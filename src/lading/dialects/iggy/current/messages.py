@@ -139,7 +139,7 @@ def salvage(run: Run) -> Run:
         span = int(chunk[BASE_OFFSET]), int(chunk[LAST_OFFSET]) + 1
         count = kernels.intact(body, *span, found.reshape(-1), 16 * body.size)
         if count == chunk[COUNT_OF]:
-            # every message passes: the damage lies where nothing vouches for any of them
+            # every message passes: the damage is in bytes that no message's checksum covers
             continue
         for made, base_offset, messages_count in _list_salvaged(body, chunk, found[:count]):
             row = chunk.copy()
@@ -155,8 +155,8 @@ def salvage(run: Run) -> Run:
 def _list_salvaged(body: Bytes, chunk: NDArray[np.int64], found: NDArray[np.int64]) -> Iterator[tuple[bytes, int, int]]:
     """Yield what is intact of a damaged chunk: (a batch, its base offset, its messages).
 
-    Each message is in a batch of its own, but for numbered batches that are whole: a producer that sends one again has
-    to be answered as if nothing were damaged.
+    Each message is in a batch of its own, except for numbered batches that are whole: a producer that sends one again
+    must get the same response as if nothing were damaged.
     """
     for batch_at, rows in groupby(found.tolist(), itemgetter(0)):
         frames = list(rows)

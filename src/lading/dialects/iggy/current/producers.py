@@ -1,7 +1,7 @@
 """Who numbered the messages of a batch, which its head says since protocol 0.12: a producer that sends it once.
 
-The producer takes one sequence number a message in each partition, and sends a batch again under the same numbers when
-it does not know what became of it. Sequences go on at 0 behind the highest (Kafka's ranges, 31 bits).
+The producer takes one sequence number a message in each partition, and sends a batch again under the same numbers if it
+does not know its fate. After the highest number sequences continue at 0 (Kafka's ranges, 31 bits).
 """
 
 from __future__ import annotations

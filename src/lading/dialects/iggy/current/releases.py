@@ -69,7 +69,7 @@ def pack_version(major: int, minor: int, patch: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProtocolVersion:
-    """What the framing of one version of the protocol says; all else is in its ``release``."""
+    """The framing of one version of the protocol; all else is in its ``release``."""
 
     number: int
     """As responses to clients say it."""

@@ -65,7 +65,7 @@ def stamp(
 
 
 def _check_frame(data: memoryview, at: int, end: int, number: int, checksums: bytearray) -> int:
-    """Check the frame at ``at``, the ``number``-th, and add its checksum; where it ends."""
+    """Check the frame at ``at``, the ``number``-th, and add its checksum; return its end."""
     frame = read_frame(data, at, end)
     if frame is None or frame.offset_delta != number:
         raise _Refused(limits.INVALID_FORMAT)

@@ -1,4 +1,4 @@
-"""Sizes in bytes as Iggy's clients write them: a number, also with a unit behind it, such as ``128 MiB``."""
+"""Sizes in bytes as Iggy's clients write them: a number, optionally followed by a unit, such as ``128 MiB``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and where a frame has what."""
+"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and the parts of a frame."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _U64 = struct.Struct("<Q")
 
 
 class StoredBatch(NamedTuple):
-    """The head of one batch, and where it ends."""
+    """The head of one batch, and its end."""
 
     partition: int
     base_offset: int
@@ -40,7 +40,7 @@ class StoredBatch(NamedTuple):
 
 
 class StoredFrame(NamedTuple):
-    """One frame: the facts in front, and where payload, headers and end lie."""
+    """One frame: the fields of its head, and the positions of payload, headers and end."""
 
     checksum: int
     id: bytes
@@ -78,12 +78,12 @@ def read_frame(data: memoryview, at: int, end: int) -> StoredFrame | None:
 def cut(
     region: Bytes, body_start: int, body_end: int, first: int, end: int, parts: Longs, heads: Bytes
 ) -> tuple[int, int, int, int]:
-    """Find the byte ranges of one body's messages with first <= offset < end: (parts, messages, reason, where).
+    """Find the byte ranges of one body's messages with first <= offset < end: (parts, messages, reason, position).
 
-    Fills ``parts`` (shape (n, 3)) with the start and end of one batch's frames and whether a head was made anew:
-    batches that are served whole are taken with their heads, unless they are numbered. New heads lie one after another
-    in ``heads``; a head tells count, length and checksum of its slice, base offset and base time stay (iggy-current.md
-    N4). Stops when ``parts`` is full, with the position of the next batch as ``where``.
+    Fills ``parts`` (shape (n, 3)) with the start and end of one batch's frames and whether a new head was made: batches
+    that are served whole are taken with their heads, unless they are numbered. New heads follow each other in
+    ``heads``; a head has the count, length and checksum of its slice, and keeps base offset and base time
+    (iggy-current.md N4). Stops when ``parts`` is full, with the position of the next batch as ``position``.
     """
     data = region.data
     part = count = made = 0
@@ -138,7 +138,7 @@ def make_head(head: memoryview, frames_bytes: int, count: int, checksums: bytes 
 
 
 def survey(region: Bytes, start: int, end: int, chunks: Longs) -> tuple[int, int, int]:
-    """List the batches in ``region[start:end]``, whose offsets have to rise: (batches, reason, where).
+    """List the batches in ``region[start:end]``, whose offsets have to ascend: (batches, reason, position).
 
     Fills a row of ``chunks`` for each, as ``model.chunk_table`` has it, as far as there are rows, and goes on counting.
     """

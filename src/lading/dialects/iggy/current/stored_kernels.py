@@ -65,7 +65,7 @@ _ZERO = uint64(0)
 
 @inline
 def batch_end(data: Data, at: int, end: int) -> int:
-    """Return where the batch at ``at`` ends, or -1 if that is not before ``end``."""
+    """Return the end of the batch at ``at``, or -1 if that is not before ``end``."""
     # in bounds: the head is read only if it lies before ``end``, which callers keep inside their array
     if end - at < BATCH_HEAD_BYTES:
         return -1
@@ -77,7 +77,7 @@ def batch_end(data: Data, at: int, end: int) -> int:
 
 @inline
 def frame_end(data: Data, at: int, end: int) -> int:
-    """Return where the frame at ``at`` ends, or -1 if that is not before ``end``."""
+    """Return the end of the frame at ``at``, or -1 if that is not before ``end``."""
     # in bounds: the head is read only if it lies before ``end``, which callers keep inside their array
     if end - at < FRAME_HEAD_BYTES:
         return -1

@@ -1,1 +1,1 @@
-"""The JSON documents of Iggy's HTTP face, as the generation with message state writes and reads them (iggy.md A5)."""
+"""The JSON documents of Iggy's HTTP endpoint, as the generation with message state has them (iggy.md A5)."""

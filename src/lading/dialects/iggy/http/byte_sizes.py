@@ -27,4 +27,4 @@ def _size_of(value: Any, where: str) -> int:
 
 
 SIZE: Final = Form(_size_of, parse_size)
-"""A number of bytes, also with a unit behind it."""
+"""A number of bytes, optionally followed by a unit."""

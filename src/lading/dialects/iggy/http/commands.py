@@ -1,4 +1,4 @@
-"""Requests and answers of Iggy's HTTP endpoint as the commands and blocks of the binary one (iggy.md A5)."""
+"""Requests and responses of Iggy's HTTP endpoint as the commands and blocks of the binary one (iggy.md A5)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _CONSUMER: Final = Part("consumer", ("id", "consumer_id"), ID_TEXT, 0)
 _PARTITIONS: Final = Part("partitions_count", ("partitions_count",), U32)
 
 _POLLING_KINDS: Final = word({kind.name.lower(): kind for kind in PollingKind})
-# Java's SDK 0.6 and 0.7 says strategy_kind and strategy_value, and words such as First. A server that reads over those
-# answers each of its polls with the first messages
+# Java's SDK 0.6 and 0.7 says strategy_kind and strategy_value, and words such as First. A server that ignores those
+# would return the first messages for each of its polls
 _KIND: Final = Form(_POLLING_KINDS.of, lambda text: _POLLING_KINDS.from_text(text[:1].lower() + text[1:]))
 READING: Final[tuple[Part, ...]] = (
     Part("kind", ("kind", "strategy_kind"), _KIND, PollingKind.OFFSET),
@@ -57,8 +57,8 @@ LATER_PARTS: Final = (
     Part("_consumer_kind", ("consumer_kind",), word({"consumer": None}), None),
     Part("_context", ("context",), TEXT, ""),
 )
-"""Parameters of polls and offsets since protocol 0.12: there is no other kind of consumer over HTTP, and the history
-of a partition that the client has seen is the only one."""
+"""Parameters of polls and offsets since protocol 0.12. Over HTTP there is only one kind of consumer, and only one
+history of a partition that a client can have seen."""
 
 BODIES: Final[Parts] = {
     c.CreateStream: (Part("stream_id", ("stream_id",), U32), Part("name", ("name",), TEXT)),
@@ -150,7 +150,7 @@ def read_query(parts: Sequence[Part], query: Mapping[str, str]) -> dict[str, Any
 
 
 def require_known(query: Iterable[str], names: Sequence[str]) -> None:
-    """Raise BodyError 400 for the first parameter of a query that is none of ``names``: it would do nothing."""
+    """Raise BodyError 400 for the first parameter of a query that is not one of ``names``, because it has no effect."""
     for name in query:
         if name not in names:
             known = f"expected one of {', '.join(names)}" if names else "expected none"

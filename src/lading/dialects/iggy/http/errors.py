@@ -1,4 +1,4 @@
-"""HTTP responses to failed requests: Iggy's error document, or plain text for what is no document at all."""
+"""HTTP responses to failed requests: Iggy's error document, or plain text if the request is not a document at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .text import dump
 
 
 class BodyError(MalformedMessage):
-    """A body, query or path that cannot be read; answered as ``text/plain`` with ``status`` (iggy.md M6)."""
+    """A body, query or path that cannot be read; the response is ``text/plain`` with ``status`` (iggy.md M6)."""
 
     def __init__(self, message: str, *, status: HTTPStatus) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Messages with a header of their own as JSON: polls and sends over HTTP since 0.7 (docs/reference/protocols/iggy.md).
 
-A poll tells what the same poll over a connection tells, checksums included: its documents are made from those bytes.
+A poll returns the same as over a connection, checksums included: its documents are made from those bytes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _document(message: FramedMessage, typed: bool, reserved: bool) -> dict[str, 
 
 
 def _list_typed(block: memoryview) -> list[dict[str, Any]] | str:
-    """List keys and values with their kinds; bytes that are no headers, such as encrypted ones, stay as they are."""
+    """List keys and values with their kinds; bytes that are not headers, such as encrypted ones, stay as they are."""
     entries = []
     for place in list_headers(block, 0, len(block), TYPED):
         if place is None or place.key_kind not in _KIND_WORD or place.kind not in _KIND_WORD:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 BODY_BYTES_MAX: Final = 2 << 20
-"""A longer request body is answered with status 413 before it is read."""
+"""A longer request body gets status 413 before it is read."""

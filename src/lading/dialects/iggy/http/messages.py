@@ -1,4 +1,4 @@
-"""Messages as JSON: a Batch as the answer to a poll, and the document of a send as a Batch (iggy.md A5)."""
+"""Messages as JSON: a Batch as the response to a poll, and the document of a send as a Batch (iggy.md A5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARTITIONING: Final = {kind.name.lower(): kind for kind in PartitioningKind}
 
 @lazy_dataclass(frozen=True, slots=True)
 class SendDocument:
-    """A send as it came over HTTP: the partition choice and the messages, ids null where the server is to make them."""
+    """A send as it came over HTTP: the partition choice and the messages, with null for ids that the server creates."""
 
     partitioning: Partitioning
     batch: pa.RecordBatch
@@ -113,7 +113,7 @@ def _message(message: Any, where: str) -> Row:
     if isinstance(listed, Members):
         found = _headers(listed, f"{where}.user_headers")
     elif listed is not None:
-        found = _listed_headers(form_of(listed, f"{where}.user_headers", list), f"{where}.user_headers")
+        found = _parse_header_list(form_of(listed, f"{where}.user_headers", list), f"{where}.user_headers")
     elif headers is not None:
         found = _headers(form_of(headers, f"{where}.headers", Members), f"{where}.headers")
     else:
@@ -133,7 +133,7 @@ def _id(value: Any, where: str) -> int:
         raise wrong_document(f"{where}: invalid value, expected u128 or a UUID") from None
 
 
-def _listed_headers(entries: list[Any], where: str) -> list[dict[str, Any]]:
+def _parse_header_list(entries: list[Any], where: str) -> list[dict[str, Any]]:
     found = []
     for at, entry in enumerate(entries):
         fields = fields_of(entry, f"{where}[{at}]")
@@ -144,11 +144,11 @@ def _listed_headers(entries: list[Any], where: str) -> list[dict[str, Any]]:
     names = [str(header["key"]) for header in found]
     if len(set(names)) < len(names):
         repeated = next(name for at, name in enumerate(names) if name in names[:at])
-        raise _repeated_key_error(repeated, where)
+        raise _duplicate_key_error(repeated, where)
     return found
 
 
-def _repeated_key_error(key: str, where: str) -> MalformedMessage:
+def _duplicate_key_error(key: str, where: str) -> MalformedMessage:
     # the real server keeps the last of the two; refusing loses nothing
     sentence = f"{where} names {key!r} twice; Iggy keeps one header a key"
     return MalformedMessage(sentence, reason=Reason.INVALID_HEADER_KEY)
@@ -165,7 +165,7 @@ def _field(value: Any, where: str) -> tuple[int, bytes]:
 
 def _headers(members: Members, where: str) -> list[dict[str, Any]]:
     if members.repeated is not None:
-        raise _repeated_key_error(members.repeated, where)
+        raise _duplicate_key_error(members.repeated, where)
     return [_header(key, value, f"{where}.{key}") for key, value in members.items()]
 
 

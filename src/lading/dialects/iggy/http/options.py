@@ -1,4 +1,4 @@
-"""Options of streams and topics in bodies, where some of them are members of their own (iggy-current.md B5)."""
+"""Options of streams and topics in bodies, some of which are members of their own (iggy-current.md B5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents of responses, put together from what releases differ in: names, units, and where they count from."""
+"""The documents of responses, put together from the differences between releases: names, units, and first numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _expiry_s(topic: r.TopicInfo) -> int | None:
     return None if topic.expiry_us is None else min(max(topic.expiry_us // MICROSECONDS, 1), 0xFFFF_FFFF)
 
 
-def _bound(name: str) -> Callable[[Any], int]:
+def _take_bound(name: str) -> Callable[[Any], int]:
     def take(value: Any) -> int:
         bound: int | None = getattr(value, name)
         return UNLIMITED if bound is None else bound
@@ -63,8 +63,8 @@ def entity_answers(
 ) -> Answers:
     """Return the documents of streams, topics, partitions and groups.
 
-    ``size`` is how their bytes are told, ``kept`` what a topic says of how long its messages stay, ``behind`` what both
-    kinds say at last.
+    ``size`` are the members for their bytes, ``kept`` those for the time that a topic keeps its messages, ``behind``
+    the last members of streams and topics.
     """
     ident = _shift("id", id_shift)
     stream: Members = [ident, _CREATED, *same("name"), *size, *same("messages_count", "topics_count"), *behind]
@@ -161,9 +161,9 @@ KEPT_0_4: Final[Members] = [
     _REPLICATION,
 ]
 KEPT_0_11: Final[Members] = [
-    ("message_expiry", _bound("expiry_us")),
+    ("message_expiry", _take_bound("expiry_us")),
     _COMPRESSION,
-    ("max_topic_size", _bound("size_bytes_max")),
+    ("max_topic_size", _take_bound("size_bytes_max")),
 ]
 KEPT_0_5: Final[Members] = [*KEPT_0_11, _REPLICATION]
 
@@ -195,7 +195,7 @@ CONTEXTS: Final[Members] = [
     ("members", lambda partition: [0]),
     ("in_sync_members", lambda partition: [0]),
 ]
-"""What a partition says at last since protocol 0.12: there is one node, and it has all."""
+"""The last member of a partition's document since protocol 0.12: there is one node, and it has all messages."""
 SERVER_ANSWERS: Final[Answers] = {
     r.ClusterInfo: [*same("name"), ("nodes", Listed("nodes"))],
     r.NodeInfo: [
@@ -212,7 +212,7 @@ SERVER_ANSWERS: Final[Answers] = {
         *same("description"),
     ],
 }
-"""What is answered about the server and what may be set, the same for all releases."""
+"""Responses about the server and its settings, the same for all releases."""
 NO_OPTIONS: Final[Members] = [("options", lambda value: {})]
 DISK_0_10: Final[Members] = [
     ("iggy_server_version", lambda stats: V_0_11.server),

@@ -68,7 +68,7 @@ class MessagesForm(Enum):
     TYPED = "messages with typed keys"
     """Headers are a list of keys and values, both with kinds."""
     BATCHED = "messages of batches"
-    """The same; sends tell where their messages are."""
+    """The same; responses to sends name the place of their messages."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,9 +88,10 @@ class JsonRelease:
     has_refresh_tokens: bool = False
     """A login gives a second token, which is for new ones alone."""
     tells_created: bool = False
-    """A creation is answered with what was created, and status 200."""
+    """The response to a creation describes the new object, with status 200."""
     is_current: bool = False
-    """It is the current generation: sends tell where their messages are, polls may wait, and there is a cluster."""
+    """It is the current generation: responses to sends name the place of their messages, polls may wait, and there is a
+    cluster."""
     check: Callable[[object], None] = validate
     """Raises Refusal for a command that breaks a rule, before anything is looked up."""
 
@@ -312,7 +313,7 @@ _0_11: Final = replace(
     },
     messages=MessagesForm.BATCHED,
     is_current=True,
-    # values are checked where they are used
+    # values are checked by the code that uses them
     check=lambda command: None,
 )
 

@@ -47,7 +47,7 @@ def cut_messages(
         body_end = chunks[chunk, chunk_table.BODY_END]
         if at < 0 or body_end > region.size or body_end < at:
             return part, count, last, CUT, at
-        # in bounds: the body lies in the region, and ``find`` looks at nothing at or behind its end
+        # in bounds: the body is inside the region, and ``find`` reads no byte at or after its end
         start = at
         full = False
         whole = low >= first and high < end and count + held <= max_messages

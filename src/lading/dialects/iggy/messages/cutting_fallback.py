@@ -25,7 +25,7 @@ def cut_messages(
     max_bytes: int,
     parts: Longs,
 ) -> tuple[int, int, int, int, int]:
-    """Find the byte ranges of messages with first <= offset < end: (parts, messages, last offset, reason, where).
+    """Find the byte ranges of messages with first <= offset < end: (parts, messages, last offset, reason, position).
 
     At most ``max_messages``; stops before ``max_bytes`` are passed but never before one message, and when ``parts``
     (shape (n, 2), start and end) is full. A part lies in one chunk.

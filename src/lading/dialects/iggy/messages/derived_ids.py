@@ -28,7 +28,7 @@ _VERSION_END: Final = np.uint64(16)
 def derive_ids(offsets: NDArray[np.int64], topic: bytes, partition: int) -> NDArray[np.uint64]:
     """Return the ids of messages as rows of two words, the low one first, which is how Iggy writes them.
 
-    ``topic`` is what tells the topic from all others, its uuid.
+    ``topic`` identifies the topic, as by its uuid.
     """
     digest = hashlib.blake2b(topic + partition.to_bytes(4, "little"), digest_size=8).digest()
     high = np.uint64(int.from_bytes(digest, "little")) & ~_VERSION_MASK | _VERSION

@@ -86,7 +86,7 @@ def message_times_us(batch: pa.RecordBatch, absent_us: int = 0) -> NDArray[np.in
 
 
 def origin_times_us(batch: pa.RecordBatch, otherwise_us: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the origin times of a Batch, with the time of ``otherwise_us`` where a message has none."""
+    """Return the origin times of a Batch, with the time of ``otherwise_us`` for messages that have none."""
     if ORIGIN_TIMESTAMP not in batch.schema.names:
         return otherwise_us
     column: Any = batch.column(ORIGIN_TIMESTAMP).cast(pa.int64())
@@ -115,7 +115,7 @@ def refuse_message(batch: pa.RecordBatch, reason: int, row: int, header: int) ->
 def _wire_keys(texts: Any, lists: NDArray[np.int32], typed: int) -> tuple[Any, NDArray[np.int8]]:
     """Return header keys as bytes, with escapes (names.key_text) undone, and their kinds.
 
-    Raises LimitExceeded for a text that is no key here.
+    Raises LimitExceeded for a text that cannot be a key here.
     """
     kinds = np.full(len(texts), STRING_KEY, np.int8)
     if not pc.any(pc.starts_with(texts, "\\"), min_count=0).as_py():

@@ -1,13 +1,13 @@
 """Header blocks inside kernels: measured, searched, copied, checked and written.
 
-``header_block_fallback.py`` is what needs no Numba. A header is ``[key length u32][key][kind u8][value length u32]
-[value]``, with the kind of the key in front where keys are ``typed`` (layout.TYPED, else UNTYPED).
+``header_block_fallback.py`` does the same without Numba. A header is ``[key length u32][key][kind u8][value length u32]
+[value]``, with the kind of the key in front if keys are ``typed`` (layout.TYPED, else UNTYPED).
 
-In bounds: each length is read only if it lies before ``end``. Keys are loaded in whole words: callers see to
-SPARE_BYTES behind a block, or behind its last key if keys have no kinds; ``…_at_edge`` does the same where these may be
-missing, with a copy of the block. To ``check_header`` the bytes behind the last key are enough if more than a value
-follows there. Headers are written from a Batch: Arrow's ends lie inside their data, and callers made ``out`` as large
-as all parts add up to.
+In bounds: each length is read only if it is before ``end``. Keys are loaded in whole words: callers provide SPARE_BYTES
+after a block, or after its last key if keys have no kinds; ``…_at_edge`` does the same if these may be missing, with a
+copy of the block. For ``check_header`` the bytes after the last key are enough if more than a value follows there.
+Headers are written from a Batch: Arrow's ends are inside their data, and callers made ``out`` large enough for all
+parts.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def measure_headers(data: Data, at: int, end: int, typed: int) -> tuple[int, int
 
 @routine
 def measure_headers_at_edge(data: Data, at: int, end: int, typed: int) -> tuple[int, int, int, int]:
-    """``measure_headers`` of a block behind which SPARE_BYTES may be missing."""
+    """``measure_headers`` of a block that SPARE_BYTES may not follow."""
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     measured = measure_headers(base(copy), 0, end - at, typed)
@@ -120,10 +120,10 @@ def locate_headers(
     kinds: Data,
     room: int,
 ) -> int:
-    """Write where the last value of each asked key lies; a reason or 0.
+    """Write the position of the last value of each asked key; a reason or 0.
 
-    An asked key has its kind in front where keys are ``typed``. ``starts``, ``lengths`` and ``kinds`` are addresses of
-    one row; the next key's row is ``room`` further on.
+    An asked key has its kind in front if keys are ``typed``. ``starts``, ``lengths`` and ``kinds`` are addresses of one
+    row; the next key's row is ``room`` further on.
     """
     for index in range(asked):
         store64(starts, 8 * index * room, 0)
@@ -175,7 +175,7 @@ def locate_headers_at_edge(
     kinds: Data,
     room: int,
 ) -> int:
-    """``locate_headers`` of a block behind which SPARE_BYTES may be missing."""
+    """``locate_headers`` of a block that SPARE_BYTES may not follow."""
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     # positions stay those of the block
@@ -205,8 +205,9 @@ def copy_headers(
 ) -> tuple[int, int, int]:
     """Append a measured block to columns of headers in ``out``: how many headers, key and value bytes there are now.
 
-    ``header``, ``key`` and ``value`` are how many there were; ``odd`` is as ``measure_headers`` says of all blocks.
-    Without ``spare``, SPARE_BYTES behind the block, values are copied byte by byte; columns need them anyway.
+    ``header``, ``key`` and ``value`` are how many were written before; ``odd`` is the result of ``measure_headers`` for
+    all blocks. Without ``spare``, SPARE_BYTES after the block, values are copied byte by byte; columns need them
+    anyway.
     """
     while at < end:
         key_kind = key_kind_at(data, at, typed)
@@ -252,7 +253,7 @@ def copy_headers_at_edge(
     typed: int,
     odd: int,
 ) -> tuple[int, int, int]:
-    """``copy_headers`` of a block behind which SPARE_BYTES may be missing."""
+    """``copy_headers`` of a block that SPARE_BYTES may not follow."""
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     to = (out, key_ends, keys, kinds, value_ends, values, header, key, value)
@@ -263,7 +264,7 @@ def copy_headers_at_edge(
 
 @inline
 def headers_add_up(data: Data, at: int, end: int, typed: int) -> bool:
-    """Whether the lengths of a block end where it does."""
+    """Whether the lengths of a block end exactly at its end."""
     while at < end:
         if end - at < HEADER_BYTES_MIN + typed:
             return False
@@ -276,7 +277,7 @@ def headers_add_up(data: Data, at: int, end: int, typed: int) -> bool:
 
 @step
 def check_header(data: Data, at: int, end: int, typed: int) -> tuple[int, int, int]:
-    """Check the header at ``at`` of a block: a status of ``limits``, bytes of its value, where the next one begins."""
+    """Check the header at ``at`` of a block: a status of ``limits``, bytes of its value, start of the next one."""
     if end - at < HEADER_BYTES_MIN + typed:
         return _MALFORMED, 0, at
     key_kind = key_kind_at(data, at, typed)
@@ -318,7 +319,7 @@ def write_headers(
     values: Bytes,
     where: Longs,
 ) -> tuple[int, int]:
-    """Write the headers from ``first`` to ``end``: why one does not fit, or FITS, and the position behind them.
+    """Write the headers from ``first`` to ``end``: why one does not fit, or FITS, and the position after them.
 
     ``where[1]`` is left at the header that does not fit.
     """

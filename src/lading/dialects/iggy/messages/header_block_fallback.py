@@ -16,7 +16,7 @@ _KIND_AND_SIZE = struct.Struct("<BI")
 
 
 class HeaderPlace(NamedTuple):
-    """One header inside a block: where its key and value lie, and the kinds of both."""
+    """One header inside a block: the positions of its key and value, and the kinds of both."""
 
     key_at: int
     key_size: int

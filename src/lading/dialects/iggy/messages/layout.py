@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 UNTYPED, TYPED = 0, 1
-"""Whether header keys have a kind in front, as they do since 2026: so many bytes more a header."""
+"""Whether header keys have a kind in front, as they do since 2026; as a number: that many more bytes for each
+header."""
 STRING_KEY: Final = 2
 """The kind of a key that is text; keys without a kind are."""
 HEADER_BYTES_MIN: Final = 9
-"""A header without key and value: key length u32, kind u8, value length u32; one more where keys have kinds."""
+"""A header without key and value: key length u32, kind u8, value length u32; one more if keys have kinds."""
 VALUE_HEAD_BYTES: Final = 5
 """Kind and length of a value."""
 SPARE_BYTES: Final = 8

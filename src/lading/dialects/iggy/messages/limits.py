@@ -1,4 +1,4 @@
-"""Limits of headers in all Iggy generations, with the codes that servers answer beyond them."""
+"""Limits of headers in all Iggy generations, with the servers' error codes for values beyond them."""
 
 from __future__ import annotations
 

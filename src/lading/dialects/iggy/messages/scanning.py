@@ -1,12 +1,12 @@
-"""Stored messages to columns inside kernels, whatever their generation: a dialect says where the parts of one lie.
+"""Stored messages to columns inside kernels, whatever their generation: a dialect finds the parts of one.
 
 ``scan_messages`` and ``fill_messages`` are compiled for the functions they are given. A chunk's body is a series of
 batches; a generation without any takes the body for one (``find_body``).
 
-* ``find_batch(data, at, end)`` returns where its messages begin, where they end (-1 if that is not before ``end``) and
-  the offset that those of its messages count from;
-* ``find(data, at, end)`` (end of the message or -1 if it does not end before ``end``, its offset, where its headers
-  begin and end, where its payload begins, size of the payload);
+* ``find_batch(data, at, end)`` returns start and end of its messages (end -1 if that is not before ``end``) and the
+  base offset of its messages;
+* ``find(data, at, end)`` (end of the message or -1 if it does not end before ``end``, its offset, start and end of its
+  headers, start of its payload, size of the payload);
 * ``judge(data, batch_at, at)`` a reason to refuse a message that was found, or FINE;
 * ``place(data, at)`` the places of headers and payload of a message that was found;
 * ``copy_fixed(out, places, row, data, batch_at, at)`` writes the fields that have a place and a size of their own.
@@ -123,8 +123,7 @@ def scan_messages(
             reason = CUT
             break
         while batch_at < body_end:
-            # the next batch
-            # in bounds: ``find_batch`` finds it whole before body_end, which is not behind the region
+            # the next batch in bounds: ``find_batch`` finds it whole before body_end, which is inside the region
             first_at, stop_at, base_offset = find_batch(data, batch_at, body_end)
             if stop_at < 0:
                 reason = CUT
@@ -150,8 +149,8 @@ def scan_messages(
                 reason = judge(data, batch_at, at) if is_placed else BAD_POSITION
                 if reason != FINE:
                     break
-                # what its headers take as columns
-                # without kinds of keys, so many bytes of values and payload follow each key anyway
+                # measure the columns of its headers. If keys have no kinds, SPARE_BYTES of values and payload follow
+                # each key anyway
                 spare = typed == UNTYPED or headers_end + SPARE_BYTES <= region.size
                 cost = payload_size if want_payload else 0
                 these_headers = 0
@@ -168,7 +167,7 @@ def scan_messages(
                         reason = -these_headers
                         break
                     cost += these_keys + these_values + HEADER_BYTES_MIN * these_headers
-                # where the values of the keys asked for are
+                # locate the values of the keys asked for
                 if asked > 0:
                     # in bounds: the tables have a row of ``room`` places for each key, and ``count`` is below that
                     sought = (key_data, key_end_data, asked)

@@ -64,7 +64,7 @@ class MessagePlaces(Protocol):
 ReadMessage = Callable[[memoryview, int, int], Any]
 """Gives MessagePlaces, or None."""
 OpenBatch = Callable[[memoryview, int, int], tuple[int, int, ReadMessage] | None]
-"""Gives where the messages of the batch at a position begin and end, and what reads them; None if it is not whole."""
+"""Returns start and end of the messages of the batch at a position, and a reader of them; None if it is not whole."""
 JudgeMessage = Callable[[Any], int]
 
 
@@ -95,11 +95,11 @@ def scan_messages(
 ) -> int:
     """Find the next messages with first <= offset < end and count what their columns will take; a reason or 0.
 
-    Goes on at ``cursor`` (chunk, batch or -1, message or -1) and leaves it behind the last row, or at the message it
+    Continues at ``cursor`` (chunk, batch or -1, message or -1) and leaves it after the last row, or at the message it
     refuses. Fills ``rows`` with positions, ``starts``, ``lengths`` and ``kinds`` of shape (asked keys, rows) with the
-    last value of each key in ``keys`` (ending at ``key_ends``; where keys are typed, its kind comes first), and
+    last value of each key in ``keys`` (ending at ``key_ends``; if keys are typed, its kind comes first), and
     ``totals``. Stops before ``max_rows`` or ``max_bytes`` are passed, but never before one row. Looks into header
-    blocks only when headers or keys are wanted. ``rows`` of two columns take the position of the batch too.
+    blocks only if headers or keys are wanted. ``rows`` of two columns take the position of the batch too.
 
     ``judge`` gives a reason to refuse a message, or FINE.
     """

@@ -186,9 +186,9 @@ def survey_messages(form: StoredForm, region: Bytes, start: int) -> Run:
 def salvage(form: StoredForm, run: Run) -> Run:
     """Find the intact messages of damaged chunks, in order, each in a chunk of its own.
 
-    What the checksum of a message does not cover can only be checked for being possible. So where every message passes,
-    the damage lies where nothing vouches for any of them, and none is kept. The work is bounded by sixteen times the
-    size of a body.
+    Bytes that the checksum of a message does not cover can be checked for plausibility only. So if every message
+    passes, the damage is in bytes that no checksum covers, and none of the messages is kept. The work is bounded by
+    sixteen times the size of a body.
     """
     kept = [np.empty((0, run.chunks.shape[1]), np.int64)]
     for chunk in run.chunks:

@@ -20,8 +20,8 @@ _INDEX = struct.Struct("<IIQ")
 def encode_stored(batch: pa.RecordBatch, form: WireForm = FORM_0_9) -> bytes:
     """Encode the messages of a Batch as they are stored, or as the releases of ``form`` poll them.
 
-    A null id becomes 0; the time of sending is that of receipt where the Batch has no other. Raises LimitExceeded,
-    naming message and header, for what no message can hold.
+    A null id becomes 0; the time of sending is that of receipt if the Batch has no other. Raises LimitExceeded, naming
+    message and header, for values that no message can hold.
     """
     times = message_times_us(batch)
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)

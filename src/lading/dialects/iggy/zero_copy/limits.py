@@ -1,4 +1,4 @@
-"""Limits of the servers of crates 0.7 to 0.10, with the codes they answer beyond them.
+"""Limits of the servers of crates 0.7 to 0.10, with their error codes for values beyond them.
 
 Headers are as in all generations. Their servers look into no header block. Here a block has to add up, so that other
 readers can have its headers; a key that occurs twice is kept.

@@ -75,7 +75,7 @@ def restamp(
             message, message_end = _check_sent(data, at, end, head_bytes, typed, index_at + INDEX_BYTES * count, start)
             id_ = draw_uuid4(random) if message.id == _NO_ID else message.id
             payload = bytes(data[message.payload_at : message.headers_at])
-            block = _typed_block(data, message, typed)
+            block = _add_key_kinds(data, message, typed)
             packed = _pack(message, id_, base_offset + count, now_us + count, payload, block, HEAD_BYTES, XXH3_64)
             target[write : write + len(packed)] = np.frombuffer(packed, np.uint8)
             write += len(packed)
@@ -109,7 +109,7 @@ def _check_sent(
     return message, message.end
 
 
-def _typed_block(data: memoryview, message: ZeroCopyMessage, typed: int) -> bytes:
+def _add_key_kinds(data: memoryview, message: ZeroCopyMessage, typed: int) -> bytes:
     """Return the header block as it is stored: with the kinds of keys."""
     if typed:
         return bytes(data[message.headers_at : message.end])
@@ -128,9 +128,9 @@ def lengthen(
 ) -> tuple[int, int, int, int]:
     """Convert polled messages of an earlier form to stored ones.
 
-    Returns (reason, where, bytes written, first with a wrong checksum). ``where`` is the position of the bytes that are
-    no message, if there is a reason; -1 stands for no wrong checksum. A message with a wrong checksum is stored with
-    the right one of its bytes.
+    Returns (reason, position, bytes written, first with a wrong checksum). With a reason, ``position`` is that of the
+    bytes that are not a message; -1 means that all checksums match. A message with a wrong checksum is stored with the
+    right one of its bytes.
     """
     data = source.data
     at, write, wrong = start, 0, -1
@@ -146,7 +146,7 @@ def lengthen(
             return CUT, at, write, wrong
         if wrong < 0 and message.checksum != _hash(data[at + UNHASHED_BYTES : message.end], checksum):
             wrong = at
-        block = _typed_block(data, message, typed)
+        block = _add_key_kinds(data, message, typed)
         times = message.offset, message.timestamp_us
         packed = _pack(message, message.id, *times, payload, block, HEAD_BYTES, XXH3_64)
         target[write : write + len(packed)] = np.frombuffer(packed, np.uint8)
@@ -186,7 +186,7 @@ def shorten(source: Bytes, start: int, end: int, checksum: int, target: Bytes) -
 
 
 def find_changed(source: Bytes, start: int, end: int) -> int:
-    """Find the first stored message whose checksum does not match. Returns its position, or -1 if there is none."""
+    """Find the first stored message whose checksum does not match. Returns its position, or -1."""
     data = source.data
     at = start
     while at < end:

@@ -93,8 +93,8 @@ def _check_block(data: Data, at: int, end: int, typed: int) -> int:
 
 @routine
 def _check_block_at_edge(data: Data, at: int, end: int, typed: int) -> int:
-    """``_check_block`` where SPARE_BYTES may be missing behind the block."""
-    # in bounds: the block ends at ``end``, and the copy has SPARE_BYTES behind it
+    """``_check_block`` of a block that SPARE_BYTES may not follow."""
+    # in bounds: the block ends at ``end``, and SPARE_BYTES follow it in the copy
     copy = np.empty(end - at + SPARE_BYTES, np.uint8)
     memcpy(base(copy), 0, data, at, end - at)
     status = _check_block(base(copy), 0, end - at, typed)
@@ -105,7 +105,7 @@ def _check_block_at_edge(data: Data, at: int, end: int, typed: int) -> int:
 
 @step
 def _copy_typed(out: Data, to: int, data: Data, at: int, end: int) -> int:
-    """Copy a block that adds up and whose keys have no kinds, with those of text: the position behind it."""
+    """Copy a block that adds up and whose keys have no kinds, with those of text; the position after it."""
     # in bounds: the caller's target has a byte more for each header
     while at < end:
         size = 4 + int64(load32(data, at))
@@ -119,7 +119,7 @@ def _copy_typed(out: Data, to: int, data: Data, at: int, end: int) -> int:
 
 @step
 def _copy_untyped(out: Data, to: int, data: Data, at: int, end: int) -> int:
-    """Copy a block that adds up without the kinds of its keys: the position behind it, -1 if one is no text."""
+    """Copy a block that adds up without the kinds of its keys; the position after it, -1 if one is not text."""
     # in bounds: what is written is shorter
     while at < end:
         if load8(data, at) != STRING_KEY:
@@ -136,7 +136,7 @@ def _copy_untyped(out: Data, to: int, data: Data, at: int, end: int) -> int:
 def _copy_rest(
     out: Data, to: int, data: Data, at: int, head_bytes: int, typed: int, headers_size: int, payload_size: int
 ) -> int:
-    """Write the lengths, payload and headers of a message that was checked as they are stored: where it ends."""
+    """Write the lengths, payload and headers of a message that was checked as they are stored; return its end."""
     # in bounds: callers have seen to the room, and found the message whole
     payload_at = at + head_bytes
     memcpy(out, to + HEAD_BYTES, data, payload_at, payload_size)

@@ -1,4 +1,4 @@
-"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and where a message has what."""
+"""Readable fallbacks of ``stored_kernels.py``: same names, same arguments, same bytes; and the parts of a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEAD = struct.Struct("<Q16sQQQII")
 
 
 class ZeroCopyMessage(NamedTuple):
-    """One message as stored: the facts in front, and where payload, headers and end lie."""
+    """One message as stored: the fields of its head, and the positions of payload, headers and end."""
 
     start: int
     checksum: int
@@ -32,12 +32,12 @@ class ZeroCopyMessage(NamedTuple):
 
     @property
     def payload_end(self) -> int:
-        """Return where the headers begin."""
+        """Return the position of the first header."""
         return self.headers_at
 
     @property
     def headers_end(self) -> int:
-        """Return where the message ends."""
+        """Return the position of the message's end."""
         return self.end
 
 
