@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -49,6 +50,51 @@ def test_what_is_passed_over_at_once_ends_where_it_ends(full: bool, monkeypatch:
     good = sum(isinstance(found, list) for found in at_once)
     print(f"{len(texts)} texts, {good} of them objects")
     assert 500 < good < len(texts) - 500
+
+
+class _Nothing:
+    """A pattern that matches nothing."""
+
+    def match(self, data: bytes, at: int) -> None:
+        """Match nothing."""
+
+
+def test_flat_members_that_are_read_at_once_are_those_that_are_read_by_parts(
+    full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(7)
+    flat = b'{"a":1,"b" : "x\\u00e9\\n" , "c":null,"\\"d":-1.5e3,"e":"\x01\xff","f":[1,{"g":true}],"h":false}'
+    texts = [flat]
+    for _ in range(100_000 if full else 3000):
+        data = bytearray(flat)
+        for _ in range(random.choice((0, 1, 1, 2, 4))):
+            at = random.randrange(len(data))
+            data[at : at + random.randrange(3)] = bytes(random.choices(BYTES, k=random.randrange(3)))
+        texts.append(bytes(data))
+    at_once = [read(text) for text in texts]
+    monkeypatch.setattr(json_text, "_FLAT_MEMBER", _Nothing())
+    assert [read(text) for text in texts] == at_once
+    good = sum(isinstance(found, list) for found in at_once)
+    assert 500 < good < len(texts) - 500
+
+
+def test_a_flat_member_is_read_by_one_match() -> None:
+    """3,000 headers took 30 ms by 22 calls a member, in which other clients waited."""
+    ext = b"{" + b",".join(b'"key-%d":"value"' % number for number in range(300)) + b"}"
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        found = members(ext)
+    finally:
+        sys.setprofile(None)
+    assert found is not None
+    assert len(found) == 300
+    assert calls <= 300 * 8, f"{calls / 300:.1f} calls a member"
 
 
 def test_depth_is_bounded_either_way() -> None:

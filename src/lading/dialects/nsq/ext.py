@@ -79,8 +79,11 @@ def is_json(ext: bytes) -> bool:
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:
     """Return whether the ext has a member of this name written without escapes, and the text of the first one.
 
-    The text is None if it is not a string. Servers use the first; escapes in it are not undone.
+    The text is None if it is not a string. Servers use the first; escapes in it are not undone. Raises NotJson if the
+    ext is invalid and may have the member.
     """
+    if b'"%s"' % name.encode() not in ext:
+        return False, None
     for member in members(ext) or ():
         if member.name == name.encode():
             return True, member.value[1:-1] if member.value[:1] == b'"' else None

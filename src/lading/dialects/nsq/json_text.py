@@ -25,6 +25,13 @@ _OPENERS: Final = {0x7B: 0x7D, 0x5B: 0x5D}
 _SPACES: Final = re.compile(rb"[ \t\n\r]*")
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"true|false|null|[0-9.+eE-]+")
+_FLAT_MEMBER: Final = re.compile(
+    rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+'
+    rb'("(?:[^"\\]++|\\.)*+"|true|false|null|[0-9.+eE-]++)[ \t\n\r]*+([,}])',
+    re.DOTALL,
+)
+"""A member whose value is no object and no array, and what follows it. Nothing is tried twice, whatever the bytes are:
+an ext of 3,000 headers took 30 ms when each part of a member was read by a call of its own."""
 _ESCAPED: Final = re.compile(rb'["\\\x00-\x1f]')
 _STEPS: Final = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _STEPS)
@@ -180,6 +187,14 @@ class _Reader:
             self._at += 1
             return
         while True:
+            flat = _FLAT_MEMBER.match(self._data, self._at)
+            if flat is not None:
+                name, value, follower = flat.groups()
+                self._at = flat.end()
+                yield JsonMember(name, value)
+                if follower == b"}":
+                    return
+                continue
             name = self._string()
             self._expect(b":")
             yield JsonMember(name, self.value())
