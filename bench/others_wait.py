@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -152,7 +152,6 @@ class Cases:
         yield from self._kafka_rows()
         yield from self._kafka_waiting()
         yield from self._nsq()
-        yield from flood_cases(self._broker)
 
     def _get(self, endpoint: str, path: str) -> Work:
         return lambda: self._ask(endpoint, "GET", path)
@@ -376,7 +375,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 def measure(quick: bool, patterns: Sequence[str] = ("",), kept: Path | None = None) -> list[dict[str, Any]]:
     """The rows whose names hold one of ``patterns``, on a copy of ``kept``, which is made if it is not there."""
     wanted, rows = re.compile("|".join(patterns)), []
-    with tempfile.TemporaryDirectory(dir=".") as scratch, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(dir=".") as scratch:
         data = Path(scratch, "data")
         filled = kept or data
         if not filled.exists():
@@ -386,20 +385,33 @@ def measure(quick: bool, patterns: Sequence[str] = ("",), kept: Path | None = No
             shutil.copytree(kept, data)
         if wanted.search(START):
             rows.append(_start(data, 1 if quick else 5))
-        broker = stack.enter_context(testing.broker(data_dir=data, broker__stall_timeout_ms=60_000))
-        kernels_loaded(broker)
-        stack.enter_context(_Crowd(broker, 10 if quick else 200))
-        honest = HonestClients(broker)
-        stack.callback(honest.close)
-        # what the first second behind a start and 600 new connections costs by itself
-        rows.append(_row("nothing", honest, lambda: time.sleep(1)))
-        rows += [_row(name, honest, work) for name, work in Cases(broker, stack).all() if wanted.search(name)]
-        honest.close()
+        with _begin_broker(data, quick) as (broker, honest):
+            # what the first second after a start and 600 new connections costs by itself
+            rows.append(_row("nothing", honest, lambda: time.sleep(1)))
+            with ExitStack() as stack:
+                rows += [_row(name, honest, work) for name, work in Cases(broker, stack).all() if wanted.search(name)]
+        for name, flood in flood_cases():
+            if wanted.search(name):
+                with _begin_broker(data, quick) as (broker, honest):
+                    time.sleep(1)
+                    rows.append(_row(name, honest, partial(flood, broker)))
         if wanted.search(LOGINS):
             for row in login_rows(Path(scratch)):
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     return rows
+
+
+@contextmanager
+def _begin_broker(data: Path, quick: bool) -> Iterator[tuple[testing.BrokerProcess, HonestClients]]:
+    """A broker of the topics in ``data``, with a crowd of idle clients, and the two that ask."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(testing.broker(data_dir=data, broker__stall_timeout_ms=60_000))
+        kernels_loaded(broker)
+        stack.enter_context(_Crowd(broker, 10 if quick else 200))
+        honest = HonestClients(broker)
+        stack.callback(honest.close)
+        yield broker, honest
 
 
 def _row(name: str, honest: HonestClients, work: Work) -> dict[str, Any]:
