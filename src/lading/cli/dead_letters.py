@@ -69,7 +69,16 @@ def list_(
 @app.command()
 def redrive(
     words: SourceAndTopic,
-    from_: SourceOption = None,
+    # no --server: that is where letters are sent
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            "-f",
+            metavar="URL|DIR",
+            help="The source, if it is not the first argument. Default: LADING_SERVER, or the broker of this machine.",
+        ),
+    ] = None,
     where: Where = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent without sending it.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send at most this many.")] = None,

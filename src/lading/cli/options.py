@@ -75,7 +75,7 @@ From = Annotated[
 SourceOption = Annotated[
     str | None,
     typer.Option(
-        "--from", "-f", metavar="URL|DIR",
+        "--from", "-f", "--server", "-s", metavar="URL|DIR",
         help="The source, if it is not the first argument. Default: LADING_SERVER, or the broker of this machine.",
     ),
 ]  # fmt: skip
