@@ -69,7 +69,7 @@ def list_(
 @app.command()
 def redrive(
     words: SourceAndTopic,
-    # no --server: that is where letters are sent
+    # not --server: it names the target of the letters
     from_: Annotated[
         str | None,
         typer.Option(

@@ -30,7 +30,7 @@ _FLAT_MEMBER: Final = re.compile(
     rb'("(?:[^"\\]++|\\.)*+"|true|false|null|[0-9.+eE-]++)[ \t\n\r]*+([,}])',
     re.DOTALL,
 )
-"""A member whose value is no object and no array, and what follows it. Nothing is tried twice, whatever the bytes are:
+"""A member whose value is neither an object nor an array, and what follows it. Nothing is tried twice for any bytes:
 an ext of 3,000 headers took 30 ms when each part of a member was read by a call of its own."""
 _ESCAPED: Final = re.compile(rb'["\\\x00-\x1f]')
 _STEPS: Final = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
