@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AsOutput, SourceOption, split_source
+from .options import SOURCE_HELP, AsOutput, SourceOption, split_source
 from .output import Output, json_line, literal, meter, print_first_rows, print_note
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def redrive(
             "--from",
             "-f",
             metavar="URL|DIR",
-            help="The source, if it is not the first argument. Default: LADING_SERVER, or the broker of this machine.",
+            help=SOURCE_HELP,
         ),
     ] = None,
     where: Where = None,

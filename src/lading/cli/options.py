@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 
@@ -72,11 +72,14 @@ From = Annotated[
         "consumes messages from the queue.",
     ),
 ]  # fmt: skip
+SOURCE_HELP: Final = (
+    "The source, if it is not the first argument. Default: LADING_SERVER, or the broker of this machine."
+)
 SourceOption = Annotated[
     str | None,
     typer.Option(
         "--from", "-f", "--server", "-s", metavar="URL|DIR",
-        help="The source, if it is not the first argument. Default: LADING_SERVER, or the broker of this machine.",
+        help=SOURCE_HELP,
     ),
 ]  # fmt: skip
 """For commands whose source may also be their first argument."""

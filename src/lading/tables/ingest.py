@@ -124,7 +124,7 @@ class IngestSettings:
                 raise SettingError(f"{name} is {count}; it takes a whole number from 1 on")
 
     def source_options(self, from_: str, topic: str) -> SourceOptions:
-        """Return how the planner reads ``topic``. Raises SettingError if a value is none that the source takes."""
+        """Return the options by which the planner reads ``topic``. Raises SettingError if a value is not allowed."""
         options = SourceOptions.parse(
             {
                 "from": from_,

@@ -23,11 +23,13 @@ _WORDS: Final[dict[bytes, tuple[int, bytes | None]]] = {
 _ESCAPES: Final = {0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t"}
 _OPENERS: Final = {0x7B: 0x7D, 0x5B: 0x5D}
 _SPACES: Final = re.compile(rb"[ \t\n\r]*")
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_SCALAR: Final = re.compile(rb"true|false|null|[0-9.+eE-]+")
+_STRING_PATTERN: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_SCALAR_PATTERN: Final = rb"true|false|null|[0-9.+eE-]++"
+_STRING: Final = re.compile(_STRING_PATTERN, re.DOTALL)
+_SCALAR: Final = re.compile(_SCALAR_PATTERN)
 _FLAT_MEMBER: Final = re.compile(
-    rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+'
-    rb'("(?:[^"\\]++|\\.)*+"|true|false|null|[0-9.+eE-]++)[ \t\n\r]*+([,}])',
+    rb"%(space)s(%(string)s)%(space)s:%(space)s(%(string)s|%(scalar)s)%(space)s([,}])"
+    % {b"space": rb"[ \t\n\r]*+", b"string": _STRING_PATTERN, b"scalar": _SCALAR_PATTERN},
     re.DOTALL,
 )
 """A member whose value is neither an object nor an array, and what follows it. Nothing is tried twice for any bytes:
@@ -191,7 +193,7 @@ class _Reader:
             if flat is not None:
                 name, value, follower = flat.groups()
                 self._at = flat.end()
-                yield JsonMember(name, value)
+                yield JsonMember(name[1:-1], value)
                 if follower == b"}":
                     return
                 continue

@@ -337,7 +337,7 @@ class KafkaSession(ProtocolSession):
             self._dispatch(view[start:end])
 
     def _begin_metered(self, meter: QuotaMeter, start: int, end: int) -> None:
-        """Begin a request of a user who has a quota; later ones wait until its cost is paid."""
+        """Begin a request of a user with a quota; the user's next requests wait until the quota allows for its cost."""
         begun_us = now_us()
         view = self.inbox.view
         if end - start >= HEAD.size and view[start] << 8 | view[start + 1] == versions.PRODUCE:
