@@ -13,6 +13,8 @@ import pytest
 
 # a JVM of a test lives for seconds: optimising what it runs costs more CPU than it ever saves
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# as a broker sets it for itself, also if a test runs one in this process: without it NumPy makes threads that spin
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from lading import testing
 from lading.testing.held_ports import PortHolder
@@ -86,6 +88,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """What was loaded up to here stays: the collector need not look through it again and again."""
     gc.freeze()
+    forked_broker.require_same_environment()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Fail the test that leaves a changed environment to the tests after it: their brokers would not be forks."""
+    yield
+    forked_broker.require_same_environment()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

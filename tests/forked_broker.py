@@ -30,6 +30,8 @@ READ_BY_CHILDREN = ("SPARK", "PYSPARK", "JDK_")
 """What differs between tests too; no broker looks at it."""
 REQUEST_BYTES_MAX = 128 << 10
 PR_SET_CHILD_SUBREAPER = 36
+_first_environment: dict[str, str] = {}
+"""What brokers depend on, at the first call of ``require_same_environment``."""
 
 
 class ForkedBroker(subprocess.Popen[Any]):
@@ -61,6 +63,17 @@ def launch(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
     if same and os.environ.get("LADING_TEST_FORK") != "0":
         return ForkedBroker(command, **streams)
     return subprocess.Popen(command, **streams)
+
+
+def require_same_environment() -> None:
+    """Raise AssertionError, once, if a variable that keeps brokers from being forks is not what it was at first."""
+    now = _environment_of_broker(os.environ)
+    before = dict(_first_environment or now)
+    _first_environment.clear()
+    _first_environment.update(now)
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if changed:
+        raise AssertionError(f"a test left variables of the environment changed: {', '.join(changed)}; restore them")
 
 
 def _environment_of_broker(environment: Any) -> dict[str, str]:

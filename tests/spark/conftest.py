@@ -31,8 +31,9 @@ def spark() -> Iterator[SparkSession]:
     from lading.spark import session
 
     # workers import this package: some tests put failures into the table path
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    made = session("lading tests", "local[2,3]", **{"spark.sql.shuffle.partitions": 2})
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {"spark.sql.shuffle.partitions": 2, "spark.executorEnv.PYTHONPATH": path}
+    made = session("lading tests", "local[2,3]", **settings)
     yield made
     made.stop()
 
