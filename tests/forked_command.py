@@ -21,10 +21,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from tests.forked_broker import ForkedBroker, WarmProcess, serve_forks
+from tests.forked_broker import ForkedBroker, WarmProcess, run_and_exit, serve_forks
 
 IMPORTED: Final = ("cli", "client", "transports", "tables", "pipeline")
 """Rooms whose modules commands import."""
+SHOWING: Final = ("lading.cli.main", "lading.cli.demo", "rich.markdown", "rich.traceback", "typer.rich_utils")
+"""What a help text, or an error of its usage, has a command import."""
 LEFT_OUT: Final = (
     "kernels", "iceberg", "delta", "demo", "flights", "cli.console", "cli.main", "cli.serve", "cli.prepared_serve",
     "pipeline.sql", "pipeline.plots", "tables.query", "__main__",
@@ -103,6 +105,8 @@ def _import_commands() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"lading.{room}."):
             if not any(part in module.name for part in LEFT_OUT):
                 import_module(module.name)
+    for name in SHOWING:
+        import_module(name)
 
 
 def _open_streams() -> None:
@@ -138,7 +142,7 @@ def main() -> None:
     command = serve_forks(_import_commands)
     if command is not None:
         _open_streams()
-        _run_command(command)
+        run_and_exit(lambda: _run_command(command))
 
 
 if __name__ == "__main__":
