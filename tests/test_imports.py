@@ -82,6 +82,16 @@ def test_the_broker_leaves_out_what_it_never_calls() -> None:
     assert loaded_after(code, ("uvicorn.main", "click", "kafka.client_async", "pandas")) == []
 
 
+def test_the_broker_writes_no_docstrings_of_compute_functions() -> None:
+    """pyarrow parses the options of each into a docstring, which is half of that import; the options stay."""
+    code = (
+        "from lading.serve.lean_imports import install_lean_imports; install_lean_imports()\n"
+        "import pyarrow.compute as pc\n"
+        "assert pc.match_substring(['ab'], 'B', ignore_case=True).to_pylist() == [True]"
+    )
+    assert loaded_after(code, ("pydoc",)) == []
+
+
 def test_numpy_makes_no_threads_in_a_broker() -> None:
     """OpenBLAS makes one for each core and has them spin, for functions that nothing here calls."""
     script = (

@@ -26,8 +26,23 @@ The ``__init__`` of ``kafka`` imports clients although only the messages are use
 read and build all messages of a kind although one is wanted (30 ms of a first request to create a topic); that of
 ``uvicorn`` imports a command line and its library (40 ms).
 """
-WITHOUT_CODE: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
-"""Modules of which nothing is run: docstrings of NumPy (30 ms), which says itself that they may be left out."""
+WITHOUT_CODE: Final[Mapping[str, Mapping[str, str]]] = {
+    "numpy._core._add_newdocs": {},
+    "numpy._core._add_newdocs_scalars": {},
+    "pyarrow.vendored.docscrape": {"NumpyDocString": __name__},
+}
+"""Modules of which nothing is run, each with the names that others import from it and the module that has them.
+
+Docstrings of NumPy (30 ms), which says itself that they may be left out, and the parser by which pyarrow describes the
+options of its 286 compute functions in their docstrings (50 ms).
+"""
+
+
+class NumpyDocString(dict[str, list[Any]]):
+    """A docstring without described parameters, in place of the parsed one that pyarrow asks for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Parameters=[])
 
 
 class LeanImports(MetaPathFinder):
@@ -39,7 +54,7 @@ class LeanImports(MetaPathFinder):
             # pyarrow looks for it at the first array: 250 ms
             raise ModuleNotFoundError("pandas is not used by this process", name=name)
         if name in WITHOUT_CODE:
-            return ModuleSpec(name, _Attributes({}))
+            return ModuleSpec(name, _Attributes(WITHOUT_CODE[name]))
         if name not in WITHOUT_INIT:
             return None
         found = PathFinder.find_spec(name, path)
