@@ -128,7 +128,7 @@ class _Threaded(Generic[C]):
 
     def _usable(self) -> C | None:
         if self._is_closed:
-            raise LocalError(f"this {self._noun} is closed")
+            raise LocalError(f"this {self._noun} is closed; make a new one")
         return self._client
 
     def _require_open(self) -> C:
@@ -327,7 +327,7 @@ class AsyncConsumer(_Threaded[_InterruptibleConsumer]):
             self._interrupt()
             raise
         except _ReadInterrupted:
-            raise LocalError("this consumer is closed") from None
+            raise LocalError("this consumer is closed; make a new one") from None
 
     def _close_client(self, failed: bool) -> None:
         if self._client is not None:

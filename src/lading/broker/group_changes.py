@@ -180,7 +180,9 @@ class _ChannelRoom:
         topic = _topic_of(group)
         channel = self._channels.find(topic, group.name.removeprefix(f"{topic.flat_name}/"))
         if channel is None:
-            raise Refusal(Reason.GROUP_NOT_FOUND, f"channel {group.name!r} does not exist any more")
+            raise Refusal(
+                Reason.GROUP_NOT_FOUND, f"channel {group.name!r} does not exist any more; subscribe again to create it"
+            )
         return channel
 
 

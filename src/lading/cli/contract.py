@@ -61,7 +61,10 @@ def infer(
     with meter("reading headers", min(total, limit or total)) as progress:
         found = profile_topic(from_, topic, contract=contract, states=states, limit=limit, on_rows=progress.advance)
     if not found.statistics.messages:
-        raise LocalError(f"topic {topic!r} holds no messages that can be read, so nothing can be said of its headers")
+        raise LocalError(
+            f"topic {topic!r} holds no messages that can be read, so nothing can be said of its headers; "
+            "send messages first, or name another topic"
+        )
     if contract is None:
         if output is Output.JSON:
             json_line({"messages": found.statistics.messages, "headers": found.statistics.rows()})

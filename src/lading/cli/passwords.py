@@ -40,6 +40,6 @@ def _read(file: Path) -> str:
         with file.open("rb") as opened:
             return opened.read(PASSWORD_BYTES_MAX).decode()
     except OSError as error:
-        raise LocalError(f"password file {file}: cannot be read: {error.strerror}") from None
+        raise LocalError(f"password file {file}: cannot be read: {error.strerror}; check its path and rights") from None
     except UnicodeDecodeError:
-        raise LocalError(f"password file {file}: not UTF-8") from None
+        raise LocalError(f"password file {file}: not UTF-8; save it as UTF-8") from None

@@ -206,7 +206,7 @@ def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:
     try:
         to.write_text(page)
     except OSError as error:
-        raise LocalError(f"cannot write the report {to}: {error.strerror}") from None
+        raise LocalError(f"cannot write the report {to}: {error.strerror}; name another file") from None
     print_note(f"report: {to}")
 
 

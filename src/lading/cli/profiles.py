@@ -69,7 +69,7 @@ def _read(file: Path, name: str) -> tuple[dict[str, Any], StorageReferences | No
             f'--profile {name!r}: {file} does not exist; write into it [{name}] and server = "lading://host:7070"'
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LocalError(f"{file}: invalid TOML: {error}") from None
+        raise LocalError(f"{file}: invalid TOML: {error}; correct that line") from None
     profile = document.get(name)
     if not isinstance(profile, dict):
         listed = ", ".join(document) or "none"

@@ -133,7 +133,7 @@ def list_states(
             )
         counted = [row for row in transport.state_counts(topic) if partition in (None, row["partition"])]
         if not counted:
-            raise LocalError(f"topic {topic!r} has no partition {partition}")
+            raise LocalError(f"topic {topic!r} has no partition {partition}; list them with lading topic show")
         if not ranges:
             rows = [_counts(row) for row in counted]
             print_table(

@@ -285,7 +285,9 @@ class Consumer:
             raise LocalError(f"this consumer reads several topics ({', '.join(self._names)}); pass topic= to seek")
         place = (topic or self._names[0], partition)
         if place not in self._readers:
-            raise LocalError(f"this consumer does not read partition {partition} of topic {place[0]!r}")
+            raise LocalError(
+                f"this consumer does not read partition {partition} of topic {place[0]!r}; name one that it reads"
+            )
         self._error = None
         self._forget_ready()
         self._rewind_batches()
@@ -424,7 +426,7 @@ class Consumer:
 
     def _usable(self) -> None:
         if self._closed:
-            raise LocalError("this consumer is closed")
+            raise LocalError("this consumer is closed; make a new one")
         if self._process_id != os.getpid():
             raise LocalError("this consumer belongs to the process that forked this one; create one in each process")
 

@@ -54,5 +54,8 @@ def plan_group_reset(
         )
     missing = set(partitions) - {one.partition for one in planned}
     if missing:
-        raise LocalError(f"partition {min(missing)} is none of those of group {group['group']!r} that can be reset")
+        raise LocalError(
+            f"partition {min(missing)} is none of those of group {group['group']!r} that can be reset; "
+            "see lading group show"
+        )
     return planned

@@ -53,9 +53,11 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[MessageToSend]:
         try:
             yield parse_document(json.loads(line))
         except json.JSONDecodeError as error:
-            raise LocalError(f"line {number}: not JSON, at column {error.colno}: {error.msg}") from None
+            raise LocalError(
+                f"line {number}: not JSON, at column {error.colno}: {error.msg}; write one object in each line"
+            ) from None
         except UnicodeError:
-            raise LocalError(f"line {number}: the text is not UTF-8") from None
+            raise LocalError(f"line {number}: the text is not UTF-8; save it as UTF-8") from None
         except LadingError as error:
             raise LocalError(f"line {number}: {error}") from None
 

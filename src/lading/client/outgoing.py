@@ -180,7 +180,9 @@ def _key_bytes(key: str) -> int:
     try:
         return len(key.encode())
     except UnicodeEncodeError as error:
-        raise LocalError(f"header key {key!r} cannot be UTF-8 text: {error.reason}") from None
+        raise LocalError(
+            f"header key {key!r} cannot be UTF-8 text: {error.reason}; take unpaired surrogates out of it"
+        ) from None
 
 
 def weigh(

@@ -262,7 +262,7 @@ class Producer:
         if self._forked:
             raise LocalError("this producer belongs to the process that forked this one; create one in each process")
         if self._closed:
-            raise LocalError("this producer is closed")
+            raise LocalError("this producer is closed; make a new one")
 
     def _partition_count(self, topic: str) -> int:
         count = self._partitions.get(topic)

@@ -89,7 +89,9 @@ def to_json(topic: str, headers: Headers, value: Any) -> bytes | None:
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise LocalError(f"the value for topic {topic!r} cannot be JSON: {error}") from None
+        raise LocalError(
+            f"the value for topic {topic!r} cannot be JSON: {error}; give the producer a value_serializer"
+        ) from None
 
 
 def from_json(topic: str, headers: Headers, data: bytes | None) -> Any:

@@ -48,9 +48,11 @@ class ValueConstraint:
         """Return the constraint with its constants in ``type_``. Raises SettingError that names what does not fit."""
         of_one = pa.string() if type_ == ARRAY else type_
         if (minimum is not None or maximum is not None) and not any(is_so(of_one) for is_so in ORDERED):
-            raise SettingError(f"min and max are for numbers, dates and timestamps, and this is a {type_word(type_)}")
+            raise SettingError(
+                f"min and max are for numbers, dates and timestamps, and this is a {type_word(type_)}; leave them out"
+            )
         if pattern is not None and of_one != pa.string():
-            raise SettingError(f"a pattern is for texts, and this is a {type_word(type_)}")
+            raise SettingError(f"a pattern is for texts, and this is a {type_word(type_)}; leave it out")
         if pattern is not None:
             _match(pa.array([""]), pattern)
         if values is not None and not values:
@@ -61,7 +63,7 @@ class ValueConstraint:
             for bound, word in ((minimum, "min"), (maximum, "max"))
         )
         if low is not None and high is not None and bool(pc.greater(low, high).as_py()):
-            raise SettingError(f"min {minimum!r} is above max {maximum!r}")
+            raise SettingError(f"min {minimum!r} is above max {maximum!r}; swap them")
         constraint = cls(allowed, low, high, pattern)
         if allowed is not None:
             constraint._require_satisfiable(allowed)

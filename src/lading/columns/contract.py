@@ -135,11 +135,14 @@ class Projection:
                 raise SettingError(f"{field!r} is not a message field{did_you_mean(field, FIELD_TYPES)}")
         names = [*self.fields, *(column.name for column in self.headers)]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise SettingError(f"column {twice!r} is named twice")
+            raise SettingError(f"column {twice!r} is named twice; leave one out")
         if not self.order:
             object.__setattr__(self, "order", tuple(names))
         elif sorted(self.order) != sorted(names):
-            raise SettingError(f"the order {', '.join(self.order)} does not list the columns {', '.join(names)}")
+            raise SettingError(
+                f"the order {', '.join(self.order)} does not list the columns {', '.join(names)}; "
+                "name every column in it once"
+            )
 
     @property
     def schema(self) -> pa.Schema:
@@ -349,7 +352,9 @@ def _parts(text: str) -> Iterator[list[_Token]]:
     for token in _tokens(text):
         if token.is_word(","):
             if not part:
-                raise SettingError(f"columns {text!r}: a column is missing before a comma")
+                raise SettingError(
+                    f"columns {text!r}: a column is missing before a comma; write it, or leave the comma out"
+                )
             yield part
             part = []
         else:

@@ -100,7 +100,7 @@ def convert_column(
     elif isinstance(type_, pa.Decimal128Type):
         array, status = _decimal_column(located, type_, raw)
     else:
-        raise LocalError(f"a header cannot become a column of type {type_}")
+        raise LocalError(f"a header cannot become a column of type {type_}; see the types in the page about contracts")
     wrong = status == BAD
     if unreadable is not None:
         wrong |= unreadable

@@ -139,7 +139,7 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int,
     Raises LocalError if the message does not exist, and CorruptLog, after adding it to ``met``, if it is damaged.
     """
     if partition >= len(meta.partitions):
-        raise LocalError(f"topic {meta.name!r} has no partition {partition}")
+        raise LocalError(f"topic {meta.name!r} has no partition {partition}; list them with lading topic show")
     reader = PartitionReader(transport, meta, partition, offset, end=offset + 1, sure=False)
     selection = Selection.parse(None, None, "all", verify=False, on_loss="skip")
     for batch in reader.read(selection):
@@ -152,7 +152,10 @@ def read_one(transport: Transport, meta: TopicMeta, partition: int, offset: int,
             f"topic {meta.name!r}, partition {partition}: the message at offset {offset} could not be read: it is "
             "damaged in the log"
         )
-    raise LocalError(f"topic {meta.name!r}, partition {partition}: no message at offset {offset} any more, or not yet")
+    raise LocalError(
+        f"topic {meta.name!r}, partition {partition}: no message at offset {offset} any more, or not yet; "
+        "choose another offset"
+    )
 
 
 def _damage_of(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:

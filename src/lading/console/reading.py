@@ -98,7 +98,7 @@ def find_spans(transport: Transport, meta: TopicMeta, request: PageRequest) -> l
         window = WINDOW_MIN if request.selection.where is not None else request.count
         spans.append(PageSpan(part.number, first, end, window))
     if request.partition is not None and not spans:
-        raise LocalError(f"topic {meta.name!r} has no partition {request.partition}")
+        raise LocalError(f"topic {meta.name!r} has no partition {request.partition}; list them with lading topic show")
     return spans
 
 

@@ -80,7 +80,9 @@ class Messages:
         try:
             return self._decoded.located[header.key]
         except KeyError:
-            raise LocalError(f"the filter reads header {header.key!r}, which was not located") from None
+            raise LocalError(
+                f"the filter reads header {header.key!r}, which was not located; name it among the headers to locate"
+            ) from None
 
     def field(self, name: str) -> Values:
         try:

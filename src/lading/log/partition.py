@@ -291,7 +291,7 @@ class DiskPartitionLog(LogSidecars):
             self._segments.active.close()
         self._mark.close()
         self._overlay.close()
-        self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed")
+        self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed; open it again")
         # they refer to the owner of this log: with them both would stay until the garbage collector runs
         self._unwatch()
 

@@ -206,7 +206,7 @@ class QueueSource:
 
     def reread(self, one: Range) -> Stretch:
         """Raise LocalError: a queue gives a message again by itself, if it was not finished."""
-        raise LocalError(f"topic {self._topic!r} is a queue and cannot be read again")
+        raise LocalError(f"topic {self._topic!r} is a queue and cannot be read again; spool it first")
 
     def finish(self, one: Stretch) -> None:
         """Finish the messages."""

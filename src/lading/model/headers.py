@@ -167,4 +167,6 @@ def _require_text(key: str) -> None:
     try:
         key.encode()
     except UnicodeEncodeError as error:
-        raise LocalError(f"header key {key!r} cannot be UTF-8 text: {error.reason}") from None
+        raise LocalError(
+            f"header key {key!r} cannot be UTF-8 text: {error.reason}; take unpaired surrogates out of it"
+        ) from None

@@ -82,7 +82,9 @@ def _integer(kind: Kind) -> Callable[[int], HeaderValue]:
         if isinstance(value, bool) or not isinstance(value, int):
             raise LocalError(f"a header of kind {kind.word} takes an int, not {type(value).__name__} {value!r}")
         if not form.low <= value <= form.high:
-            raise LocalError(f"{value} does not fit a header of kind {kind.word} ({form.low} to {form.high})")
+            raise LocalError(
+                f"{value} does not fit a header of kind {kind.word} ({form.low} to {form.high}); choose a wider kind"
+            )
         return HeaderValue(kind, value.to_bytes(form.size_bytes, "little", signed=form.signed))
 
     make.__name__ = make.__qualname__ = kind.word
@@ -100,7 +102,7 @@ def _float(value: float, kind: Kind) -> HeaderValue:
     try:
         return HeaderValue(kind, FLOATS[kind].pack(float(value)))
     except OverflowError:
-        raise LocalError(f"{value} is outside the range of a header of kind {kind.word}") from None
+        raise LocalError(f"{value} is outside the range of a header of kind {kind.word}; choose a wider kind") from None
 
 
 def f32(value: float) -> HeaderValue:
@@ -127,7 +129,10 @@ def string(value: str) -> HeaderValue:
     try:
         return HeaderValue(Kind.STRING, value.encode())
     except UnicodeEncodeError as error:
-        raise LocalError(f"header value {value!r} cannot be UTF-8 text: {error.reason}") from None
+        raise LocalError(
+            f"header value {value!r} cannot be UTF-8 text: {error.reason}; "
+            "take unpaired surrogates out of it, or send bytes"
+        ) from None
 
 
 def boolean(value: bool) -> HeaderValue:

@@ -133,7 +133,7 @@ class Quarantine:
             rows = zip(identities(batch), held.to_pylist(), strict=True)
             found += [row for identity, row in rows if identity[:3] == (topic, int(partition), int(rest))]
         if not found:
-            raise LocalError(f"message {message} is not in {self.table}")
+            raise LocalError(f"message {message} is not in {self.table}; list what is with lading quarantine list")
         return found
 
     def histogram(self, where: str | None = None) -> list[dict[str, Any]]:

@@ -162,7 +162,9 @@ def _options(settings: PipelineSettings, source: SourceSection, topic: str, star
         if source.spool_keep_s is not None:
             place["spoolKeepS"] = str(source.spool_keep_s)
     elif (source.spool, source.spool_keep_s, source.channel) != (None, None, None):
-        raise SettingError(f"{settings.name}: spool and channel are for queues (nsq://), not for {source.from_}")
+        raise SettingError(
+            f"{settings.name}: spool and channel are for queues (nsq://), not for {source.from_}; leave them out"
+        )
     return {
         **place,
         "topic": topic,

@@ -223,11 +223,13 @@ def _read_document(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except OSError as error:
-        raise SettingError(f"cannot read the pipeline file {file}: {error.strerror}") from None
+        raise SettingError(
+            f"cannot read the pipeline file {file}: {error.strerror}; check its path and rights"
+        ) from None
     except UnicodeDecodeError as error:
-        raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}") from None
+        raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"pipeline file {file}: invalid TOML: {error}") from None
+        raise SettingError(f"pipeline file {file}: invalid TOML: {error}; correct that line") from None
 
 
 def _sentence(error: ValidationError, single: Collection[str]) -> str:

@@ -17,7 +17,7 @@ def existing(settings: PipelineSettings) -> PipelineStateDirectory:
     """Return the state of a pipeline. Raises LocalError before its first run."""
     directory = Path(settings.state_directory)
     if not (directory / OWN / "pipeline.json").exists():
-        raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
+        raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}; run it first")
     return PipelineStateDirectory.open(directory, settings.id, "pipeline")
 
 

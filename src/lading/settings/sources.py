@@ -35,7 +35,7 @@ def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
             f"cannot read the settings file {config}: {error.strerror}; check its path and rights"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"settings file {config}: invalid TOML: {error}") from None
+        raise SettingError(f"settings file {config}: invalid TOML: {error}; correct that line") from None
     yield from ((key, value, str(config)) for key, value in _leaves("", document))
 
 

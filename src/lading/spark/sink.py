@@ -62,7 +62,9 @@ class ColumnMapping:
         used = [header.column for header in declared]
         missing = [name for name in used if name not in names]
         if missing:
-            raise SettingError(f"headers names the column {missing[0]!r}, and there are {', '.join(names)}")
+            raise SettingError(
+                f"headers names the column {missing[0]!r}, and there are {', '.join(names)}; correct the name"
+            )
         if headers and "headers" in names:
             raise SettingError("the frame has a column headers, and option headers names others; drop one of the two")
         spare = [name for name in names if name not in (*OWN, *used, "partition", *READ_ONLY)]

@@ -148,9 +148,11 @@ def run_secret_command(name: str, command: str) -> str:
     except (ValueError, IndexError):
         raise SettingError(f"{name}: not a command; write it as in a shell, with its quotes closed") from None
     except subprocess.TimeoutExpired:
-        raise SettingError(f"{name}: {shown!r} did not end within {COMMAND_TIMEOUT_S:.0f} s") from None
+        raise SettingError(
+            f"{name}: {shown!r} did not end within {COMMAND_TIMEOUT_S:.0f} s; give a command that ends by itself"
+        ) from None
     except OSError as error:
-        raise SettingError(f"{name}: {shown!r} cannot be run: {error.strerror}") from None
+        raise SettingError(f"{name}: {shown!r} cannot be run: {error.strerror}; check the command") from None
     if done.returncode:
         raise SettingError(f"{name}: {shown!r} failed with exit code {done.returncode}; run it to see why")
     if not (text := done.stdout.strip()):

@@ -185,7 +185,7 @@ class InFlightTracker:
             raise Refusal(
                 Reason.NOT_IN_FLIGHT,
                 f"message {offset} of partition {self.partition} is not with this client: it was finished, requeued, "
-                "timed out or never delivered to it",
+                "timed out or never delivered to it; finish or touch a message before its timeout",
             )
         return entry.attempts, entry.delivered_us
 

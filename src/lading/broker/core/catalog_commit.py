@@ -71,4 +71,7 @@ class CatalogCommit:
             answer.refuse(self._refusal(error))
 
     def _refusal(self, error: OSError) -> Refusal:
-        return Refusal(Reason.READ_ONLY, f"the catalog {self._catalog.path} could not be synced: {error.strerror}")
+        return Refusal(
+            Reason.READ_ONLY,
+            f"the catalog {self._catalog.path} could not be synced: {error.strerror}; check the disk, then start again",
+        )

@@ -26,5 +26,7 @@ def refuse_disk_errors(what: str) -> Iterator[None]:
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
         raise Refusal(
-            reason, f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}"
+            reason,
+            f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}; "
+            "check its space and rights",
         ) from None

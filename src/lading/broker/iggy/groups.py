@@ -116,7 +116,9 @@ class IggyGroups(Component):
         if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
             raise Refusal(Reason.INVALID_GROUP_ID, f"a group name has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
         if ident in of_topic or any(group.name == name for group in of_topic.values()):
-            raise Refusal(Reason.GROUP_EXISTS, f"group {name!r} already exists in topic {topic.flat_name!r}")
+            raise Refusal(
+                Reason.GROUP_EXISTS, f"group {name!r} already exists in topic {topic.flat_name!r}; choose another name"
+            )
         self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, _row_name(ident, name), 0))
         group = of_topic[ident] = IggyGroup(ident, topic, name)
         return group

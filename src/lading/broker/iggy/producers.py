@@ -83,7 +83,10 @@ class IggyProducers(Component):
         """
         writers = partition.writers
         if batch.sequence and (writers is None or writers.get(batch.writer) is None):
-            raise Refusal(Reason.PRODUCER_UNKNOWN, f"{batch}: is not known here, and begins at {batch.sequence}, not 0")
+            raise Refusal(
+                Reason.PRODUCER_UNKNOWN,
+                f"{batch}: is not known here, and begins at {batch.sequence}, not 0; begin a new epoch at record 0",
+            )
         repeated = self._numbered.find_duplicate(partition, batch)
         if repeated is not None:
             return repeated

@@ -215,7 +215,7 @@ class KafkaGroup:
         return Refusal(
             Reason.MEMBER_REPLACED,
             f"group instance {instance!r} of {self.name!r} is fenced: another member "
-            "joined with the same group.instance.id",
+            "joined with the same group.instance.id; give each member one of its own",
         )
 
     def rebalance_error(self) -> Refusal:

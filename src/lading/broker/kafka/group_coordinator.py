@@ -206,7 +206,10 @@ class KafkaGroupCoordinator(Component):
             self._keep(group or KafkaGroup(call.group))
             return
         if group is None:
-            raise Refusal(Reason.STALE_GENERATION, f"group {call.group!r} has no generation {call.generation}")
+            raise Refusal(
+                Reason.STALE_GENERATION,
+                f"group {call.group!r} has no generation {call.generation}; join the group again",
+            )
         self._require_member(group, call, now_us)
         if group.state is GroupState.COMPLETING and not in_transaction:
             raise group.rebalance_error()
@@ -259,7 +262,9 @@ class KafkaGroupCoordinator(Component):
         self._require_room(group, call)
         if not group.accepts(call.protocol_type, call.protocols):
             raise Refusal(
-                Reason.INCONSISTENT_PROTOCOL, f"the members of group {group.name!r} have no protocol in common with it"
+                Reason.INCONSISTENT_PROTOCOL,
+                f"the members of group {group.name!r} have no protocol in common with it; "
+                "configure one assignor that all of them have",
             )
         if call.member in group.named:
             del group.named[call.member]

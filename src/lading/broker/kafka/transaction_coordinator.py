@@ -203,13 +203,17 @@ class TransactionCoordinator(Component):
                     producer.row.name, ProducerIdAndEpoch(batch.producer_id, batch.epoch), producer.identity
                 )
             if not batch.transactional:
-                raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} writes in transactions only")
+                raise Refusal(
+                    Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} writes in transactions only; begin one first"
+                )
             self._require_open(producer)
             if producer.reloaded:
                 producer.partitions.add(partition)
             elif partition not in producer.partitions:
                 raise Refusal(
-                    Reason.TRANSACTION_NOT_OPEN, f"the transaction of {describe(producer)} has not named {partition}"
+                    Reason.TRANSACTION_NOT_OPEN,
+                    f"the transaction of {describe(producer)} has not named {partition}; "
+                    "add the partition to the transaction first",
                 )
         return self._produced.append(partition, batch, room_bytes, write, source)
 
@@ -232,7 +236,10 @@ class TransactionCoordinator(Component):
                 self._require_idle(owner)
                 self._decide(owner, False, now_us, fence=True)
             if committed != self._is_committed(producer_id):
-                raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"the transaction of producer {producer_id} ends otherwise")
+                raise Refusal(
+                    Reason.TRANSACTION_NOT_OPEN,
+                    f"the transaction of producer {producer_id} ends otherwise; wait until it has ended",
+                )
             refused = self._mark(owner, now_us) if owner is not None and owner in self._busy else []
             if writer in writers.open_by_writer:
                 if refused:
@@ -318,7 +325,7 @@ class TransactionCoordinator(Component):
     def _require_open(self, producer: TransactionalProducer) -> None:
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
-            raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} has no open transaction")
+            raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} has no open transaction; begin one first")
 
     def _open(self, producer: TransactionalProducer, now_us: int) -> None:
         self._require_idle(producer)

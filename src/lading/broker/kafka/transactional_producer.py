@@ -122,5 +122,5 @@ def fenced_error(name: str, theirs: ProducerIdAndEpoch, ours: ProducerIdAndEpoch
     return Refusal(
         Reason.PRODUCER_FENCED,
         f"producer {name!r} is at id {ours.producer_id} epoch {ours.epoch}: id {theirs.producer_id} epoch "
-        f"{theirs.epoch} has been taken over, or its transaction took too long",
+        f"{theirs.epoch} has been taken over, or its transaction took too long; close this producer and make a new one",
     )

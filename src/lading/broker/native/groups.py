@@ -112,7 +112,7 @@ class NativeGroups(Component):
     def _require_deletable(self, group: str) -> None:
         found = self._groups.get(group)
         if found is None:
-            raise Refusal(Reason.GROUP_NOT_FOUND, f"group {group!r} does not exist")
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"group {group!r} does not exist; check the name")
         if found.members:
             raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; stop them, then delete it")
 

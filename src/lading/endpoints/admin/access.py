@@ -207,7 +207,7 @@ class AdminAccess:
         """Raise Refusal unless the caller is an administrator: only one may create, change or delete another."""
         principal = principal_of(request)
         if not self._access.is_administrator(principal):
-            raise Refusal(Reason.UNAUTHORIZED, "only an administrator may do this with an administrator")
+            raise Refusal(Reason.UNAUTHORIZED, "only an administrator may do this with an administrator; ask one")
 
 
 def _user_in_path(request: Request, path: Parameters) -> Resource:

@@ -231,4 +231,4 @@ class Authenticator:
 
 
 def _stopping_error() -> Refusal:
-    return Refusal(Reason.STOPPING, "the broker is stopping")
+    return Refusal(Reason.STOPPING, "the broker is stopping; connect again once it runs")

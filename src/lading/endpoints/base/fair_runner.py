@@ -148,4 +148,4 @@ def _take_turn(work: Turns[R]) -> tuple[R] | None:
 
 
 def _stopping_error() -> Refusal:
-    return Refusal(Reason.STOPPING, "the broker is stopping")
+    return Refusal(Reason.STOPPING, "the broker is stopping; connect again once it runs")

@@ -69,7 +69,10 @@ class TokenIssuer:
             try:
                 self._keys = parse_keys(_read_file(settings.jwks_file))
             except (OSError, ValueError) as error:
-                raise LocalError(f"oauth.jwks_file {settings.jwks_file}: cannot be used: {error}") from None
+                raise LocalError(
+                    f"oauth.jwks_file {settings.jwks_file}: cannot be used: {error}; "
+                    "check that it holds a JSON Web Key Set"
+                ) from None
 
     def start(self) -> None:
         """Read the keys now and from time to time, so that logins need not wait for them."""
@@ -105,7 +108,7 @@ class TokenIssuer:
         if not isinstance(name, str) or begins_s > now_s + settings.clock_skew_s:
             raise invalid_token_error("is not valid here, or not yet")
         if not now_s < ends_s + settings.clock_skew_s:
-            raise Refusal(Reason.TOKEN_EXPIRED, "this token has expired")
+            raise Refusal(Reason.TOKEN_EXPIRED, "this token has expired; ask its issuer for another")
         return IssuedLogin(name, int((ends_s + settings.clock_skew_s) * 1e6))
 
     async def _refresh(self) -> None:

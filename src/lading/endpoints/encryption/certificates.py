@@ -41,6 +41,8 @@ def find_certificate(settings: CertificateSettings, data: Path) -> CertificateFi
             made = make_certificate("lading", own_names(), VALID_DAYS)
             write_file(own, made.to_pem() + made.key_to_pem())
         except OSError as error:
-            raise LocalError(f"certificate {own}: cannot be created: {error.strerror}") from None
+            raise LocalError(
+                f"certificate {own}: cannot be created: {error.strerror}; check space and rights of its directory"
+            ) from None
         log.info("created a certificate of this broker's own: %s", own)
     return CertificateFiles(own, None)

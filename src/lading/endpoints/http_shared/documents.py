@@ -180,7 +180,7 @@ def require_known_members(kind: type[RequestModel], document: object, place: str
         return
     unknown = next((name for name in document if name not in kind.model_fields), None)
     if unknown is not None:
-        raise Refusal(Reason.MALFORMED, f"{place}{unknown}: extra inputs are not permitted")
+        raise Refusal(Reason.MALFORMED, f"{place}{unknown}: extra inputs are not permitted; leave it out")
 
 
 async def parse_rows(kind: type[D], rows: Iterable[object], name: str) -> list[D]:

@@ -214,9 +214,9 @@ def parse_states(body: bytes) -> StatesDocument:
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(Reason.MALFORMED, f"the body is not JSON: {error}") from None
+        raise Refusal(Reason.MALFORMED, f"the body is not JSON: {error}; send a JSON object") from None
     if not isinstance(document, dict):
-        raise Refusal(Reason.MALFORMED, "the body is not a JSON object")
+        raise Refusal(Reason.MALFORMED, "the body is not a JSON object; send one")
     state_of(document.get("state"))
     offsets = document.get("offsets")
     if isinstance(offsets, list) and len(offsets) > OFFSETS_MAX:
@@ -271,7 +271,9 @@ def _ranges(wanted: StatesDocument) -> list[tuple[int, int]]:
 
 def _require_same(find: Callable[[], Partition], partition: Partition) -> None:
     if find() is not partition:
-        raise Refusal(Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted")
+        raise Refusal(
+            Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted; read the partitions of its topic again"
+        )
 
 
 def clip_ranges(ranges: dict[str, Any] | None, partitions: Sequence[Partition]) -> list[tuple[int, int, int]]:
@@ -289,7 +291,10 @@ def clip_ranges(ranges: dict[str, Any] | None, partitions: Sequence[Partition]) 
         first, end = bounds
         number = parse_partition(name)
         if number >= len(partitions):
-            raise Refusal(Reason.PARTITION_NOT_FOUND, f"ranges names partition {name!r}, which the topic does not have")
+            raise Refusal(
+                Reason.PARTITION_NOT_FOUND,
+                f"ranges names partition {name!r}, which the topic does not have; leave it out",
+            )
         log = partitions[number].log
         left.append((number, max(first, log.first_offset), min(end, log.last_stable_offset)))
     return sorted(left)

@@ -88,7 +88,7 @@ class Clients:
         """Return the connection with this id. Raises Refusal if no connection has it."""
         client = self._clients.get(client_id)
         if client is None:
-            raise Refusal(Reason.CLIENT_NOT_FOUND, f"no client with id {client_id} is connected")
+            raise Refusal(Reason.CLIENT_NOT_FOUND, f"no client with id {client_id} is connected; list the clients")
         return client
 
     def __iter__(self) -> Iterator[Client]:

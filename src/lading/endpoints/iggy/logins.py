@@ -34,7 +34,9 @@ class Logins:
         if self._access.is_enabled:
             return False
         if not (self._is_open or client.here.loopback):
-            raise Refusal(Reason.UNAUTHENTICATED, "no users are set up: only clients on this machine may log in")
+            raise Refusal(
+                Reason.UNAUTHENTICATED, "no users are set up: only clients on this machine may log in; add a user first"
+            )
         client.log_in(self._access.admit(is_open=False), name or ROOT_NAME, password)
         return True
 

@@ -346,7 +346,7 @@ class IggyService:
         topic = self.topic(command)
         consumer = self._consumer(command, topic, client)
         if not self._broker.poller.delete_position(topic, consumer, partition_of(command)):
-            raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
+            raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer; store an offset first")
 
     def _group(self, command: c.GetGroup, client: Client) -> r.GroupDetails:
         return describe_group_with_members(self._broker.groups.get(self.topic(command), command.group_id))

@@ -65,7 +65,9 @@ class IggyUsers:
         if not self._access.is_enabled:
             only = self._only(client)
             if ident not in (only.id, only.name, ROOT_NAME):
-                raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist: no users are set up")
+                raise Refusal(
+                    Reason.USER_NOT_FOUND, f"user {ident!r} does not exist: no users are set up; add a user first"
+                )
             return r.UserDetails(only, ALL)
         self._require_logged_in(client)
         user = self._find(ident, client, Right.DESCRIBE, is_own_free=True)
@@ -98,7 +100,7 @@ class IggyUsers:
             if found is not None and found.is_administrator and right is Right.ADMINISTRATE:
                 self._require_administrator(principal, found)
         if found is None:
-            raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist")
+            raise Refusal(Reason.USER_NOT_FOUND, f"user {ident!r} does not exist; check the name, or create the user")
         return found
 
     def _require_logged_in(self, client: Client | None) -> None:
@@ -156,7 +158,9 @@ class IggyUsers:
                 "is to have, then create others",
             )
         if client.user == name:
-            raise Refusal(Reason.USER_EXISTS, f"user {name!r} is the one that is logged in")
+            raise Refusal(
+                Reason.USER_EXISTS, f"user {name!r} is the one that is logged in; log in as another administrator"
+            )
         # this connection goes on as the administrator; all others end, and have to log in
         client.forget_login()
         try:

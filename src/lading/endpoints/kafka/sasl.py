@@ -84,7 +84,10 @@ class SaslLogins:
         try:
             principal, answer = await self._steps[state.mechanism](state, message, session)
             if principal is not None and session.sasl_name not in (None, principal.name):
-                raise Refusal(Reason.INVALID_CREDENTIALS, "re-authentication must be by the same user")
+                raise Refusal(
+                    Reason.INVALID_CREDENTIALS,
+                    "re-authentication must be by the same user; open another connection for another user",
+                )
         except LadingError as error:
             # one text for unknown users and wrong passwords
             session.sasl = None
@@ -135,7 +138,9 @@ class SaslLogins:
             return await self._authenticator.log_in(name, password, session.host)
         principal = await self._authenticator.log_in_with_token(password, session.host)
         if principal.name not in ("", name):
-            raise Refusal(Reason.INVALID_TOKEN, "this access token is of another user")
+            raise Refusal(
+                Reason.INVALID_TOKEN, "this access token is of another user; log in with a token of the same user"
+            )
         return principal
 
     async def _exchange(self, state: SaslState, message: bytes, session: Session) -> tuple[Principal | None, bytes]:

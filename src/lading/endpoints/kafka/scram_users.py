@@ -132,7 +132,9 @@ class ScramUsers:
             kept = self._access.table.user(name).credentials.scram
             deleted = {MECHANISMS.get(deletion.mechanism, "") for deletion in change.deletions}
             if not deleted <= kept.keys():
-                raise Refusal(Reason.USER_NOT_FOUND, f"user {name!r} has no such SCRAM credentials")
+                raise Refusal(
+                    Reason.USER_NOT_FOUND, f"user {name!r} has no such SCRAM credentials; list what the user has"
+                )
             verifiers = {mechanism: verifier for mechanism, verifier in kept.items() if mechanism not in deleted}
         for upsertion in change.upsertions:
             mechanism = MECHANISMS.get(upsertion.mechanism)

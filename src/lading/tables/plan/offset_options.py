@@ -53,7 +53,7 @@ def resolve_offsets(
     if unknown:
         raise SettingError(
             f"{option} names partition {', '.join(unknown)}, but topic {meta.name!r} has "
-            f"0 to {len(meta.partitions) - 1}"
+            f"0 to {len(meta.partitions) - 1}; leave it out"
         )
     return {part.number: _mark(option, named.get(str(part.number), other), meta, part) for part in meta.partitions}
 

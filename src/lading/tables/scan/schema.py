@@ -56,7 +56,10 @@ def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.Recor
 def as_field(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     """Return the column as ``conform`` puts it into a batch."""
     if not field.nullable and array.null_count:
-        raise LocalError(f"column {field.name!r} is declared NOT NULL, but a message has no value for it")
+        raise LocalError(
+            f"column {field.name!r} is declared NOT NULL, but a message has no value for it; "
+            "declare it without NOT NULL"
+        )
     if array.type == field.type:
         return array
     if pa.types.is_nested(field.type):
@@ -76,7 +79,7 @@ def with_field_names(array: pa.Array[Any], type_: pa.DataType) -> pa.Array[Any]:
     )
     inner = [type_.field(at) for at in range(type_.num_fields)]
     if len(children) != len(inner):
-        raise LocalError(f"a column of type {array.type} cannot become {type_}")
+        raise LocalError(f"a column of type {array.type} cannot become {type_}; cast it first")
     made = [with_field_names(child, part.type) for child, part in zip(children, inner, strict=True)]
     own = 2 if pa.types.is_list(type_) else 1
     if pa.types.is_struct(type_) and array.offset:

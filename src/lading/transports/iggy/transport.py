@@ -152,7 +152,9 @@ class IggyTransport:
                 if refusal.reason is Reason.TOPIC_ID_EXISTS:
                     continue
                 if refusal.reason in _EXISTS:
-                    raise Refusal(Reason.TOPIC_NAME_EXISTS, f"topic {name!r} exists at {self.url}") from None
+                    raise Refusal(
+                        Reason.TOPIC_NAME_EXISTS, f"topic {name!r} exists at {self.url}; choose another name"
+                    ) from None
                 raise
             break
         return self.topic(flat_name(stream, topic))

@@ -96,7 +96,7 @@ class KafkaTransport:
         self._reading_timeout_s = reading_timeout_s
         password = read_secret("password", password, password_file)
         if password is not None and username is None:
-            raise SettingError("a password was given without a username")
+            raise SettingError("a password was given without a username; give both")
         token: Callable[[], str] | None = None
         if oauth_token_command is not None or read_secret("oauth_token", oauth_token, oauth_token_file) is not None:
             # the file is read for each connection: its writer puts a new token there before the old one ends

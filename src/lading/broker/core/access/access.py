@@ -158,9 +158,9 @@ class AccessControl(Component):
         """Return the principal of a personal access token; Refusal if it is unknown or has ended."""
         found = self._tokens.get(hash_token(token))
         if found is None:
-            raise Refusal(Reason.INVALID_TOKEN, "this access token is not valid")
+            raise Refusal(Reason.INVALID_TOKEN, "this access token is not valid; check it, or create another")
         if found.ends_us is not None and found.ends_us <= self._dates.of(now_us):
-            raise Refusal(Reason.TOKEN_EXPIRED, "this access token has expired")
+            raise Refusal(Reason.TOKEN_EXPIRED, "this access token has expired; create another")
         user = self.table.users[found.owner]
         self._require_active(user)
         return self._remember(Principal(user.name, user.id, found.name, found.ends_us))
@@ -202,7 +202,7 @@ class AccessControl(Component):
 
     def _require_active(self, user: User) -> None:
         if not user.is_active:
-            raise Refusal(Reason.USER_INACTIVE, f"user {user.name!r} is not active")
+            raise Refusal(Reason.USER_INACTIVE, f"user {user.name!r} is not active; an administrator can activate it")
 
     # -- who may do what
 
@@ -319,7 +319,7 @@ class AccessControl(Component):
                 f"user {name!r}: the first user must be an administrator, or no user could add others; make it one",
             )
         if name in self.table.users:
-            raise Refusal(Reason.USER_EXISTS, f"user {name!r} already exists")
+            raise Refusal(Reason.USER_EXISTS, f"user {name!r} already exists; choose another name")
         made: list[Credentials] = []
         yield lambda: made.append(make_credentials(password))
         user = User(self.table.next_id, name, made[0], self._dates.of(now_us), is_active, is_administrator)
@@ -381,7 +381,7 @@ class AccessControl(Component):
         table = self.table.with_user(changed)
         if new_name is not None and new_name != name:
             if require_user_name(new_name) in table.users:
-                raise Refusal(Reason.USER_EXISTS, f"user {new_name!r} already exists")
+                raise Refusal(Reason.USER_EXISTS, f"user {new_name!r} already exists; choose another name")
             table = table.with_name(name, new_name)
         self._require_administrator(table, name)
         yield from self._replace(table)
@@ -400,7 +400,10 @@ class AccessControl(Component):
         if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable():
             raise Refusal(Reason.INVALID_TOKEN_NAME, f"token name {name!r}: invalid; use printable characters")
         if (owner, name) in self.table.tokens:
-            raise Refusal(Reason.TOKEN_EXISTS, f"user {owner!r} has a token {name!r} already")
+            raise Refusal(
+                Reason.TOKEN_EXISTS,
+                f"user {owner!r} has a token {name!r} already; choose another name, or delete that token",
+            )
         secret = make_token()
         token = Token(owner, name, hash_token(secret), self._dates.of(now_us), ends_us)
         yield from self._replace(self.table.with_token(token))
@@ -410,7 +413,7 @@ class AccessControl(Component):
         """Delete a token; connections that were made with it end."""
         self.table.user(owner)
         if (owner, name) not in self.table.tokens:
-            raise Refusal(Reason.TOKEN_NOT_FOUND, f"user {owner!r} has no token {name!r}")
+            raise Refusal(Reason.TOKEN_NOT_FOUND, f"user {owner!r} has no token {name!r}; list the tokens")
         yield from self._replace(self.table.without_token(owner, name))
 
     def change_rules(self, added: Iterable[AccessRule], removed: Iterable[AccessRule] = ()) -> Change[None]:

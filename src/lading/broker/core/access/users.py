@@ -98,7 +98,7 @@ class AccessTable:
     def user(self, name: str) -> User:
         """Return a user. Raises Refusal if no user has this name."""
         if (user := self.users.get(name)) is None:
-            raise Refusal(Reason.USER_NOT_FOUND, f"user {name!r} does not exist")
+            raise Refusal(Reason.USER_NOT_FOUND, f"user {name!r} does not exist; check the name, or create the user")
         return user
 
     def with_user(self, user: User) -> AccessTable:

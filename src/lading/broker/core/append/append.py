@@ -276,7 +276,13 @@ class Appender(Component):
 
     def on_partition_deleted(self, partition: Partition) -> None:
         """Fail what waits for the partition."""
-        self._fail_from(partition, 0, Refusal(Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted"))
+        self._fail_from(
+            partition,
+            0,
+            Refusal(
+                Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted; read the partitions of its topic again"
+            ),
+        )
         if partition.dirty:
             partition.dirty = False
             self._dirty.remove(partition)

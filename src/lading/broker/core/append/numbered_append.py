@@ -120,7 +120,11 @@ def _find_duplicate(writers: Writers, batch: NumberedBatch) -> AppendedBlock | N
     if (batch.epoch, batch.sequence) == (writer.epoch, writer.next_sequence % SEQUENCES):
         return None
     if batch.epoch < writer.epoch:
-        raise Refusal(Reason.PRODUCER_FENCED, f"{batch}: epoch {writer.epoch} of it has written here already")
+        raise Refusal(
+            Reason.PRODUCER_FENCED,
+            f"{batch}: epoch {writer.epoch} of it has written here already; "
+            "close this producer, a newer one writes under its name",
+        )
     if batch.epoch > writer.epoch:
         if batch.sequence:
             raise Refusal(Reason.OUT_OF_SEQUENCE, f"{batch}: a new epoch begins at record 0, not {batch.sequence}")
@@ -130,5 +134,6 @@ def _find_duplicate(writers: Writers, batch: NumberedBatch) -> AppendedBlock | N
             return block
     raise Refusal(
         Reason.OUT_OF_SEQUENCE,
-        f"{batch}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}",
+        f"{batch}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}; "
+        "send that one, or begin a new epoch",
     )

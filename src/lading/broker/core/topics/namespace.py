@@ -114,9 +114,11 @@ class Namespace:
         """Return a stream by id or exact name."""
         if isinstance(ident, int):
             if (stream := self._streams.get(ident)) is None:
-                raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {ident} does not exist")
+                raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {ident} does not exist; list the streams")
         elif (stream := self._streams_by_name.get(ident)) is None:
-            raise Refusal(Reason.STREAM_NAME_NOT_FOUND, f"stream {ident!r} does not exist")
+            raise Refusal(
+                Reason.STREAM_NAME_NOT_FOUND, f"stream {ident!r} does not exist; create it, or check the name"
+            )
         return stream
 
     def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
@@ -124,9 +126,15 @@ class Namespace:
         stream = self.stream(stream_ident)
         if isinstance(topic_ident, int):
             if (topic := stream.topics.get(topic_ident)) is None:
-                raise Refusal(Reason.TOPIC_ID_NOT_FOUND, f"stream {stream.name!r} has no topic with id {topic_ident}")
+                raise Refusal(
+                    Reason.TOPIC_ID_NOT_FOUND,
+                    f"stream {stream.name!r} has no topic with id {topic_ident}; list its topics",
+                )
         elif (topic := self._find_topic(stream, topic_ident)) is None:
-            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"stream {stream.name!r} has no topic {topic_ident!r}")
+            raise Refusal(
+                Reason.TOPIC_NAME_NOT_FOUND,
+                f"stream {stream.name!r} has no topic {topic_ident!r}; create it, or check the name",
+            )
         return topic
 
     def topic_by_uuid(self, uuid: bytes) -> Topic | None:
@@ -136,7 +144,7 @@ class Namespace:
     def resolve(self, name: str) -> Topic:
         """Return the topic a flat name means: ``t`` in ``default``, or ``s.t``."""
         if (topic := self._flat_names.find(name)) is None:
-            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist")
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {name!r} does not exist; create it, or check the name")
         return topic
 
     def _find_topic(self, stream: Stream, name: str) -> Topic | None:
@@ -153,7 +161,10 @@ class Namespace:
         require_id(ident, "stream", Reason.INVALID_STREAM_ID)
         require_name(name, "stream", Reason.INVALID_STREAM_NAME)
         if ident in self._streams:
-            raise Refusal(Reason.STREAM_ID_EXISTS, f"stream id {ident} is {self._streams[ident].name!r} already")
+            raise Refusal(
+                Reason.STREAM_ID_EXISTS,
+                f"stream id {ident} is {self._streams[ident].name!r} already; choose another id",
+            )
         self._require_free_stream_name(name)
         now_us = self._catalog.dates.of(now_us)
         self._catalog.add_stream(StreamRow(ident, name, now_us))
@@ -217,18 +228,22 @@ class Namespace:
         if topic.id in stream.topics:
             raise Refusal(
                 Reason.TOPIC_ID_EXISTS,
-                f"topic id {topic.id} of stream {stream.name!r} is {stream.topics[topic.id].name!r} already",
+                f"topic id {topic.id} of stream {stream.name!r} is {stream.topics[topic.id].name!r} already; "
+                "choose another id",
             )
         self._require_free_topic_name(stream, name)
 
     def _require_stream(self, stream: Stream) -> None:
         if self._streams.get(stream.id) is not stream:
-            raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {stream.id} does not exist")
+            raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {stream.id} does not exist; list the streams")
 
     def require_current(self, topic: Topic) -> None:
         """Raise Refusal if the topic was deleted."""
         if self._topics_by_uuid.get(topic.uuid) is not topic:
-            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic.flat_name!r} was deleted")
+            raise Refusal(
+                Reason.TOPIC_NAME_NOT_FOUND,
+                f"topic {topic.flat_name!r} was deleted; create it again, or choose another",
+            )
 
     def require_partitions(self, what: str, count: int) -> None:
         """Raise Refusal if a topic may not have ``count`` partitions."""
@@ -303,13 +318,16 @@ class Namespace:
     def _require_free_stream_name(self, name: str) -> None:
         if name in self._streams_by_name:
             raise Refusal(
-                Reason.STREAM_NAME_EXISTS, f"stream {name!r} already exists with id {self._streams_by_name[name].id}"
+                Reason.STREAM_NAME_EXISTS,
+                f"stream {name!r} already exists with id {self._streams_by_name[name].id}; choose another name",
             )
 
     def _require_free_topic_name(self, stream: Stream, name: str) -> list[str]:
         """Return the flat names that a topic of this name would have. Raises Refusal if it may not have them."""
         if self._find_topic(stream, name):
-            raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
+            raise Refusal(
+                Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already; choose another name"
+            )
         flat_names = self._flat_names.names(stream, [name])
         for flat in flat_names:
             self._require_unambiguous(stream, name, flat)

@@ -162,7 +162,10 @@ class IggyHttp:
         release = caller.release
         if row.command in later.UPKEEP_COMMANDS and not release.has_users:
             name = _NAMES[row.command].name
-            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {name} to this release")
+            raise Refusal(
+                Reason.FEATURE_UNAVAILABLE,
+                f"this server does not offer {name} to this release; use a client of a newer one",
+            )
         fields = read_fields(path, caller)
         if "partition_id" in fields:
             fields["partition_id"] += 1 - release.release.first_partition
@@ -171,7 +174,7 @@ class IggyHttp:
         try:
             document = await self._ask(command, caller, release.answers if is_told else None)
             if document is None and row.status == HTTPStatus.OK:
-                raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer")
+                raise Refusal(Reason.OFFSET_NOT_FOUND, "nothing is stored for this consumer; store an offset first")
         except LadingError as error:
             return refuse_caller(error, caller, partial(find_facts, self._services.broker, command), row.command)
         if document is not None:
