@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from lading.dialects.nsq import (
     delivery,
-    ext,
     fallback,
+    json_text,
     layout,
     limits,
     messages,
@@ -332,7 +332,7 @@ def test_negative_vectors_are_refused(half: str, entry: dict[str, Any]) -> None:
     ],
 )
 def test_what_counts_as_json(half: str, text: bytes, good: bool) -> None:
-    assert ext.is_json(text) is good
+    assert json_text.is_json(text) is good
     data = b"PUB_EXT t\n" + struct.pack(">IH", 2 + len(text) + 1, len(text)) + text + b"x"
     told, _ = published(b"PUB_EXT t\n", send_layout.EXT, data)
     assert told.reason == (0 if good else send_layout.BAD_JSON)

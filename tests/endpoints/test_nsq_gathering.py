@@ -16,12 +16,13 @@ from lading.broker.core.read import read
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
+from lading.dialects.nsq.publishing import RUN_BYTES_MAX
 from lading.endpoints.base.inbox import Inbox
 from lading.endpoints.base.responses import Slot
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq.nsqd import node as nodes
 from lading.endpoints.nsq.nsqd.publication import Publication
-from lading.endpoints.nsq.nsqd.publish import RUN_BYTES_MAX, Publisher
+from lading.endpoints.nsq.nsqd.publish import Publisher
 from lading.endpoints.nsq.nsqd.publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 from lading.endpoints.nsq.nsqd.session import NAME
 from lading.log.group_commit import SyncNow

@@ -4,7 +4,7 @@ The fork's server takes JSON as its parser does: control characters, unknown esc
 UTF-8 all pass. So they are stored, and readers must get something for them. Proper JSON becomes typed: text, int64,
 float64, bool and null. Nested or improper JSON becomes a string of the JSON text itself, or raw bytes if that is not
 UTF-8. A mark after all headers lists the strings that were not strings in JSON (``json_mark``). No input is refused:
-see ``is_json`` for JSON that a server refuses.
+see ``json_text.is_json`` for JSON that a server refuses.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Header = tuple[str, int, bytes | None]
 WHOLE_NAME: Final = "##ext"
 """Takes the place of the name if the ext is not a JSON object: its value is all of the ext."""
 
+_CARRIER: Final = CARRIER_NAME.encode()
 _TRACE: Final = re.compile(rb"[0-9]{1,20}")
 _TRACE_MAX: Final = (1 << 64) - 1
 
@@ -51,7 +52,9 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
     beyond = [
         at
         for at, (member, each) in enumerate(zip(found, headers, strict=True))
-        if each[1] == Kind.STRING and (member.value[:1] in (b"{", b"[") or is_beyond(member.value))
+        if each[1] == Kind.STRING
+        and member.value[:1] != b'"'
+        and (member.value[:1] in (b"{", b"[") or is_beyond(member.value))
     ]
     return [*headers, json_mark.mark([BatchHeader(*each) for each in headers], beyond)] if beyond else headers
 
@@ -59,21 +62,12 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
 def _header(member: JsonMember) -> Header:
     name = unescape(member.name)
     kind, value = value_of(member.value)
-    if name == CARRIER_NAME.encode() and kind == Kind.STRING and value is not None:
+    if name == _CARRIER and kind == Kind.STRING and value is not None:
         try:
             return CARRIER, Kind.RAW, base64.b64decode(value, validate=True)
         except binascii.Error:
             pass
     return key_text(name), kind, value
-
-
-def is_json(ext: bytes) -> bool:
-    """Return whether a server takes this as a JSON ext."""
-    try:
-        members(ext)
-    except NotJson:
-        return False
-    return True
 
 
 def first_text(ext: bytes, name: str) -> tuple[bool, bytes | None]:

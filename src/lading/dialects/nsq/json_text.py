@@ -34,6 +34,16 @@ _FLAT_MEMBER: Final = re.compile(
 )
 """A member whose value is neither an object nor an array, and what follows it. Nothing is tried twice for any bytes:
 an ext of 3,000 headers took 30 ms when each part of a member was read by a call of its own."""
+_FLAT_OBJECT: Final = re.compile(
+    rb"%(space)s\{(?:%(member)s(?:,%(member)s)*+)?+%(space)s\}%(space)s"
+    % {
+        b"space": rb"[ \t\n\r]*+",
+        b"member": rb"%(space)s%(string)s%(space)s:%(space)s(?:%(string)s|%(scalar)s)%(space)s"
+        % {b"space": rb"[ \t\n\r]*+", b"string": _STRING_PATTERN, b"scalar": _SCALAR_PATTERN},
+    },
+    re.DOTALL,
+)
+"""An object whose values are neither objects nor arrays, in one step."""
 _ESCAPED: Final = re.compile(rb'["\\\x00-\x1f]')
 _STEPS: Final = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _STEPS)
@@ -155,6 +165,8 @@ def _unit(text: bytes, at: int) -> int | None:
 
 def members(ext: bytes) -> list[JsonMember] | None:
     """Return the members of a JSON object in order, or None if it is another JSON value. Raises NotJson if invalid."""
+    if _FLAT_OBJECT.fullmatch(ext) is not None:
+        return [JsonMember(name[1:-1], value) for name, value, _ in _FLAT_MEMBER.findall(ext)]
     reader = _Reader(ext)
     found = list(reader.members()) if reader.peek() == 0x7B else None
     if found is None:
@@ -162,6 +174,17 @@ def members(ext: bytes) -> list[JsonMember] | None:
     if reader.peek() >= 0:
         raise NotJson
     return found
+
+
+def is_json(text: bytes) -> bool:
+    """Return whether a server takes this as JSON: that of most messages is a flat object, and is not taken apart."""
+    if _FLAT_OBJECT.fullmatch(text) is not None:
+        return True
+    try:
+        members(text)
+    except NotJson:
+        return False
+    return True
 
 
 class _Reader:

@@ -17,6 +17,10 @@ from .send_layout import ANSWER_BYTES, TRACED_ANSWER_BYTES
 KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
 
 
+RUN_BYTES_MAX: Final = 256 << 10
+"""A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
+FALLBACK_RUN_BYTES_MAX: Final = 2 << 10
+"""The same until the kernels are loaded: a message of a few bytes takes 20 microseconds, a hundred times as long."""
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
 """Maximum of bytes that a message takes in the log beyond those of its PUB command."""
 _ITEM_BYTES_MIN: Final = 5
@@ -40,6 +44,11 @@ class Stored(NamedTuple):
     size_bytes: int
     answers: bytes
     reason: int
+
+
+def run_bytes_max() -> int:
+    """Return how much of a run of PUB commands is stored at once: one or two milliseconds of work."""
+    return FALLBACK_RUN_BYTES_MAX if engine.get_loaded(KERNEL_MODULE) is None else RUN_BYTES_MAX
 
 
 def pubs_room(size_bytes: int, line_bytes: int) -> int:

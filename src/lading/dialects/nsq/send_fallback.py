@@ -13,7 +13,8 @@ from lading.kernels.arrays import Bytes, Longs
 
 from . import layout, send_layout
 from .encode import record
-from .ext import is_json, trace_of
+from .ext import trace_of
+from .json_text import is_json
 from .layout import EXT_VERSION, HEAD_BYTES, OFFSET_BITS, RECORD_BYTES_MIN
 from .limits import MESSAGE_BYTES_MAX
 from .send_layout import FIN, FIN_BYTES, SEED_HEAD_BYTES, TRACED_ANSWER_BYTES

@@ -7,7 +7,7 @@ are appended, and a Publication sends the responses.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ....broker.core.append.append import Balanced, ByNumber, PartitionChoice, Write, WriteResult, choose_partition
 from ....broker.core.pending_append import Append
@@ -25,9 +25,6 @@ from .publication import Publication
 
 if TYPE_CHECKING:
     from ....broker.core.topology import Partition, Topic
-
-RUN_BYTES_MAX: Final = 256 << 10
-"""A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -140,7 +137,8 @@ class Publisher:
         if command.batch:
             messages: MessageStore = BatchStore(command, route.name, route.takes_ext, source, body, end)
         else:
-            stop = min(stop, max(start + RUN_BYTES_MAX, end))
+            if stop > end:
+                stop = min(stop, max(start + publishing.run_bytes_max(), end))
             messages = RunStore(command, route.name, route.takes_ext, source, start, body, stop)
         partition = route.partition or choose_partition(route.topic, route.choice)
         write = partial(messages.store, partition.number, partition.log.append_time_us(now_us))

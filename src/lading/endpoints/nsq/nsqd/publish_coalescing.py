@@ -13,12 +13,13 @@ from typing import Final, Protocol
 import numpy as np
 
 from ....dialects.nsq.errors import fault_of
+from ....dialects.nsq.publishing import RUN_BYTES_MAX
 from ....model.errors import LadingError
 from ....runtime.metrics import Labels
 from ...base.inbox import Inbox
 from ...base.services import now_us
 from .publication import Publication
-from .publish import RUN_BYTES_MAX, Publisher, PublishRoute
+from .publish import Publisher, PublishRoute
 
 COMMAND_BYTES_MAX: Final = 16 << 10
 """A longer command goes its own way: to copy it would cost more than is won."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ....broker.core.access.principal import Principal
 from ....broker.core.access.quotas import QuotaMeter
 from ....broker.core.access.rights import Right
-from ....dialects.nsq import commands
+from ....dialects.nsq import commands, publishing
 from ....dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
 from ....dialects.nsq.errors import NsqProtocolError, fault_of
 from ....dialects.nsq.identify import Features, Identity
@@ -211,6 +211,9 @@ class NsqdSession(ProtocolSession):
                 break
             if inbox.at <= at and not self.is_ended:
                 raise no_progress_error()
+            if inbox.at - at > FEW_BYTES:
+                # a whole run of publications is a turn
+                self._steps_left -= (inbox.at - at) * STEPS_MAX // publishing.run_bytes_max()
         if inbox.at != begun:
             self.requests_count += 1
             self._heard_us = now_us
