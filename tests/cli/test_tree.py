@@ -127,3 +127,22 @@ def test_set_counts_more_than_free_ports(broker: testing.BrokerProcess, tmp_path
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(tmp_path / "data"), "--free-ports"]
     refused = subprocess.run([*command, "--set", taken], capture_output=True, text=True, timeout=60)
     assert refused.returncode == 2 and "endpoints.kafka.address" in refused.stderr
+
+
+def test_addresses_of_file_and_environment_count_more_than_free_ports(
+    process: Run, broker: testing.BrokerProcess, tmp_path: Path
+) -> None:
+    serve = ("serve", "--data", str(tmp_path / "data"), "--free-ports")
+    taken = broker.endpoints["kafka"]
+    (tmp_path / "lading.toml").write_text(f'[endpoints.kafka]\naddress = "{taken}"\n')
+    refused = process(*serve, "--config", str(tmp_path / "lading.toml"), code=2)
+    assert taken in refused.stderr and "endpoints.kafka.address" in refused.stderr
+    refused = process(*serve, code=2, LADING__ENDPOINTS__KAFKA__ADDRESS=taken)
+    assert taken in refused.stderr and "endpoints.kafka.address" in refused.stderr
+
+
+def test_a_profile_without_quotes_is_named(process: Run, tmp_path: Path) -> None:
+    (tmp_path / "lading").mkdir()
+    (tmp_path / "lading" / "profiles.toml").write_text("[here]\nserver = lading://127.0.0.1:7070\n")
+    refused = process("--profile", "here", "topic", "list", code=2, XDG_CONFIG_HOME=str(tmp_path))
+    assert 'text needs quotes: server = "…"' in refused.stderr

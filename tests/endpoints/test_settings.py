@@ -96,6 +96,24 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("durability = fsync", 'text needs quotes: durability = "…"'),
+        ("[endpoints.kafka]\naddress = 127.0.0.1:9999", 'text needs quotes: address = "…"'),
+        ("data = ./x\n", 'text needs quotes: data = "…"'),
+        ("retain = 7d", 'text needs quotes: retain = "…"'),
+        ("[endpoints.kafka]\nenabled = False", "write enabled = false"),
+        ("[endpoints.kafka", "; correct that line"),
+        ('data = "x', "; correct that line"),
+    ],
+)
+def test_a_text_without_quotes_is_named(tmp_path: Path, line: str, remedy: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(remedy) + "$") as refused:
+        load(file(tmp_path, line))
+    assert "fsync" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("name", "remedy"),
     [
         ("iggy_tcp", "endpoints.iggy_tcp.allow_unauthenticated=true"),

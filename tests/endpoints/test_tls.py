@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from lading import testing
+from lading.endpoints.encryption.authority import make_certificate, own_names
+from lading.endpoints.encryption.listener_tls import make_context
 from lading.model.errors import LocalError
+from lading.settings.sections import TlsSettings
 from tests.endpoints.authority import Authority
 from tests.endpoints.connection import Connection
 from tests.endpoints.frames import HEAD, Frames, message, payloads, poll, to_partition
@@ -200,3 +204,41 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, content: byt
         testing.broker(settings=OWN | {key: file}),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "told"),
+    [
+        ("one.pem", None, r"one\.pem has no private key in PEM; .*, set endpoints\.kafka\.tls\.key$"),
+        ("one.pem", "two.key", "the key is that of another certificate; "),
+        ("one.key", "one.key", r"one\.key has no certificate in PEM; "),
+        ("one.pem", "one.pem", r"one\.pem has no private key in PEM; "),
+        ("one.pem", "none.key", r"none\.key: No such file or directory; "),
+        ("one.pem", "locked.key", "the key has a password; "),
+    ],
+)
+def test_the_file_at_fault_is_named(tmp_path: Path, certificate: str, key: str | None, told: str) -> None:
+    """OpenSSL says "not PEM" or "no certificate assigned"."""
+    for name in ("one", "two"):
+        made = make_certificate(name, own_names(), 1)
+        (tmp_path / f"{name}.pem").write_bytes(made.to_pem())
+        (tmp_path / f"{name}.key").write_bytes(made.key_to_pem())
+    locked = BestAvailableEncryption(b"secret")
+    (tmp_path / "locked.key").write_bytes(made.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    tls = TlsSettings(enabled=True, certificate=tmp_path / certificate, key=None if key is None else tmp_path / key)
+    with pytest.raises(LocalError, match=told):
+        make_context(tls, "endpoints.kafka.tls", tmp_path)
+
+
+def test_a_private_key_that_every_user_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = make_certificate("one", own_names(), 1)
+    files = tmp_path / "one.pem", tmp_path / "one.key"
+    files[0].write_bytes(made.to_pem())
+    files[1].write_bytes(made.key_to_pem())
+    tls = TlsSettings(enabled=True, certificate=files[0], key=files[1])
+    for mode, warned in ((0o600, 0), (0o640, 0), (0o644, 1)):
+        caplog.clear()
+        files[1].chmod(mode)
+        make_context(tls, "endpoints.kafka.tls", tmp_path)
+        assert len(caplog.records) == warned
+    assert f"private key {files[1]}: every user may read it (mode 0644)" in caplog.text

@@ -29,9 +29,15 @@ def _run(*arguments: str) -> int:
     return 0
 
 
-def test_check_tells_every_problem(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_tells_every_problem(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert _run("pipeline", "check", str(place.write())) == 0
     assert "no problems found" in capsys.readouterr().err
+    with monkeypatch.context() as plain:
+        plain.setattr("lading.cli.pipeline.find_spec", lambda name: None)
+        assert _run("pipeline", "check", str(place.write())) == 0
+    assert capsys.readouterr().err.rstrip().endswith("flights.toml --local")
     wrong = place.write(
         lambda text: text.replace("delay > 60", "delai > 60").replace("[good]", '[good]\ncolumns = ["x"]')
     )

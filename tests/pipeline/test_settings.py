@@ -89,6 +89,7 @@ REFUSED = {
         "route 1 sets states, but what it takes are rows that the steps made",
     ),
     "address": ("[good]", "[metrics]\naddress = 'here'\n[good]", "metrics.address cannot be 'here': an address is"),
+    "no quotes": ('topic = "flights"', "topic = flights", r'invalid TOML: .*; text needs quotes: topic = "…"'),
     "no TOML": ("[source]", "[source", "invalid TOML: .*line"),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -77,7 +78,10 @@ def test_messages_go_there_and_back(broker: testing.BrokerProcess, files: dict[s
 def test_what_fails_is_explained(broker: testing.BrokerProcess, files: dict[str, str], name: str) -> None:
     address = url(broker, name)
     for options, told in (
-        ({"tls": True}, r"certificate is refused: .*; give the certificate that signed it as ca_file"),
+        (
+            {"tls": True},
+            r"certificate is refused: .*; give the certificate .* as ca_file \(in the URL, or LADING_CA_FILE\)",
+        ),
         (
             {"tls": True, "ca_file": files["ca_file"]},
             r"certificate required; .*set certificate_file and key_file|broke|",
@@ -86,6 +90,8 @@ def test_what_fails_is_explained(broker: testing.BrokerProcess, files: dict[str,
         with pytest.raises(LadingError, match=f"(?is){told}") as caught:
             exchange(address, [b"x"], timeout_s=5, retries=0, **options)
         assert isinstance(caught.value, Unreachable)
+        # the server is reachable, and runs
+        assert not re.search(r"reachable|serve --data|check that one", str(caught.value))
 
 
 def test_a_certificate_for_another_host_is_refused(broker: testing.BrokerProcess, files: dict[str, str]) -> None:
@@ -97,6 +103,25 @@ def test_a_plain_client_of_kafka_is_told_of_tls(broker: testing.BrokerProcess) -
     """The broker hangs up, so that it is listening there."""
     with pytest.raises(Unreachable, match=r"closed the connection; if it is one for TLS, set tls or ca_file\)$"):
         open_transport(url(broker, "kafka"), timeout_s=5, retries=0).topics()
+
+
+def test_a_plain_client_of_the_admin_endpoint_is_told_of_tls(broker: testing.BrokerProcess) -> None:
+    place = broker.endpoints["admin"]
+    with pytest.raises(Unreachable, match=rf"takes TLS only; write lading://{place}\?tls=true, .* LADING_CA_FILE\)$"):
+        open_transport(f"lading://{place}", timeout_s=5, retries=0).topics()
+
+
+def test_files_of_a_client_certificate_are_named(files: dict[str, str]) -> None:
+    for swapped, told in (
+        (
+            {"certificate_file": files["ca_file"], "key_file": files["certificate_file"]},
+            "the key is that of another certificate",
+        ),
+        ({"key_file": files["ca_file"]}, "ca.* has no private key in PEM"),
+        ({"key_file": "/no/such.key"}, "/no/such.key: No such file"),
+    ):
+        with pytest.raises(SettingError, match=told):
+            open_transport("kafka://127.0.0.1:1", **{**files, **swapped})
 
 
 def test_a_server_without_tls_is_told() -> None:

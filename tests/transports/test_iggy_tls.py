@@ -108,8 +108,8 @@ def test_what_fails_is_explained(
     own, known, trusted = url_of(secure, "own"), url_of(secure, "unset"), str(authority.file)
     other = str(Authority(tmp_path, "another").file)
     for url, options, told in (
-        (own, {"tls": True}, r"TLS failed: .*self-signed certificate; give .* as ca_file$"),
-        (known, {"ca_file": other}, r"TLS failed: .* refused: .*local issuer certificate; give .* as ca_file$"),
+        (own, {"tls": True}, r"TLS failed: .*self-signed certificate; give .* as ca_file \(in the URL, .*\)$"),
+        (known, {"ca_file": other}, r"TLS failed: .* refused: .*local issuer certificate; give .*CA_FILE\)$"),
         (url_of(secure, "elsewhere"), {"ca_file": trusted}, r"TLS failed: .* refused: IP address mismatch.*127\.0\.0"),
         (f"iggy://{secure.endpoints['iggy_tcp']}", {"tls": True}, "TLS failed: .*the server has no TLS there; .*tls"),
         (known, {}, r"closed the connection.*; if it is one for TLS, set tls or ca_file$"),

@@ -16,6 +16,7 @@ from lading.transports.open import address, open_transport
     [
         ("ladng://127.0.0.1:7070", ("'ladng'", "did you mean lading://")),
         ("http://127.0.0.1:7070", ("'http'", "lading://127.0.0.1:7070")),
+        ("https://10.0.0.7:7070/", ("'https'", "write lading://10.0.0.7:7070?tls=true for a")),
         ("lading://127.0.0.1:99999", ("not an address", "lading://127.0.0.1:7070")),
         ("lading://", ("invalid URL",)),
         ("lading://127.0.0.1:7070/flights", ("topic as an argument of its own",)),

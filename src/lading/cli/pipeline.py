@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing, nullcontext
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,7 +153,9 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     if output is Output.JSON:
         json_line({"pipeline": settings.id, "problems": 0})
     else:
-        print_note(f"{file}: no problems found; run it with: lading pipeline run {file}")
+        # without Spark the plain command would only ask for it
+        local = "" if settings.document.step or find_spec("pyspark") else " --local"
+        print_note(f"{file}: no problems found; run it with: lading pipeline run {file}{local}")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import LocalError
+from ..settings.toml_text import find_toml_remedy
 from ..transports.secrets import (
     FROM_ENVIRONMENT,
     REFERENCES,
@@ -63,13 +64,14 @@ def storage_of_profile() -> StorageReferences | None:
 
 def _read(file: Path, name: str) -> tuple[dict[str, Any], StorageReferences | None]:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
+        document = tomllib.loads(content.decode())
     except FileNotFoundError:
         raise LocalError(
             f'--profile {name!r}: {file} does not exist; write into it [{name}] and server = "lading://host:7070"'
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LocalError(f"{file}: invalid TOML: {error}; correct that line") from None
+        raise LocalError(f"{file}: invalid TOML: {error}; {find_toml_remedy(error, content)}") from None
     profile = document.get(name)
     if not isinstance(profile, dict):
         listed = ", ".join(document) or "none"

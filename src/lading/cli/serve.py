@@ -28,7 +28,11 @@ def serve(
         ),
     ] = None,
     free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Take free ports of the loopback; the ready line names them.")
+        bool,
+        typer.Option(
+            "--free-ports",
+            help="Take free ports of the loopback if no address is set; the ready line names them.",
+        ),
     ] = False,
     console: Annotated[
         bool, typer.Option("--console", help="Also start the console, a web page on this machine.")
@@ -84,9 +88,7 @@ def serve(
 
     if with_parent:
         end_with_parent()
-    # an address given by --set comes after these and wins
-    free = [f"endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields] if free_ports else []
-    sets = [*free, *(settings or ())]
+    sets = list(settings or ())
     if data is not None:
         sets.append(f"data={data}")
     if log is not None:
@@ -94,6 +96,10 @@ def serve(
     if token_file is not None:
         sets.append(f"endpoints.admin.token_file={token_file}")
     loaded = load_settings(config, sets)
+    if free_ports:
+        addresses = (f"endpoints.{name}.address" for name in EndpointSettings.model_fields)
+        sets += [f"{key}=127.0.0.1:0" for key in addresses if key not in loaded.origins]
+        loaded = load_settings(config, sets)
     exposed = [key for key, origin in sorted(loaded.origins.items()) if is_secret(key) and origin == ARGUMENT]
     beside = None
     if console:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from ..columns.contract import Projection
 from ..model.errors import SettingError
+from ..settings.toml_text import find_toml_remedy
 from ..tables.formats.registry import split_target
 from ..tables.storage.files import OWN, has_scheme
 from ..tables.storage.storage import StorageReferences
@@ -221,7 +222,8 @@ def load_contract(file: Path) -> Projection:
 
 def _read_document(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        content = file.read_bytes()
+        return tomllib.loads(content.decode())
     except OSError as error:
         raise SettingError(
             f"cannot read the pipeline file {file}: {error.strerror}; check its path and rights"
@@ -229,7 +231,7 @@ def _read_document(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"pipeline file {file}: invalid TOML: {error}; correct that line") from None
+        raise SettingError(f"pipeline file {file}: invalid TOML: {error}; {find_toml_remedy(error, content)}") from None
 
 
 def _sentence(error: ValidationError, single: Collection[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..model.errors import SettingError
 from ..model.lazy_dataclass import lazy_dataclass
+from .toml_text import find_toml_remedy
 
 ENVIRONMENT_PREFIX = "LADING__"
 ARGUMENT = "--set"
@@ -28,14 +29,16 @@ def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
     if config is None:
         return
     try:
-        with config.open("rb") as file:
-            document = tomllib.load(file)
+        content = config.read_bytes()
+        document = tomllib.loads(content.decode())
     except OSError as error:
         raise SettingError(
             f"cannot read the settings file {config}: {error.strerror}; check its path and rights"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"settings file {config}: invalid TOML: {error}; correct that line") from None
+        raise SettingError(
+            f"settings file {config}: invalid TOML: {error}; {find_toml_remedy(error, content)}"
+        ) from None
     yield from ((key, value, str(config)) for key, value in _leaves("", document))
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ..model.errors import SettingError
+from ..runtime.pem_files import explain_refused_pair
 from .option_values import parse_option
 
 _PLAIN_SERVER: Final = "the server has no TLS there; leave out tls, or name its encrypted address"
+NAME_CA_FILE: Final = "give the certificate that signed it as ca_file (in the URL, or LADING_CA_FILE)"
 _NO_CERTIFICATE: Final = "the server requires a certificate; set certificate_file and key_file"
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 _ADVICE: Final[Mapping[str, str]] = {
@@ -51,10 +54,14 @@ class ClientTls:
             except (OSError, ValueError) as failure:
                 key = f" and key_file {self.key_file!r}" if self.key_file is not None else ""
                 raise SettingError(
-                    f"certificate_file {self.certificate_file!r}{key}: {explain_failure(failure)}; "
+                    f"certificate_file {self.certificate_file!r}{key}: {self._explain_own(failure)}; "
                     "name PEM files of a certificate and its key, the key without a password"
                 ) from None
         return context
+
+    def _explain_own(self, failure: Exception) -> str:
+        key = None if self.key_file is None else Path(self.key_file)
+        return explain_refused_pair(Path(self.certificate_file or ""), key, failure)
 
 
 def parse_tls(
@@ -86,7 +93,7 @@ def explain_failure(failure: BaseException) -> str:
     if isinstance(failure, ssl.SSLCertVerificationError):
         why = failure.verify_message.rstrip(".") or "it cannot be checked"
         if failure.verify_code in _UNKNOWN_SIGNERS:
-            why += "; give the certificate that signed it as ca_file"
+            why += f"; {NAME_CA_FILE}"
         return f"the server's certificate is refused: {_decapitalise(why)}"
     if isinstance(failure, ssl.SSLError) and failure.reason:
         advice = _ADVICE.get(failure.reason)

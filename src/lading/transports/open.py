@@ -98,6 +98,12 @@ def find_scheme(url: str) -> Scheme:
     scheme = url.partition("://")[0].lower()
     if scheme in SCHEMES:
         return SCHEMES[scheme]
+    if scheme in ("http", "https"):
+        tls = "?tls=true" if scheme == "https" else ""
+        place = urlsplit(url).netloc
+        raise SettingError(
+            f"{url!r}: {scheme!r} URLs are not supported; write lading://{place}{tls} for a broker's admin endpoint"
+        )
     near = get_close_matches(scheme, SCHEMES, 1, 0.5)
     meant = f"did you mean {near[0]}://? " if near else ""
     raise SettingError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ...model.errors import LocalError
+from ...runtime.pem_files import explain_refused_pair, warn_of_open_key
 from ...settings.endpoints import endpoint_key
 from ...settings.sections import TlsEndpointSection, TlsSettings
 from ..base.services import Services
@@ -66,10 +67,13 @@ def make_context(tls: TlsSettings, key: str, data: Path) -> ssl.SSLContext:
         context.load_cert_chain(files.certificate, files.key, password="")
     except (OSError, ValueError) as error:
         where = f"{files.certificate}" + (f" and {files.key}" if files.key is not None else "")
+        remedy = f"set {key}.key" if files.key is None else "the key without a password"
+        problem = explain_refused_pair(files.certificate, files.key, error)
         raise LocalError(
-            f"setting {key}.certificate: {where} cannot be used: {find_reason(error)}; "
-            "give a certificate and its key as PEM, the key without a password"
+            f"setting {key}.certificate: {where} cannot be used: {problem}; "
+            f"give a certificate and its key as PEM, {remedy}"
         ) from None
+    warn_of_open_key(files.key or files.certificate)
     if tls.client_ca is not None:
         context.verify_mode = VERIFY_MODES[tls.client_certificates]
         try:

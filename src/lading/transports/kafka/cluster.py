@@ -199,9 +199,10 @@ class KafkaCluster:
         cause = explain_failure(failure)
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
-            # a broker that hung up, or has another certificate, is at least listening
-            is_there = isinstance(failure, ssl.SSLError | ConnectionResetError)
-            advice = "" if is_there else "; check that one is listening there"
+            if isinstance(failure, ssl.SSLError):
+                return Unreachable(f"the Kafka broker at {places}: TLS failed: {cause}")
+            # a broker that hung up is at least listening
+            advice = "" if isinstance(failure, ConnectionResetError) else "; check that one is listening there"
             return Unreachable(f"no Kafka broker reachable at {places} ({cause}){advice}")
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Kafka cluster at {places} did not answer within {self.timeout_s:g} s")

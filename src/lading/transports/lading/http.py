@@ -9,24 +9,27 @@ import json
 import os
 import random
 import select
+import ssl
 import time
 from base64 import b64encode
 from collections.abc import Mapping
 from email.message import Message
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
+from textwrap import shorten
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
-from ..client_tls import ClientTls, explain_failure
+from ..client_tls import NAME_CA_FILE, ClientTls, explain_failure
 from ..network import DeadlineSocket
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
-PASSING = (Reason.STOPPING,)
+ERROR_TEXT_MAX: Final = 200
 _NAME_ADMIN: Final = "name the address of its admin endpoint (Lading prints it as admin when it starts)"
+PASSING = (Reason.STOPPING,)
 """Refusals that a repeated request may not meet again: the broker restarts."""
 
 
@@ -114,6 +117,12 @@ class AdminHttp:
                 if 200 <= answer.status < 300:
                     return answer
                 error = refusal(answer, f"{method} {self.place}{path}")
+                # Lading, nginx and Go's servers say it in different words
+                if answer.status == 400 and not isinstance(error, Refusal) and b"https" in answer.content.lower():
+                    raise Unreachable(
+                        f"the broker at {self.place} takes TLS only; write lading://{self.place}?tls=true, and "
+                        f"unless a public authority signed its certificate, {NAME_CA_FILE}"
+                    )
                 if not (again and left and isinstance(error, Refusal) and error.reason in PASSING):
                     raise error
             except (OSError, HTTPException) as failure:
@@ -158,6 +167,8 @@ class AdminHttp:
             )
         if isinstance(failure, BadStatusLine) and not isinstance(failure, RemoteDisconnected):
             return Unreachable(f"the server at {self.place} does not speak HTTP; {_NAME_ADMIN}")
+        if isinstance(failure, ssl.SSLError):
+            return Unreachable(f"the broker at {self.place}: TLS failed: {explain_failure(failure)}")
         return Unreachable(
             f"no broker is reachable at {self.place} ({explain_failure(failure)}); "
             f"start one with `lading serve --data DIR`, or {_NAME_ADMIN}"
@@ -170,7 +181,7 @@ def refusal(answer: HttpResponse, request: str) -> Refusal | RemoteError:
         document = answer.json()
         return Refusal(Reason(document["reason"]), str(document["message"]))
     except (ValueError, KeyError, TypeError):
-        text = " ".join(answer.content.decode(errors="replace").split())[:200]
+        text = shorten(answer.content.decode(errors="replace"), ERROR_TEXT_MAX, placeholder=" …")
         return RemoteError(
             f"{request} was answered with status {answer.status}" + (f": {text}" if text else ""), code=answer.status
         )
