@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ from lading.transports.interface import TraceReceipt
 from lading.transports.nsq import queue as nsq_queue
 from lading.transports.nsq import transport as nsq_transport
 from lading.transports.open import open_transport
+from tests.endpoints.authority import Authority
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 pytestmark = pytest.mark.interop
@@ -448,3 +450,67 @@ def test_topics_are_created_extended_and_upgraded(ours: testing.BrokerProcess, r
                 admin.create_topic("x", extended=True)
             with pytest.raises(LadingError):
                 admin.extend_topic("x")
+
+
+@pytest.fixture(params=["real", "ours"])
+def nsqd_places(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """TCP and HTTP of upstream's nsqd, and of our own."""
+    if request.param == "ours":
+        broker: testing.BrokerProcess = request.getfixturevalue("ours")
+        return broker.endpoints["nsqd_tcp"], broker.endpoints["nsqd_http"]
+    servers: RunningNsq = request.getfixturevalue("real")
+    return servers.nsqd_tcp, servers.nsqd_http
+
+
+@pytest.mark.parametrize("compression", ["snappy", "deflate", "deflate:1", "deflate:9"])
+def test_a_connection_is_compressed_both_ways(nsqd_places: tuple[str, str], compression: str) -> None:
+    tcp, http = nsqd_places
+    topic = "compressed-" + compression.replace(":", "-")
+    # much in little, little in much, and pieces that end inside of a block
+    payloads = [b"x" * 900_000, bytes(range(256)) * 700, *(b"%d" % number for number in range(500))]
+    with Producer(f"nsq://{tcp}", connection_compression=compression) as producer:
+        for payload in payloads:
+            producer.send(topic, payload)
+    with Consumer(f"nsq://{tcp}?connection_compression={compression}", topic, channel="c", timeout_s=5.0) as consumer:
+        got = [message.payload for message in islice(consumer, len(payloads))]
+        stats = httpx.get(f"http://{http}/stats", params={"format": "json", "topic": topic}).json()
+    assert sorted(got, key=lambda payload: payload or b"") == sorted(payloads)
+    (client,) = stats["topics"][0]["channels"][0]["clients"]
+    assert (client["snappy"], client["deflate"]) == (compression == "snappy", compression != "snappy")
+
+
+def test_a_connection_is_encrypted_and_compressed(tmp_path: Path) -> None:
+    """TLS first, then compression within it, as nsqd does it."""
+    authority = Authority(tmp_path, "ca")
+    certificate = authority.sign("server")
+    options = [f"-tls-cert={certificate}", f"-tls-key={certificate}"]
+    key = "endpoints.nsqd_tcp.tls"
+    settings = {f"{key}.enabled": True, f"{key}.certificate": certificate}
+    with testing.broker(settings=settings) as broker, running(tmp_path / "real", *options) as servers:
+        for tcp in (broker.endpoints["nsqd_tcp"], servers.nsqd_tcp):
+            for compression in ("snappy", "deflate"):
+                chosen: dict[str, Any] = {"ca_file": str(authority.file), "connection_compression": compression}
+                with Producer(f"nsq://{tcp}", **chosen) as producer:
+                    producer.send("hidden", b"x" * 100_000)
+                with Consumer(f"nsq://{tcp}", "hidden", channel="c", timeout_s=5.0, **chosen) as consumer:
+                    assert next(consumer).payload == b"x" * 100_000
+
+
+def test_a_node_that_offers_no_compression_is_used_without(caplog: pytest.LogCaptureFixture) -> None:
+    with testing.broker(settings={"endpoints.nsqd_tcp.snappy": False}) as broker:
+        url = f"nsq://{broker.endpoints['nsqd_tcp']}"
+        with Producer(url, connection_compression="snappy") as producer:
+            producer.send("plain", b"x")
+        assert [message.payload for message in Consumer(url, "plain", channel="c", timeout_s=1.0)] == [b"x"]
+    assert caplog.messages == [
+        f"nsqd at {url.removeprefix('nsq://')} offers no snappy: nothing is compressed; "
+        "leave out connection_compression, or start it without -snappy=false"
+    ]
+
+
+@pytest.mark.parametrize("text", ["lz4", "deflate:0", "deflate:10", "deflate:", "snappy:1", "Snappy"])
+def test_a_compression_that_nsq_has_not_is_refused(text: str) -> None:
+    with pytest.raises(
+        SettingError, match=rf"^connection_compression '{text}': not supported; use 'snappy', 'deflate', or"
+    ):
+        open_transport("nsq://127.0.0.1:1", connection_compression=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import socket
@@ -15,8 +16,12 @@ from typing import Any, Final
 from ...dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
 from ...model.errors import MalformedMessage, RemoteError, SettingError, Unreachable
 from ..client_tls import ClientTls, explain_failure
+from .compressed import DEFLATE_LEVEL, ClientCompression, CompressedStream
+
+log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 1 << 18
+_SIZE_BYTES: Final = 4
 END_S: Final = 2.0
 """Time in which a server has to stop."""
 USER_AGENT: Final = "lading"
@@ -33,8 +38,8 @@ class IdentifyOptions:
     timeout_ms: int = 0
     more: dict[str, Any] = field(default_factory=dict)
 
-    def document(self, *, tls: bool = False) -> bytes:
-        """Return the body of IDENTIFY; ``tls`` asks to change to TLS after its response."""
+    def document(self, *, tls: bool = False, compression: ClientCompression | None = None) -> bytes:
+        """Return the body of IDENTIFY; ``tls`` and ``compression`` ask to change to them after its response."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         said: dict[str, Any] = {
             "client_id": name,
@@ -45,6 +50,8 @@ class IdentifyOptions:
         }
         if tls:
             said["tls_v1"] = True
+        if compression is not None:
+            said |= compression.to_identify()
         if self.extend_support:
             said["extend_support"] = True
         # said empty too: a node of Lading's sees by it that ids may be binary, with the trace id
@@ -77,10 +84,12 @@ class NsqConnection:
         timeout_s: float,
         tls: ClientTls | None = None,
         auth_secret: str | None = None,
+        compression: ClientCompression | None = None,
     ) -> None:
         """With ``tls`` the connection changes to TLS by IDENTIFY; RemoteError from a server that does not.
 
-        ``auth_secret`` is said to a server that asks for one.
+        With ``compression`` both directions are compressed if the server offers that. ``auth_secret`` is said to a
+        server that asks for one.
         """
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.messages: deque[bytes] = deque()
@@ -91,6 +100,7 @@ class NsqConnection:
         self._timeout_s = timeout_s
         self._buffer = bytearray()
         self._answers: deque[tuple[int, bytes]] = deque()
+        self._stream: CompressedStream | None = None
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,10 +110,13 @@ class NsqConnection:
                 "(Lading prints its address as nsqd_tcp when it starts)"
             ) from None
         try:
-            answer = self.ask(MAGIC + write("IDENTIFY", body=identity.document(tls=tls is not None)))
+            document = identity.document(tls=tls is not None, compression=compression)
+            answer = self._ask_alone(MAGIC + write("IDENTIFY", body=document))
             self.facts: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
             if tls is not None:
                 self._start_tls(tls, host)
+            if compression is not None:
+                self._start_compression(compression)
             if self.facts.get("auth_required"):
                 self._authenticate(auth_secret)
         except (ValueError, RemoteError, MalformedMessage, SettingError):
@@ -118,7 +131,52 @@ class NsqConnection:
         except OSError as failure:
             raise self._broken(failure) from None
         # the server says OK once more, encrypted
+        self._ask_alone(b"")
+
+    def _start_compression(self, compression: ClientCompression) -> None:
+        if not self.facts.get(compression.name):
+            log.warning(
+                "nsqd at %s offers no %s: nothing is compressed; leave out connection_compression, or start it without "
+                "-%s=false",
+                self.place, compression.name, compression.name,
+            )  # fmt: skip
+            return
+        level = self.facts.get("deflate_level")
+        self._stream = CompressedStream(compression, level if type(level) is int and 0 < level < 10 else DEFLATE_LEVEL)
+        # the server says OK once more, compressed
         self.ask(b"")
+
+    def _ask_alone(self, data: bytes) -> bytes:
+        """Send ``data`` and return the response, without a byte after it: those may be encrypted or compressed."""
+        self.send(data)
+        until = time.monotonic() + self._timeout_s
+        head = self._receive_exactly(_SIZE_BYTES, until)
+        # refused here if no nsqd writes such a frame
+        read_frame(head + bytes(_SIZE_BYTES), 0, 2 * _SIZE_BYTES)
+        frame = read_frame(whole := head + self._receive_exactly(int.from_bytes(head), until), 0, len(whole))
+        assert frame is not None
+        if frame.kind == ERROR:
+            raise NsqRefusal(self.place, bytes(frame.data).decode(errors="replace"))
+        return bytes(frame.data)
+
+    def _receive_exactly(self, size_bytes: int, until: float) -> bytes:
+        """Return the next bytes of the connection. Raises Unreachable if they have not arrived at ``until``."""
+        received = bytearray()
+        try:
+            while len(received) < size_bytes:
+                self._socket.settimeout(max(until - time.monotonic(), 0.001))
+                data = self._socket.recv(size_bytes - len(received))
+                if not data:
+                    raise ConnectionError("it closed the connection")
+                received += data
+        except TimeoutError:
+            raise self._broken(TimeoutError(f"no answer within {self._timeout_s:g} s")) from None
+        except OSError as failure:
+            raise self._broken(failure) from None
+        finally:
+            if not self.broken:
+                self._socket.settimeout(self._timeout_s)
+        return bytes(received)
 
     def _authenticate(self, secret: str | None) -> None:
         if secret is None:
@@ -142,7 +200,7 @@ class NsqConnection:
     def send(self, data: bytes) -> None:
         """Send commands that have no response."""
         try:
-            self._socket.sendall(data)
+            self._socket.sendall(data if self._stream is None else self._stream.compress(data))
         except OSError as failure:
             raise self._broken(failure) from None
 
@@ -179,7 +237,7 @@ class NsqConnection:
         if not data:
             said = f", after it said: {self.errors[-1].strip()}" if self.errors else ""
             raise self._broken(ConnectionError(f"it closed the connection{said}"))
-        self._buffer += data
+        self._buffer += data if self._stream is None else self._stream.decompress(data)
         self._take(awaiting)
 
     def _receive(self) -> bytes | None:

@@ -21,6 +21,7 @@ from ..interface import Membership, PartitionMeta, SendResult, TopicMeta, TraceR
 from ..open import address
 from ..secrets import read_secret
 from ..topics import UnknownTopic
+from .compressed import parse_compression
 from .connection import IdentifyOptions, NsqConnection, NsqRefusal
 from .lookup import Discovery, NsqdAddress
 from .queue import NsqQueue
@@ -58,7 +59,8 @@ class NsqTransport:
     ``message_timeout_s`` is how long a message may be with it before it goes to another reader. ``tls`` changes to TLS
     (tls_v1), with ``ca_file`` (a file of certificates to trust besides the system's), ``certificate_file`` and
     ``key_file`` (what nodes are shown); an nsqlookupd is asked over HTTPS then, or over HTTP if it has no TLS.
-    ``auth_secret`` or ``auth_secret_file`` is for nodes that ask for one.
+    ``auth_secret`` or ``auth_secret_file`` is for nodes that ask for one. ``connection_compression`` (``snappy``,
+    ``deflate``, or ``deflate:1`` to ``deflate:9``) compresses both directions of connections to nodes that offer it.
     """
 
     idempotent = False
@@ -79,6 +81,7 @@ class NsqTransport:
         key_file: str | None = None,
         auth_secret: str | None = None,
         auth_secret_file: str | None = None,
+        connection_compression: str | None = None,
     ) -> None:
         host, port = address(url, "nsq")
         for name, value in (("timeout_s", timeout_s), ("in_flight", in_flight)):
@@ -92,7 +95,13 @@ class NsqTransport:
         self._identity = IdentifyOptions(tag=tag, timeout_ms=int((message_timeout_s or 0) * 1000))
         encryption = parse_tls(tls, ca_file, certificate_file, key_file)
         secret = read_secret("auth_secret", auth_secret, auth_secret_file)
-        self._connect = partial(NsqConnection, timeout_s=timeout_s, tls=encryption, auth_secret=secret)
+        self._connect = partial(
+            NsqConnection,
+            timeout_s=timeout_s,
+            tls=encryption,
+            auth_secret=secret,
+            compression=parse_compression(connection_compression),
+        )
         self._discovery = Discovery(host, port, timeout_s=timeout_s, tls=encryption)
         self._publisher: NsqConnection | None = None
         self._queues: dict[str, NsqQueue] = {}
