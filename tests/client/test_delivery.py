@@ -20,6 +20,7 @@ from lading.client.delivery import (
     send_accepted,
     send_once,
 )
+from lading.model.batch import HEADERS_TYPE
 from lading.model.errors import Reason, Refusal
 from lading.transports.fitting import MessageRefused, fill_missing_columns
 from lading.transports.lading.transport import LadingTransport
@@ -167,3 +168,35 @@ def test_a_sender_who_is_refused_loses_no_message() -> None:
     parts = [(0, pa.record_batch({"offset": [1, 2]}))]
     with pytest.raises(Refusal):
         send_accepted(refuse, iter(parts), lambda *_: pytest.fail("left out"), names_rows=False)
+
+
+@pytest.mark.parametrize("what", ["payload", "key", "headers"])
+def test_a_reader_that_keeps_one_of_each_mark_loses_nothing_to_another_order(
+    broker: testing.BrokerProcess, what: str
+) -> None:
+    """The second attempt has its messages in another order: the first number is another message then."""
+    topic, sent = f"order_{what}", {what: ["a", "b", "c"]}
+    for order, count in (((0, 1, 2), 1), ((1, 2, 0), 3), ((1, 2, 0), 3)):
+        values = {name: np.take(texts, order[:count]).tolist() for name, texts in sent.items()}
+        rows = {
+            "payload": pa.array(values.get("payload", ["x"] * count), pa.binary()),
+            "key": pa.array(values.get("key", [None] * count), pa.binary()),
+            "headers": pa.array(
+                [[{"key": "h", "kind": 2, "value": text}] for text in values.get("headers", ["y"] * count)],
+                HEADERS_TYPE,
+            ),
+        }
+        transport = open_transport(f"iggy://{broker.endpoints['iggy_tcp']}")
+        if count == 1:
+            transport.create_topic(topic, 1)
+        protocol = choose_commit_protocol(transport, DeliveryTarget("iggy", topic, "", dedupe_header="mark"))
+        protocol.write(iter([(0, fill_missing_columns(pa.record_batch(rows)))]), Task("work", 0))
+        transport.close()
+    columns = {"payload": "payload", "key": "key", "headers": "h string"}
+    found = read_arrow(broker.url, topic, f'{columns[what]}, mark string from "mark"').to_pylist()
+    kept: dict[str, str] = {}
+    for row in found:
+        value = next(row[name] for name in row if name != "mark")
+        kept.setdefault(row["mark"], value.decode() if isinstance(value, bytes) else value)
+    assert sorted(kept.values()) == ["a", "a", "b", "c"]
+    assert len(found) == 7

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from xxhash import xxh3_64_hexdigest
 
 from ..model.errors import LadingError, LimitExceeded, Reason, Refusal, SettingError
 from ..transports.fitting import MessageRefused
@@ -203,15 +204,38 @@ class AtLeastOnce:
             count += batch.num_rows
 
     def _mark_messages(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
-        """Return the messages with their mark: the work, the task, and the number of the message in it."""
+        """Return the messages with their mark: the work, the task, the number of the message in it, and a digest.
+
+        The digest is that of key, headers and payload: if the next attempt has its messages in another order, no two
+        different messages have the same mark, of which a reader that keeps one of each would drop one.
+        """
         work = hashlib.blake2b(task.work.encode(), digest_size=_WORK_BYTES).hexdigest()
         numbers: Any = pa.array(np.arange(before, before + batch.num_rows)).cast(pa.string())
-        prefix: Any = pa.scalar(f"{work}-{task.number}-")
-        marks: Any = pc.binary_join_element_wise(prefix, numbers, "")
+        prefix: Any = pa.scalar(f"{work}-{task.number}")
+        marks: Any = pc.binary_join_element_wise(prefix, numbers, _digest_messages(batch), "-")
         assert self._header is not None
         at = batch.schema.get_field_index("headers")
         headers = with_header(batch.column("headers"), self._header, marks.cast(pa.binary()))
         return batch.set_column(at, batch.schema.field(at), headers)
+
+
+def _digest_messages(batch: pa.RecordBatch) -> pa.Array[Any]:
+    """Return a text for each message that differs if key, headers or payload do, and is the same in each process."""
+    headers: Any = batch.column("headers")
+    entries = headers.flatten()
+    names, kinds, values = (entries.field(number) for number in range(3))
+    parts = _join_with_sizes(names.cast(pa.binary()), kinds.cast(pa.string()).cast(pa.binary()), values)
+    counts = pc.list_value_length(headers).to_numpy(zero_copy_only=False)
+    ends = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    joined: Any = pc.binary_join(pa.ListArray.from_arrays(ends, parts), b"")
+    texts = _join_with_sizes(batch.column("key"), joined, batch.column("payload"))
+    return pa.array([xxh3_64_hexdigest(text.as_buffer()) for text in texts], pa.string())
+
+
+def _join_with_sizes(*columns: Any) -> Any:
+    """Return the values of each row in one, after the size of each: other values give another text."""
+    sizes = [pc.binary_length(column).cast(pa.string()).cast(pa.binary()).fill_null(b"") for column in columns]
+    return pc.binary_join_element_wise(*sizes, *(column.fill_null(b"") for column in columns), b" ")
 
 
 def send_once(transport: Transport, target: DeliveryTarget, key: str, parts: Parts) -> int:
