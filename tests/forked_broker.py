@@ -31,6 +31,8 @@ READ_BY_CHILDREN = ("SPARK", "PYSPARK", "JDK_")
 """What differs between tests too; no broker looks at it."""
 REQUEST_BYTES_MAX = 128 << 10
 PR_SET_CHILD_SUBREAPER = 36
+SCRYPT_LOG2_N = 4
+"""Of the passwords of tests: at full strength each user and each login takes a fifth of a second of CPU."""
 _first_environment: dict[str, str] = {}
 """What brokers depend on, at the first call of ``require_same_environment``."""
 
@@ -114,6 +116,7 @@ class WarmProcess:
 
 def _import_all() -> None:
     """Import what a broker imports, as it does, and load its kernels."""
+    from lading.broker.core.access import credentials
     from lading.cli.prepared_serve import import_broker
     from lading.dialects.kafka import requests, versions
     from lading.kernels import engine
@@ -121,6 +124,7 @@ def _import_all() -> None:
 
     guard_pages.install_if_asked()
     import_broker()
+    vars(credentials)["SCRYPT_LOG2_N"] = SCRYPT_LOG2_N
     requests.prepare_codecs(versions.SERVED)
     # compiling them takes minutes, in which no test would have a broker: each compiles beside its service then
     if (engine.cache_dir() / "complete").exists():

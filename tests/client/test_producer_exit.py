@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from lading import Consumer, testing
+from tests import forked_command
 
 _numbers = count(1)
 ENDS_WITHIN_S = 120
@@ -30,10 +31,12 @@ def topic() -> str:
     return f"exit-{next(_numbers)}"
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter of its own, to its end."""
+def run(program: str, *arguments: str, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, in a process of its own, which is ``fresh`` or forked with its imports done."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
+    if fresh:
+        return subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
+    return forked_command.run(command, timeout=ENDS_WITHIN_S)
 
 
 def payloads(broker: testing.BrokerProcess, topic: str) -> list[bytes | None]:
@@ -52,7 +55,8 @@ def test_five_sends_without_flush_arrive(broker: testing.BrokerProcess, topic: s
         for number in range(5):
             producer.send(sys.argv[2], b"x" * number)
     """
-    ended = run(program, urls[scheme], topic)
+    # one of each scheme also with the imports of a program that has just begun
+    ended = run(program, urls[scheme], topic, fresh=linger == "3600_000")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     assert payloads(broker, topic) == [b"x" * number for number in range(5)]
 
@@ -93,7 +97,7 @@ def test_what_cannot_be_sent_is_told_with_its_count(topic: str) -> None:
         """
         command = [sys.executable, "-c", textwrap.dedent(program), gone.url, topic]
         pipe = subprocess.PIPE
-        child = subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
+        child = forked_command.ForkedCommand(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         url = gone.url

@@ -44,12 +44,18 @@ class NsqClient:
     """One connection, identified when ``told`` says something."""
 
     def __init__(
-        self, address: str, *, magic: bytes = b"  V2", context: ssl.SSLContext | None = None, **told: Any
-    ) -> None:
-        """``context``: begin with TLS."""
+        self, address: str, *, magic: bytes = b"  V2", context: ssl.SSLContext | None = None,
+        buffer_bytes: int = 0, **told: Any
+    ) -> None:  # fmt: skip
+        """``context``: begin with TLS; ``buffer_bytes``: what the system buffers on this side, if given."""
         host, _, port = address.rpartition(":")
         self.extended = bool(told.get("extend_support"))
-        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._socket = socket.socket()
+        if buffer_bytes:
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)
+        self._socket.settimeout(TIMEOUT_S)
+        self._socket.connect((host, int(port)))
         if context is not None:
             self.start_tls(context)
         self._buffer = b""

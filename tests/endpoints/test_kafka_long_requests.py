@@ -22,7 +22,7 @@ from tests.endpoints.kafka_frames import message, one_batch, produce, request_fr
 from tests.house.scripted import ScriptedConnection
 from tests.house.test_hot_path import connected
 
-PARTITIONS = 900
+PARTITIONS = 300
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from lading.runtime.log_lines import (
     origin,
 )
 from lading.settings.settings import EndpointSettings
+from tests import forked_broker
 from tests.endpoints.connection import Connection
 from tests.endpoints.current_frames import request as current_request
 from tests.endpoints.kafka_frames import KafkaFrames, batch, produce
@@ -45,7 +46,9 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) 
 def served(data: Path, stderr: Any, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
     """A broker whose standard error is the caller's affair."""
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data), "--output", "json"]
-    process = subprocess.Popen([*command, *FREE, *options], stdout=subprocess.PIPE, stderr=stderr)
+    process = forked_broker.launch(
+        [*command, *FREE, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=os.environ
+    )
     assert process.stdout is not None
     try:
         yield process, json.loads(process.stdout.readline())["endpoints"]

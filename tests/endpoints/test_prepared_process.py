@@ -16,11 +16,12 @@ from lading import testing
 from lading.model.errors import LocalError
 from lading.testing.broker_fixture import LadingBroker
 from lading.testing.prepared_process import PreparedProcess
+from tests import forked_broker
 
 TIMEOUT_S = 60
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """The process of the next broker; tests of other files fork theirs."""
     monkeypatch.setattr(testing, "launch", subprocess.Popen)
@@ -35,24 +36,19 @@ def get_prepared() -> PreparedProcess:
     return testing._prepared
 
 
-def test_the_next_broker_is_that_process(prepared: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_the_next_broker_is_that_process_in_the_directory_of_the_start(
+    prepared: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     testing.prepare()
     assert get_prepared().process is prepared
-    with testing.broker(tmp_path / "data", endpoints__admin__token="only-ours") as broker:
+    monkeypatch.chdir(tmp_path)
+    with testing.broker("relative", endpoints__admin__token="only-ours") as broker:
         assert broker.process is prepared
+        assert (tmp_path / "relative" / "catalog.sqlite").exists()
         assert "durability fsync" in broker.log_file.read_text()
         for shown in ("cmdline", "environ"):
             assert b"only-ours" not in Path(f"/proc/{broker.pid}/{shown}").read_bytes()
     assert prepared.returncode == 0
-
-
-def test_it_works_in_the_directory_of_the_start(
-    prepared: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with testing.broker("relative") as broker:
-        assert broker.process is prepared
-        assert (tmp_path / "relative" / "catalog.sqlite").exists()
 
 
 def test_a_restart_is_prepared_while_the_broker_stops(prepared: subprocess.Popen[bytes]) -> None:
@@ -75,12 +71,20 @@ def test_another_environment_starts_one_afresh(
     assert prepared.returncode is not None
 
 
+@pytest.fixture
+def forked(prepared: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is started although one is prepared is forked, as in tests of other files."""
+    monkeypatch.setattr(testing, "launch", forked_broker.launch)
+
+
+@pytest.mark.usefixtures("forked")
 def test_one_that_was_killed_does_no_harm(prepared: subprocess.Popen[bytes]) -> None:
     prepared.kill()
     with testing.broker() as broker:
         assert broker.process is not prepared
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_another_process_prepared_is_left_to_it(prepared: subprocess.Popen[bytes]) -> None:
     get_prepared().owner = os.getppid()
     with testing.broker() as broker:

@@ -147,7 +147,7 @@ def test_a_broker_is_prepared_while_tests_are_collected(tmp_path: Path, argument
     assert done.returncode == 0 and passed in done.stdout, done.stdout + done.stderr
 
 
-def test_a_broker_is_prepared_for_fixtures_that_use_it(tmp_path: Path) -> None:
+def test_a_broker_is_prepared_for_fixtures_that_use_it_and_a_failure_shows_the_line_of_the_test(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n@pytest.fixture\ndef orders(lading_broker):\n    return lading_broker.create_topic()\n"
     )
@@ -155,8 +155,14 @@ def test_a_broker_is_prepared_for_fixtures_that_use_it(tmp_path: Path) -> None:
     (tmp_path / "test_b.py").write_text(
         "from lading import testing\n\nassert testing._prepared\n\ndef test_it():\n    pass\n"
     )
-    done = run_pytest(tmp_path)
-    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+    (tmp_path / "test_c.py").write_text(
+        "def test_it(lading_broker, lading_topic):\n"
+        "    lading_broker.wait_for(lading_topic, {'kind': 'order'}, timeout_s=0)\n"
+    )
+    done = run_pytest(tmp_path, "-rN")
+    assert done.returncode == 1 and "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "test_c.py:2: AssertionError" in done.stdout and "has 0 of 1 messages with kind = 'order'" in done.stdout
+    assert "broker_fixture.py" not in done.stdout, done.stdout
 
 
 def test_a_broken_configuration_is_one_sentence(tmp_path: Path) -> None:
@@ -245,17 +251,6 @@ def test_a_topic_that_nothing_created_has_no_message(shared: LadingBroker) -> No
     shared.assert_no_message("never", {"kind": "refund"})
     with closing(shared.connect()) as admin:
         assert "never" not in [topic.name for topic in admin.topics()]
-
-
-def test_a_failure_shows_the_line_of_the_test(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(
-        "def test_it(lading_broker, lading_topic):\n"
-        "    lading_broker.wait_for(lading_topic, {'kind': 'order'}, timeout_s=0)\n"
-    )
-    done = run_pytest(tmp_path, "-rN")
-    assert done.returncode == 1
-    assert "has 0 of 1 messages with kind = 'order'" in done.stdout
-    assert "broker_fixture.py" not in done.stdout, done.stdout
 
 
 def test_a_reset_leaves_no_topic(shared: LadingBroker) -> None:

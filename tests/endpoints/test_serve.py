@@ -18,6 +18,7 @@ import pytest
 from lading import Consumer, Producer, testing
 from lading.model.errors import LocalError
 from lading.settings.settings import EndpointSettings
+from tests import forked_command
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 from tests.listeners import ADMIN_ONLY
 
@@ -32,7 +33,7 @@ def command(data: Path, *options: str) -> list[str]:
 
 def failed(arguments: Sequence[str]) -> str:
     """What a command says that must end with exit code 2, on one line, without a traceback."""
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = forked_command.run(arguments, timeout=TIMEOUT_S)
     assert done.returncode == 2, done
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

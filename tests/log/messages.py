@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,7 @@ NOW = 1_700_000_000_000_000
 _FRAME = struct.Struct("<QI")
 
 
+@cache
 def message(offset: int, salt: int = 0) -> bytes:
     """The one message that belongs at ``offset``: its offset, its length and 0 to 300 bytes."""
     random = Random(offset * 1_000_003 + salt)

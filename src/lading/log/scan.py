@@ -223,8 +223,8 @@ def _last_byte(region: Region, start: int, end: int) -> int:
     while end > start:
         low = max(start, end - _WINDOW)
         # a copy: a backup scans the end of a log that its broker is writing to
-        held = region[low:end].tobytes().rstrip(b"\0")
-        if held:
-            return low + len(held)
+        used = region[low:end] != 0
+        if used.any():
+            return end - int(np.argmax(used[::-1]))
         end = low
     return start
