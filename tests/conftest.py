@@ -6,7 +6,7 @@ import gc
 import os
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,9 +108,19 @@ def pytest_configure(config: pytest.Config) -> None:
         shared_kafka.begin()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is loaded and collected stays: the search for garbage need not look through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    """What was loaded up to here stays: the collector need not look through it again and again."""
-    gc.freeze()
+    """No module has changed the environment that brokers of tests are forked in."""
     forked_broker.require_same_environment()
 
 

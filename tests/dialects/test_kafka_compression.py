@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from functools import cache
 from typing import Any
 
 import cramjam
@@ -36,12 +37,18 @@ def snapped(data: bytes) -> bytes:
     return block[:-1] + b"\xff"
 
 
-BOMBS = {
-    "zstd": (ZSTD, bytes(cramjam.zstd.compress(bytes(60 * MIB)))),
-    "gzip": (GZIP, gzip.compress(bytes(60 * MIB), 1)),
-    "lz4": (LZ4, bytes(cramjam.lz4.compress(bytes(60 * MIB)))),
-    "snappy": (SNAPPY, snapped(bytes(60 * MIB))),
-}
+@cache
+def make_bomb(name: str) -> tuple[int, bytes]:
+    """Return a codec and what becomes 60 MiB by it."""
+    plain = bytes(60 * MIB)
+    match name:
+        case "zstd":
+            return ZSTD, bytes(cramjam.zstd.compress(plain))
+        case "gzip":
+            return GZIP, gzip.compress(plain, 1)
+        case "lz4":
+            return LZ4, bytes(cramjam.lz4.compress(plain))
+    return SNAPPY, snapped(plain)
 
 
 def judge(data: bytes, codec: int) -> None:
@@ -49,10 +56,10 @@ def judge(data: bytes, codec: int) -> None:
     validation.validate_batch(sent, 0, validation.parse_batch_header(sent, 0, sent.size, version=9, size_max=8 * MIB))
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", ["zstd", "gzip", "lz4", "snappy"])
 def test_a_refused_bomb_leaves_nothing_behind(name: str) -> None:
     """Each refusal kept 256 MiB: its traceback held the buffer, and a cycle held the traceback."""
-    codec, data = BOMBS[name]
+    codec, data = make_bomb(name)
     refusals: list[Any] = []
     tracemalloc.start()
     try:

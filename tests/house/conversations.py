@@ -16,9 +16,10 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final, NamedTuple, cast
@@ -50,6 +51,8 @@ HELD_BACK_BYTES: Final = 2_000
 """So much may wait for the disk in a conversation whose log is late."""
 SYNCS_BEFORE_FAULT: Final = 3
 LONG: Final = 40_000
+WAYS_OF_A_STREAM: Final = 2
+EVERY_BYTE_OF: Final = 3
 
 Steps = Sequence[tuple[str, bytes]]
 
@@ -247,7 +250,31 @@ def _cut(data: bytes, seed: str, ends: Sequence[str] = ("eof", "lost", "stop", "
     return steps
 
 
-CONVERSATIONS: Final = {one.name: one for one in _conversations()}
+@cache
+def list_conversations() -> Mapping[str, Conversation]:
+    """Return all conversations by their names."""
+    return {one.name: one for one in _conversations()}
+
+
+def choose_conversations(endpoint: str, log: str) -> list[Conversation]:
+    """Return the conversations of the ordinary run: of each stream two ways in turn, so that each way has its turns.
+
+    Each stream has six ways, and two at each of four logs: all of them come up. Byte by byte goes every third stream.
+    """
+    by_stream: dict[str, list[Conversation]] = {}
+    for each in list_conversations().values():
+        if (each.endpoint, each.log) == (endpoint, log):
+            by_stream.setdefault(each.name.split(",")[0], []).append(each)
+    chosen = []
+    for number, ways in enumerate(by_stream.values()):
+        *others, last = ways
+        if last.name.endswith("every byte"):
+            chosen += [last] if number % EVERY_BYTE_OF == 0 else []
+        else:
+            others = ways
+        turn = number + 2 * LOGS.index(log)
+        chosen += [others[(turn + more) % len(others)] for more in range(WAYS_OF_A_STREAM)]
+    return chosen
 
 
 # -- what endpoints do
@@ -457,7 +484,7 @@ def warm_up() -> None:
     prepare_codecs(SERVED)
     for endpoint in STREAMS:
         with tempfile.TemporaryDirectory() as directory:
-            converse(next(each for each in CONVERSATIONS.values() if each.endpoint == endpoint), Path(directory))
+            converse(next(each for each in list_conversations().values() if each.endpoint == endpoint), Path(directory))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -466,7 +493,7 @@ def main(arguments: Sequence[str]) -> None:
     shown = arguments[1] if arguments[:1] == ["--show"] else None
     recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     found = {}
-    for name, conversation in CONVERSATIONS.items():
+    for name, conversation in list_conversations().items():
         if shown in (None, name) and (shown or name not in recorded):
             with tempfile.TemporaryDirectory() as directory:
                 record = converse(conversation, Path(directory))
@@ -474,7 +501,7 @@ def main(arguments: Sequence[str]) -> None:
             if shown:
                 sys.stdout.write("".join(f"{one!r}\n" for one in record))
     if not shown:
-        kept = {name: digest for name, digest in recorded.items() if name in CONVERSATIONS} | found
+        kept = {name: digest for name, digest in recorded.items() if name in list_conversations()} | found
         RECORDED.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")
 
 

@@ -9,13 +9,11 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).parents[2] / "src" / "lading"
-PARSES_MAX: Final = 10
+from tests.house.sources import parse_sources
+
 IRREGULAR: Final = re.compile(
     "begun|bent|bound|bought|brought|built|caught|chosen|done|drawn|driven|fallen|felt|forgotten|found|frozen|given|gone|"
     "grown|heard|held|hidden|kept|known|laid|led|left|lent|lost|made|meant|met|paid|said|seen|sent|shown|sold|sought|"
@@ -59,21 +57,8 @@ def _public_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tupl
 @cache
 def _definitions() -> Sequence[tuple[str, str, ast.AST]]:
     return [
-        (path.relative_to(SOURCE).as_posix(), name, node)
-        for path in sorted(SOURCE.rglob("*.py"))
-        for name, node in _public_definitions(_parse(path.read_text()).body)
+        (path, name, node) for path, tree in parse_sources().items() for name, node in _public_definitions(tree.body)
     ]
-
-
-def _parse(source: str) -> ast.Module:
-    """Parse, again if need be: Python 3.11 counts the depth of its parser for all threads together.
-
-    One that parses meanwhile, such as Numba's in a test before, has it fail with SystemError (CPython issue 106905).
-    """
-    for _ in range(PARSES_MAX):
-        with suppress(SystemError):
-            return ast.parse(source)
-    return ast.parse(source)
 
 
 def _is_participle(word: str) -> bool:
@@ -93,8 +78,8 @@ def _participles() -> set[tuple[str, str]]:
         (path, name)
         for path, name, node in _definitions()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not _is_accessor(node)
         and _is_participle(node.name.split("_")[0])
+        and not _is_accessor(node)
         and not node.name.endswith("_error")
     }
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from lading.dialects.protocols import PROTOCOLS
+from tests.house.sources import parse_source, parse_sources, read_sources, walk_statements
 
-SOURCE: Final = Path(__file__).parents[2] / "src" / "lading"
 OTHERS: Final = re.compile("|".join(one.name for one in PROTOCOLS[:-1]), re.IGNORECASE)
 """Names of protocols but our own, whose blocks the broker writes by itself."""
 READER: Final = re.compile(r"asyncio\.(Buffered|Streaming)?(Reader)?Protocol")
+OPENING: Final = ("create_server", "start_server", "open_connection")
 SETTINGS: Final = {("settings.py", "kafka_states")}
 """A topic's own setting is kept with the topic, under the name that users write."""
 
@@ -35,9 +35,10 @@ def _words(tree: ast.Module) -> Iterator[str]:
 
 def test_the_core_of_the_broker_names_no_protocol() -> None:
     named = {
-        (path.name, word)
-        for path in (SOURCE / "broker" / "core").glob("*.py")
-        for word in _words(ast.parse(path.read_text()))
+        (path.rpartition("/")[2], word)
+        for path, tree in parse_sources().items()
+        if path.rpartition("/")[0] == "broker/core"
+        for word in _words(tree)
         if OTHERS.search(word)
     }
     assert named == SETTINGS
@@ -46,16 +47,18 @@ def test_the_core_of_the_broker_names_no_protocol() -> None:
 def test_sockets_are_read_in_one_place() -> None:
     """Of streams: QUIC's datagrams come by another class of asyncio, and their streams to the same sessions."""
     readers = {
-        (path.relative_to(SOURCE).as_posix(), node.name)
-        for path in (SOURCE / "endpoints").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        (path, node.name)
+        for path, tree in parse_sources().items()
+        if path.startswith("endpoints/")
+        for node in walk_statements(tree)
         if isinstance(node, ast.ClassDef) and any(READER.fullmatch(ast.unparse(one)) for one in node.bases)
     }
     assert readers == {("endpoints/io/tcp.py", "Connection")}
     servers = {
-        path.relative_to(SOURCE).as_posix()
-        for path in (SOURCE / "endpoints").rglob("*.py")
-        for word in _words(ast.parse(path.read_text()))
-        if word in ("create_server", "start_server", "open_connection")
+        path
+        for path, source in read_sources().items()
+        if path.startswith("endpoints/") and any(call in source for call in OPENING)
+        for word in _words(parse_source(path))
+        if word in OPENING
     }
     assert servers == {"endpoints/io/tcp.py"}
