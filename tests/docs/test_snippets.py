@@ -72,6 +72,7 @@ def addresses_of(broker: testing.BrokerProcess) -> dict[str, str]:
         "127.0.0.1:4150": broker.endpoints["nsqd_tcp"],
         "127.0.0.1:4161": broker.endpoints["nsqlookupd_http"],
         "127.0.0.1:4151": broker.endpoints["nsqd_http"],
+        "127.0.0.1:8081": broker.endpoints["schema_registry"],
     }
 
 

@@ -20,6 +20,7 @@ from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.local_store import LocalLogStore
 from ..log.producer_table import ProducerTable
+from ..log.schema_table import SchemaTable
 from ..log.store import LogStore
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
@@ -56,6 +57,7 @@ from .kafka.transaction_coordinator import TransactionCoordinator
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
 from .native.transactions import NativeTransactions
+from .schemas.registry import SchemaRegistry
 
 CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL))
 
@@ -91,6 +93,7 @@ class Broker:
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._positions = Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass)
         self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
+        self.schemas = SchemaRegistry(SchemaTable(self.catalog))
         self.groups = IggyGroups(self.catalog, self._positions)
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self.catalog, self._positions, settings.session_timeout_us)

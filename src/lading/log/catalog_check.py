@@ -14,7 +14,12 @@ from typing import Final
 
 from .catalog_schema import LATER_SCHEMAS, SCHEMA
 
-_DOCUMENTS: Final = (("topics", "settings", dict), ("commit_keys", "winners", list), ("markings", "ranges", list))
+_DOCUMENTS: Final = (
+    ("topics", "settings", dict),
+    ("commit_keys", "winners", list),
+    ("markings", "ranges", list),
+    ("registry_settings", "document", dict),
+)
 """Table, column, and the type of the JSON in it."""
 _STATES: Final = {
     "transactions": frozenset({"open", "committed", "aborted"}),

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -248,6 +248,13 @@ class CatalogDatabase:
     def rows(self, question: str) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT, for the same tables."""
         return self._db.execute(question).fetchall()
+
+    def select(self, question: str, values: Sequence[int | str | bytes]) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT with ``values`` for its question marks. Raises Refusal if it cannot be read."""
+        try:
+            return self._db.execute(question, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._refusal(error) from None
 
     def checkpoint_when_due(self) -> None:
         """Checkpoint SQLite's log in another thread, once it is long enough.

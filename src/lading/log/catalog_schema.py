@@ -31,6 +31,7 @@ class CatalogRecordKind(Enum):
     MARKING_PROGRESS = "markings_done"
     PRODUCER = "producers"
     ACCESS = "access"
+    SCHEMA = "registry_schemas"
 
 
 SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
@@ -47,6 +48,7 @@ SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
     CatalogRecordKind.MARKING: Level.FULL,
     CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
     CatalogRecordKind.PRODUCER: Level.FULL,
+    CatalogRecordKind.SCHEMA: Level.NORMAL,
 }
 """Durability of each kind; the table of docs/reference/catalog."""
 
@@ -102,7 +104,28 @@ PRODUCER_SCHEMA: Final = (
 ACCESS_SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS access (one INTEGER PRIMARY KEY CHECK (one = 1), serial INTEGER NOT NULL)"
 )
-LATER_SCHEMAS: Final = (MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA)
+REGISTRY_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS registry_schemas (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, guid BLOB NOT NULL, digest BLOB NOT NULL, kind TEXT NOT NULL,
+        text BLOB NOT NULL, details TEXT NOT NULL
+    )""",
+    "CREATE INDEX IF NOT EXISTS registry_schemas_by_guid ON registry_schemas (guid)",
+    "CREATE INDEX IF NOT EXISTS registry_schemas_by_digest ON registry_schemas (digest)",
+    """CREATE TABLE IF NOT EXISTS registry_versions (
+        subject TEXT NOT NULL, version INTEGER NOT NULL, schema INTEGER NOT NULL, deleted INTEGER NOT NULL,
+        PRIMARY KEY (subject, version)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS registry_versions_by_schema ON registry_versions (schema, subject, version)",
+    """CREATE TABLE IF NOT EXISTS registry_references (
+        subject TEXT NOT NULL, version INTEGER NOT NULL, schema INTEGER NOT NULL,
+        PRIMARY KEY (subject, version, schema)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS registry_references_by_schema ON registry_references (schema)",
+    """CREATE TABLE IF NOT EXISTS registry_settings (
+        subject TEXT PRIMARY KEY, document TEXT NOT NULL
+    ) WITHOUT ROWID""",
+)
+LATER_SCHEMAS: Final = (MARKING_SCHEMA, *PRODUCER_SCHEMA, ACCESS_SCHEMA, *REGISTRY_SCHEMA)
 """Tables that a catalog of an older Lading lacks; each is created by the module that uses it."""
 PUT_POSITION: Final = (
     "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "

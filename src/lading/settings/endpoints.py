@@ -237,6 +237,14 @@ class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
     address: Listen = Address("127.0.0.1", 4161)
 
 
+class SchemaRegistrySettings(WithoutLogin):
+    """A schema registry for serialisers of Kafka's clients, as Confluent's; its schemas are in the catalog."""
+
+    address: Listen = Address("127.0.0.1", 8081)
+    connections_max: int = Field(default=1024, ge=1)
+    """Further connections take the place of one that has not asked or is idle, else get 503."""
+
+
 class EndpointSettings(Section):
     """One table an endpoint; an endpoint that is not built is an unknown key."""
 
@@ -249,6 +257,7 @@ class EndpointSettings(Section):
     nsqd_http: NsqdHttpSettings = DEFAULTS
     nsqlookupd_tcp: NsqlookupdTcpSettings = DEFAULTS
     nsqlookupd_http: NsqlookupdHttpSettings = DEFAULTS
+    schema_registry: SchemaRegistrySettings = DEFAULTS
     admin: AdminSettings = DEFAULTS
 
     def sections(self) -> Iterator[tuple[str, EndpointSection]]:

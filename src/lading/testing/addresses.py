@@ -58,6 +58,11 @@ class BrokerAddresses(ABC):
         return self.address("nsqlookupd_http")
 
     @property
+    def schema_registry(self) -> str:
+        """Address for serialisers with a schema registry."""
+        return self.address("schema_registry")
+
+    @property
     def admin(self) -> str:
         """Address for the command line, ``Producer`` and ``Consumer``."""
         return self.address("admin")

@@ -31,7 +31,10 @@ PROTOCOL: Final = Protocol(
     name="native",
     title="Lading",
     dialects=(DialectSpec(NATIVE, "native", "lading.dialects.native.dialect:DIALECT"),),
-    endpoints=(EndpointSpec("admin", "lading.endpoints.admin.admin:endpoint"),),
+    endpoints=(
+        EndpointSpec("schema_registry", "lading.endpoints.registry.endpoint:endpoint"),
+        EndpointSpec("admin", "lading.endpoints.admin.admin:endpoint"),
+    ),
     schemes={
         "lading": Scheme("lading.transports.lading.transport:LadingTransport", 7070, "lading://127.0.0.1:7070"),
         "file": Scheme("lading.transports.files:FilesTransport", None, "file:///srv/lading/data or ./data"),

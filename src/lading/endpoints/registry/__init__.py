@@ -1,0 +1,1 @@
+"""The schema registry over HTTP, as clients of Confluent's know it."""
