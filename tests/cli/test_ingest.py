@@ -54,3 +54,19 @@ def test_types_are_proposed_as_comments_with_the_option_to_change_them(
     option, value = shlex.split(lines[-1].partition(": ")[2])
     assert (option, value) == ("--columns", columns)
     assert parse_columns(value).order == ("partition", "offset", "timestamp", "key", "carrier", "delay", "payload")
+
+
+def test_a_new_table_begins_where_starting_says(lading: Run, topic: str, tmp_path: Path) -> None:
+    def ingest(name: str, starting: str, code: int = 0) -> list[int] | str:
+        table = tmp_path / name
+        words = ("ingest", topic, str(table), "--local", "--columns", "offset", "--starting", starting)
+        said = lading(*words, code=code).stderr
+        return ds.dataset(table, format="parquet").to_table()["offset"].to_pylist() if table.exists() else said
+
+    end = len(ingest("all", "earliest"))
+    assert end >= 2 and ingest("all", "latest") == list(range(end))
+    assert ingest("offsets", f'{{"0": {end - 1}}}') == [end - 1]
+    assert ingest("past", "2020-01-31T12:00Z") == list(range(end))
+    assert ingest("future", "2999-01-31T12:00Z") in ([], "")
+    assert "'{\"0\": 7}'" in ingest("number", "7", code=2)
+    assert "write earliest, latest" in ingest("word", "soon", code=2)

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lading import read_arrow
+from lading import Producer, read_arrow
 from lading.model.errors import CorruptLog, DataLoss, LocalError
 from lading.pipeline.report import report
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
+from lading.testing import BrokerProcess
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver, checked
@@ -74,6 +75,37 @@ def test_the_breaker_stops_before_anything_is_published(place: Place) -> None:
         Driver(file).run()
     Driver(place.write()).run()
     assert_every_message_once(place.tables, PARTITIONS, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("sent", "bad", "quality"), [(8, 2, ""), (99, 99, ""), (100, 20, ""), (100, 21, None), (4, 1, 1)]
+)
+def test_a_ratio_counts_from_some_number_of_messages_on(
+    served: BrokerProcess, tmp_path: Path, sent: int, bad: int, quality: str | int | None
+) -> None:
+    topic = f"small-{sent}-{bad}"
+    with Producer(served.url) as producer:
+        for number in range(sent):
+            producer.send(topic, b"x", headers={} if number < bad else {"carrier": "UA"})
+    file = tmp_path / "small.toml"
+    minimum = f"[quality]\nmin_messages = {quality}\n" if isinstance(quality, int) else ""
+    file.write_text(
+        f'{minimum}[source]\nfrom = "{served.url}"\ntopic = "{topic}"\n[headers]\ncarrier = "string required"\n'
+        '[good]\nto = "parquet:./good"\n'
+    )
+    if quality == "":
+        counts = Driver(file).run()
+        assert (counts.get("good", 0), counts["quarantined"]) == (sent - bad, bad)
+    else:
+        with pytest.raises(LocalError, match=rf"0\.2, in batches of min_messages = {quality or 100} or more"):
+            Driver(file).run()
+
+
+def test_a_renamed_file_is_told_of_its_id(place: Place) -> None:
+    Driver(place.write()).run()
+    other = place.write(lambda text: text.replace('id = "flights"', 'id = "other"'))
+    with pytest.raises(LocalError, match=r'belongs to pipeline .flights., not to .other.; write id = "flights" in its'):
+        Driver(other).run()
 
 
 def test_one_refused_batch_can_be_accepted_and_no_other(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +16,7 @@ from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, From, Resume, TopicName, Where
 from .output import Output, format_count, format_size, json_line, meter, print_note
 from .storage_option import Storage, parse_storage
+from .units import parse_bound
 
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
@@ -58,6 +60,15 @@ def ingest(
             "--follow/--once", help="Keep running (--follow), or stop at the current end of the topic (--once)."
         ),
     ] = False,
+    starting: Annotated[
+        str,
+        typer.Option(
+            "--starting",
+            metavar="PLACE",
+            help="Where a new table begins: earliest, latest, a time like 2026-01-31T12:00, or offsets by partition "
+            "like '{\"0\": 4711}'. A table that exists continues where it ends.",
+        ),
+    ] = "earliest",
     state: Annotated[
         str | None,
         typer.Option(
@@ -92,6 +103,8 @@ def ingest(
         lading ingest flights ./tables/late --columns "offset, carrier string, dep_delay int" --where "dep_delay > 60"
 
         lading ingest flights delta:./tables/flights --local
+
+        lading ingest flights ./tables/today --starting 2026-01-31T00:00Z
     """
     from ..tables.formats.registry import split_target
     from ..tables.storage.files import check_directory, local_directory, table_location
@@ -100,6 +113,7 @@ def ingest(
     if not local:
         require_spark("add --local to work without it")
     # before seconds go by in which Spark starts
+    start = _parse_start(starting)
     place = table_location("table", split_target(to)[1])
     references = parse_storage(storage)
     if references is not None:
@@ -141,7 +155,7 @@ def ingest(
                 IngestSettings(
                     columns=columns, where=where, state_dir=state, max_rows=max_rows, follow=follow, resume=resume,
                     verify_checksum=None if verify_checksum else False, partition_by=partition_by or (),
-                    storage=references,
+                    storage=references, starting=start,
                 ),
                 on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
@@ -169,6 +183,16 @@ def ingest(
             print_note(long_values_sentence(report.long_values))
         if report.unreadable_times:
             print_note(unreadable_times_sentence(report.unreadable_times, "the table"))
+
+
+def _parse_start(text: str) -> str:
+    """Return the option --starting as ``IngestSettings.starting`` takes it."""
+    if text.lstrip().startswith("{"):
+        return text
+    bound = parse_bound("--starting", text)
+    if isinstance(bound, int):
+        raise LocalError(f"--starting {text}: an offset is one of a partition; write for example '{{\"0\": {text}}}'")
+    return bound if isinstance(bound, str) else json.dumps({"timestamp": bound.isoformat()})
 
 
 def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:

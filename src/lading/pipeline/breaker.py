@@ -48,7 +48,8 @@ def check_failure_ratio(
         )
     raise LocalError(
         f"pipeline {job.settings.id!r} stopped before publishing: {failed:,} of {read:,} messages of this batch failed "
-        f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}): {_most(counts)}. That looks "
+        f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}, in batches of "
+        f"min_messages = {quality.min_messages:,} or more): {_most(counts)}. That looks "
         f"like a fault of all messages: correct the contract or the sender and run again, or publish this batch "
         f"unchanged with {job.accept_command}"
     )

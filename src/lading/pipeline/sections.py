@@ -95,8 +95,8 @@ class Quality(PipelineFileSection):
     require_timestamp: bool = False
     """Whether a message whose time is outside the years 1 to 9999 fails; else its column ``timestamp`` is null."""
     max_failure_ratio: float = Field(default=0.2, ge=0, le=1)
-    min_messages: int = Field(default=1, ge=1)
-    """Batches with fewer messages are always published."""
+    min_messages: int = Field(default=100, ge=1)
+    """Batches with fewer messages are published whatever their ratio is: two bad of eight say nothing of the rest."""
 
 
 class ExpectSection(PipelineFileSection):

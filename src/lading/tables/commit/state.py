@@ -119,9 +119,13 @@ class PipelineStateDirectory:
             make_local_directory(directory / OWN / "manifests")
             write_document(path, known)
         if (known["of"], known["owner"]) != (what, owner):
+            renamed = (
+                f'write id = "{known["owner"]}" in its section [pipeline] if this is the same pipeline under another '
+                "file name, else "
+            )
             raise LocalError(
                 f"the state in {directory} belongs to {known['of']} {known['owner']!r}, not to {owner!r}; "
-                "name another table or another state directory"
+                f"{renamed if known['of'] == what == 'pipeline' else ''}name another table or another state directory"
             )
         return cls(directory, known["pipeline"])
 
