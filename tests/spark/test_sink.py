@@ -161,6 +161,8 @@ def test_a_column_of_origin_times_is_part_of_the_messages() -> None:
     ("schema", "headers", "sentence"),
     [
         ("payload binary, carrier string", (), r"column 'carrier' is not a part of a message"),
+        ("value binary", (), r"column 'value' is not a part of a message; call it payload: value AS payload"),
+        ("payload binary, headers map<string,string>", (), r"make them of a map by transform\(map_entries\(headers\)"),
         ("payload int", (), r"column 'payload' is int32 and cannot be the payload of a message"),
         ("payload binary", ("carrier",), r"headers names the column 'carrier'"),
         ("payload binary, x array<int>", ("x",), r"column 'x' is list"),

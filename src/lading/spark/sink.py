@@ -36,6 +36,11 @@ OWN = ("payload", "key", "timestamp", "headers", "id", ORIGIN_TIMESTAMP)
 """Columns that are parts of a message; the column ``partition`` chooses the partition it goes to."""
 READ_ONLY = ("stream", "topic", "offset", "state", "checksum")
 """Columns that reading adds and the target sets itself: ignored, so that a frame can be written as it was read."""
+HEADERS_OF_MAP = (
+    "transform(map_entries(headers), h -> struct(h.key AS key, CAST(2 AS TINYINT) AS kind, "
+    "CAST(h.value AS BINARY) AS value))"
+)
+"""Spark SQL: headers of a message, strings, from a map of strings."""
 Messages = list[WriterCommitMessage | None]
 
 
@@ -69,6 +74,8 @@ class ColumnMapping:
             raise SettingError("the frame has a column headers, and option headers names others; drop one of the two")
         spare = [name for name in names if name not in (*OWN, *used, "partition", *READ_ONLY)]
         if spare:
+            if spare[0].lower() == "value":
+                raise SettingError("column 'value' is not a part of a message; call it payload: value AS payload")
             raise SettingError(
                 f"column {spare[0]!r} is not a part of a message ({', '.join(OWN)}, partition); to send it as a header "
                 f'add it to .option("headers", "{spare[0]}"), or drop it'
@@ -100,6 +107,11 @@ def _check(name: str, type_: pa.DataType) -> None:
         fits = pa.types.is_list(type_) and [field.name for field in type_.value_type] == ["key", "kind", "value"]
     else:
         fits = type_ == wanted or (name in ("payload", "key") and type_ in texts) or (name == "id" and type_ in texts)
+    if not fits and name == "headers":
+        raise SettingError(
+            f"column 'headers' is {type_}, and those of a message are array<struct<key string, kind tinyint, value "
+            f"binary>>; make them of a map by {HEADERS_OF_MAP}"
+        )
     if not fits:
         raise SettingError(f"column {name!r} is {type_} and cannot be the {name} of a message ({wanted}); cast it")
 

@@ -128,6 +128,14 @@ INSTEAD = {
     "minpartitions": "maxRowsPerPartition",
     "startingtimestamp": 'startingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
     "endingtimestamp": 'endingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
+    "startingoffsetsbytimestamp": 'startingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"} for all partitions',
+    "endingoffsetsbytimestamp": 'endingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"} for all partitions',
+    "kafka.group.id": "nothing: partitions are read without a group",
+    "kafka.security.protocol": "transport.tls=true for SSL, and transport.username for SASL",
+    "kafka.sasl.mechanism": "transport.username and transport.password_file",
+    "kafka.sasl.jaas.config": "transport.username and transport.password_file",
+    "kafka.ssl.truststore.location": "transport.ca_file, in PEM",
+    "kafka.ssl.keystore.location": "transport.certificate_file and transport.key_file, in PEM",
 }
 """Remedies for options of Spark's Kafka connector."""
 BATCH_ONLY = {
@@ -153,6 +161,11 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
         low = SYNONYMS.get(name.lower(), name).lower()
         if low in INSTEAD:
             raise SettingError(f"{name!r} is an option of Spark's Kafka connector; here it is {INSTEAD[low]}")
+        if low.startswith("kafka."):
+            raise SettingError(
+                f"{name!r} is an option of Spark's Kafka connector; leave it out, or give the option of the connection "
+                "that does the same as transport.NAME, such as transport.timeout_s"
+            )
         if low not in words and low not in SPARKS_OWN and not low.startswith(PREFIXES):
             near = get_close_matches(low, words, 1, 0.6)
             hint = f"did you mean {words[near[0]]}? " if near else ""

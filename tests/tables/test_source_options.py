@@ -1,0 +1,25 @@
+"""Options of Spark's Kafka connector, as hands type them: each names what does the same here."""
+
+from __future__ import annotations
+
+import pytest
+
+from lading.model.errors import SettingError
+from lading.tables.plan.options import SourceOptions
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("subscribe", "here it is topic"),
+        ("startingOffsetsByTimestamp", "here it is startingOffsets, as {"),
+        ("kafka.security.protocol", "here it is transport.tls=true for SSL"),
+        ("kafka.sasl.jaas.config", "here it is transport.username and transport.password_file"),
+        ("kafka.group.id", "partitions are read without a group"),
+        ("kafka.fetch.max.bytes", "leave it out, or give the option of the connection that does the same"),
+    ],
+)
+def test_an_option_of_sparks_kafka_connector_is_translated(option: str, remedy: str) -> None:
+    with pytest.raises(SettingError, match="is an option of Spark's Kafka connector") as refused:
+        SourceOptions.parse({"from": "lading://127.0.0.1:1", "topic": "t", option: "x"})
+    assert remedy in str(refused.value) and "There are" not in str(refused.value)
