@@ -6,6 +6,7 @@ import base64
 import json
 import selectors
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -77,6 +78,150 @@ FLOODS: Final[Mapping[str, Flood]] = {
 }
 
 
+QUIC_CLIENTS: Final = 20
+"""Each is a client in Python, which is busy with one or two: more would only wait for the bench."""
+STREAMS_AT_ONCE: Final = 20
+INITIALS: Final = 500
+ENCRYPTED: Final = "iggy_tcp.encrypted"
+"""A listener of Iggy with TLS; the honest clients have others."""
+ENCRYPTED_LISTENER: Final = {
+    "endpoints.iggy_tcp.listeners.encrypted.address": testing.FREE_PORT,
+    "endpoints.iggy_tcp.listeners.encrypted.tls.enabled": True,
+}
+"""Settings of a broker that has it."""
+_IGGY_PING: Final = struct.pack("<II", 4, 1)
+
+
+class _TlsStranger:
+    """A client of ``ENCRYPTED`` that has shaken hands, and its socket; what it sends is encrypted a piece at a time."""
+
+    def __init__(self, address: str) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = _trusting_context().wrap_bio(self._incoming, self._outgoing)
+        self.socket = _connect(address, b"")
+        self.socket.setblocking(True)
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.socket.sendall(self._outgoing.read())
+                self._incoming.write(self.socket.recv(PIECE_BYTES))
+        self.socket.sendall(self._outgoing.read())
+        self.socket.setblocking(False)
+
+    def encrypt(self, plain: bytes, record_bytes: int) -> bytes:
+        """Return the records of ``plain``, each with so many bytes of it."""
+        for at in range(0, len(plain), record_bytes):
+            self._tls.write(plain[at : at + record_bytes])
+        return self._outgoing.read()
+
+
+def _trusting_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _flood_with_records(plain: bytes, record_bytes: int, broker: testing.BrokerProcess) -> None:
+    """Send ``plain`` again and again over TLS from all strangers, in records of this size."""
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for _ in range(STRANGERS):
+            stranger = _TlsStranger(broker.endpoints[ENCRYPTED])
+            stack.enter_context(stranger.socket)
+            selector.register(stranger.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, (stranger, [b""]))
+        until_s = time.monotonic() + FLOOD_S
+        while time.monotonic() < until_s and selector.get_map():
+            for key, events in selector.select(0.05):
+                stranger, left = key.data
+                try:
+                    if events & selectors.EVENT_READ and not stranger.socket.recv(PIECE_BYTES):
+                        raise ConnectionError
+                    if events & selectors.EVENT_WRITE:
+                        left[0] = left[0] or stranger.encrypt(plain, record_bytes)
+                        left[0] = left[0][stranger.socket.send(left[0]) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    selector.unregister(stranger.socket)
+
+
+def _flood_with_handshakes(broker: testing.BrokerProcess) -> None:
+    """Begin handshakes of TLS: as soon as one was answered its stranger comes again."""
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        _trusting_context().wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    hello, address = outgoing.read(), broker.endpoints[ENCRYPTED]
+    until_s = time.monotonic() + FLOOD_S
+    with selectors.DefaultSelector() as selector:
+        for _ in range(STRANGERS):
+            selector.register(_connect(address, hello), selectors.EVENT_READ)
+        while time.monotonic() < until_s:
+            for key, _ in selector.select(0.05):
+                assert isinstance(key.fileobj, socket.socket)
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+                selector.register(_connect(address, hello), selectors.EVENT_READ)
+        for key in list(selector.get_map().values()):
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
+
+
+def _flood_with_initials(broker: testing.BrokerProcess) -> None:
+    """Send first datagrams of connections, each with a hello of TLS, and go on with none of them."""
+    from tests.endpoints.quic_client import QuicClient
+
+    datagrams = []
+    for _ in range(INITIALS):
+        client = QuicClient(broker.endpoints["iggy_quic"], connect=False)
+        client.quic.connect(client.address, now=time.monotonic())
+        datagrams += [data for data, _ in client.quic.datagrams_to_send(now=time.monotonic())]
+        client.socket.close()
+        address = client.address
+    until_s = time.monotonic() + FLOOD_S
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        while time.monotonic() < until_s:
+            for datagram in datagrams:
+                stranger.sendto(datagram, address)
+
+
+def _flood_with_datagrams(broker: testing.BrokerProcess) -> None:
+    """Send datagrams that belong to no connection."""
+    host, _, port = broker.endpoints["iggy_quic"].rpartition(":")
+    short, long = b"\x40" + bytes(range(40)), b"\xc0\x00\x00\x00\x01\x08" + bytes(1_200)
+    until_s = time.monotonic() + FLOOD_S
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        while time.monotonic() < until_s:
+            for _ in range(100):
+                stranger.sendto(short, (host, int(port)))
+                stranger.sendto(long, (host, int(port)))
+
+
+def _flood_with_streams(broker: testing.BrokerProcess) -> None:
+    """Send a ping in each of many streams."""
+    from tests.endpoints.quic_client import QuicClient
+
+    clients = [QuicClient(broker.endpoints["iggy_quic"]) for _ in range(QUIC_CLIENTS)]
+    until_s = time.monotonic() + FLOOD_S
+    while time.monotonic() < until_s:
+        for client in clients:
+            for _ in range(STREAMS_AT_ONCE):
+                client.send(_IGGY_PING)
+            client.step(0)
+    for client in clients:
+        client.close()
+
+
+ENCRYPTED_FLOODS: Final[Mapping[str, Callable[[testing.BrokerProcess], None]]] = {
+    f"{STRANGERS} x handshakes of TLS": _flood_with_handshakes,
+    f"{STRANGERS} x records of a byte over TLS": partial(_flood_with_records, bytes(2_000), 1),
+    f"{STRANGERS} x Iggy pings over TLS": partial(_flood_with_records, _IGGY_PING * 4_000, 16 << 10),
+    "QUIC datagrams of no connection": _flood_with_datagrams,
+    "QUIC first datagrams": _flood_with_initials,
+    f"{QUIC_CLIENTS} x pings in streams of QUIC": _flood_with_streams,
+}
+
+
 def flood_cases() -> Iterator[tuple[str, Callable[[testing.BrokerProcess], Any]]]:
     """Each flood by ``STRANGERS`` connections, and filters of one user; each wants a broker of its own.
 
@@ -84,6 +229,7 @@ def flood_cases() -> Iterator[tuple[str, Callable[[testing.BrokerProcess], Any]]
     """
     for name, flood in FLOODS.items():
         yield f"{STRANGERS} x {name}", partial(_flood_broker, flood)
+    yield from ENCRYPTED_FLOODS.items()
     yield "six filters LIKE '%a%a...'", _filter
 
 

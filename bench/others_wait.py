@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from bench._floods import flood_cases, login_rows
+from bench._floods import ENCRYPTED_LISTENER, flood_cases, login_rows
 from bench._nsq_frames import read_oks
 from bench.measure import cpu_s, kernels_loaded, median
 from lading import testing
@@ -406,7 +406,9 @@ def measure(quick: bool, patterns: Sequence[str] = ("",), kept: Path | None = No
 def _begin_broker(data: Path, quick: bool) -> Iterator[tuple[testing.BrokerProcess, HonestClients]]:
     """A broker of the topics in ``data``, with a crowd of idle clients, and the two that ask."""
     with ExitStack() as stack:
-        broker = stack.enter_context(testing.broker(data_dir=data, broker__stall_timeout_ms=60_000))
+        broker = stack.enter_context(
+            testing.broker(data_dir=data, broker__stall_timeout_ms=60_000, settings=ENCRYPTED_LISTENER)
+        )
         kernels_loaded(broker)
         stack.enter_context(_Crowd(broker, 10 if quick else 200))
         honest = HonestClients(broker)

@@ -177,3 +177,56 @@ def test_registrations_of_nodes_that_are_gone_leave_room(room: Room) -> None:
     assert lookup._total.count == producer.registrations_count == 1
     first.close()
     assert lookup._total.count == 0
+
+
+class _CountedTopics(dict[str, dict[int, set[str]]]):
+    """Topics of a node, with the number of times that anyone looked for one of them."""
+
+    looks_count = 0
+
+    def __contains__(self, name: object) -> bool:
+        _CountedTopics.looks_count += 1
+        return super().__contains__(name)
+
+
+def test_a_lookup_looks_at_the_nodes_of_its_topic_only(room: Room) -> None:
+    """``/topics?metaInfo=true`` looked at each node for each topic: a million looks for 1,000 of both."""
+    lookup = lookups.of(room.services)
+    nodes = [room.connect() for _ in range(50)]
+    for number, node in enumerate(nodes):
+        node.send(b"  V1" + IDENTIFY + b"REGISTER own%d c\nREGISTER shared c\n" % number)
+    for producer in lookup.others:
+        producer.topics = _CountedTopics(producer.topics)
+    _CountedTopics.looks_count = 0
+    for number in range(50):
+        assert lookup.channels(f"own{number}") == ["c"]
+        assert lookup.knows(f"own{number}")
+    # one node is looked at for each topic: twice by ``_producers_of`` of each of the two
+    assert _CountedTopics.looks_count <= 2 * 50
+    assert len(lookup.lookup("shared")["producers"]) == 50
+    assert not lookup.knows("missing")
+    nodes[0].send(b"UNREGISTER own0\n")
+    assert not lookup.knows("own0")
+    assert lookup.forget("shared", "c")
+    assert lookup.channels("shared") == []
+    assert lookup.forget("shared")
+    assert not lookup.knows("shared")
+
+
+def test_the_topics_of_a_lost_node_are_forgotten_in_turns(room: Room) -> None:
+    lookup = lookups.of(room.services)
+    lost, kept = room.connect(), room.connect()
+    for node in (lost, kept):
+        node.send(b"  V1" + IDENTIFY)
+    for first in range(0, 3_000, 50):
+        lost.send(b"".join(b"REGISTER t%d c\n" % number for number in range(first, first + 50)))
+    kept.send(b"REGISTER t0 c\n")
+    assert len(lookup._by_topic) == 3_000
+    calls = count_calls(lambda _: lost.protocol.connection_lost(None), b"")
+    assert calls < 1_500
+    assert len(lookup._by_topic) > 2_000
+    # but none of them is found any more
+    assert not lookup.knows("t2999")
+    assert len(lookup.lookup("t0")["producers"]) == 1
+    room.loop.turn()
+    assert set(lookup._by_topic) == {"t0"}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ....model.errors import Refusal
-from ....runtime.turns import TurnCounter, Turns, sort_in_turns
+from ....runtime.turns import CallbackQueue, TurnCounter, Turns, sort_in_turns
 from ..fork import VERSION
 
 if TYPE_CHECKING:
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 TOMBSTONE_S: Final = 45.0
 """How long a tombstone holds, as upstream's."""
 TOMBSTONES_MAX: Final = 10_000
+INDEXED_AT_ONCE: Final = 20
+"""Topics that a lost node leaves by one callback, of which a few are called in a pass of the loop."""
 NODES_SHARE: Final = 10
 """All nodes together may register this many times the number of one."""
 
@@ -47,12 +53,18 @@ class NsqdProducer:
     """Partitions and channels in ``topics``."""
     total: RegistrationCount = field(default_factory=RegistrationCount)
     """Those of all nodes, this one's among them."""
+    nodes_by_topic: dict[str, set[NsqdProducer]] = field(default_factory=dict)
+    """Those that have a topic, this one among them; the same for all nodes."""
 
     def register(self, topic: str, partition: int, channel: str) -> None:
         """Add a partition, and a channel of it unless ``channel`` is empty."""
-        channels = self.topics.setdefault(topic, {}).get(partition)
+        partitions = self.topics.get(topic)
+        if partitions is None:
+            partitions = self.topics[topic] = {}
+            self.nodes_by_topic.setdefault(topic, set()).add(self)
+        channels = partitions.get(partition)
         if channels is None:
-            channels = self.topics[topic][partition] = set()
+            channels = partitions[partition] = set()
             self._count(1)
         if channel and channel not in channels:
             channels.add(channel)
@@ -76,6 +88,14 @@ class NsqdProducer:
         self._count(-1 - len(channels))
         if not partitions:
             del self.topics[topic]
+            self.leave_index(topic)
+
+    def leave_index(self, topic: str) -> None:
+        """Have lookups of a topic not find this node."""
+        nodes = self.nodes_by_topic[topic]
+        nodes.discard(self)
+        if not nodes:
+            del self.nodes_by_topic[topic]
 
     @property
     def http_address(self) -> str:
@@ -103,6 +123,9 @@ class Lookup:
         self._node = node
         self.others: set[NsqdProducer] = set()
         self._total = RegistrationCount()
+        self._by_topic: dict[str, set[NsqdProducer]] = {}
+        """Nodes by topic; some may be lost, and are taken out in turns."""
+        self._removals = CallbackQueue(lambda callback: asyncio.get_running_loop().call_soon(callback))
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
         """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
@@ -114,14 +137,15 @@ class Lookup:
 
     def add(self, producer: NsqdProducer) -> None:
         """Add a node that has registered nothing yet."""
-        producer.total = self._total
+        producer.total, producer.nodes_by_topic = self._total, self._by_topic
         self.others.add(producer)
 
     def remove(self, producer: NsqdProducer) -> None:
-        """Forget a node and what it has registered."""
+        """Forget a node and what it has registered, which may be a hundred thousand topics: those in turns."""
         if producer in self.others:
             self.others.discard(producer)
             self._total.count -= producer.registrations_count
+            self._removals.call(_leave_index(producer))
 
     def _producers_of(self, topic: str) -> list[NsqdProducer]:
         """Return every node that has the topic, our own first; ours has only this one."""
@@ -133,8 +157,12 @@ class Lookup:
 
     def _sort_others(self, topic: str | None = None) -> list[NsqdProducer]:
         """Return the other nodes, or those of a topic, by their addresses."""
-        others = self.others if topic is None else [one for one in self.others if topic in one.topics]
+        others = self.others if topic is None else self._others_of(topic)
         return sorted(others, key=lambda one: one.remote_address)
+
+    def _others_of(self, topic: str) -> set[NsqdProducer]:
+        """Return the other nodes that have a topic."""
+        return self._by_topic.get(topic, set()) & self.others
 
     def _producers(self) -> Turns[list[NsqdProducer]]:
         """Return every node with all that it has, our own first."""
@@ -185,7 +213,7 @@ class Lookup:
     def forget(self, topic: str, channel: str = "") -> bool:
         """Forget what other nodes said of a topic or channel, until they say it again; whether that was anything."""
         found = False
-        for one in self.others:
+        for one in self._others_of(topic):
             for partition, channels in list(one.topics.get(topic, {}).items()):
                 found |= not channel or channel in channels
                 one.unregister(topic, partition, channel)
@@ -236,6 +264,18 @@ class Lookup:
             del document["id"], document["distributed_id"]
             told.append(document)
         return told
+
+
+def _leave_index(producer: NsqdProducer) -> Iterator[Callable[[], None]]:
+    """Return callbacks, each of which takes a lost node out of the index of a few topics."""
+    topics = iter(producer.topics)
+    while some := list(islice(topics, INDEXED_AT_ONCE)):
+        yield partial(_leave_topics, producer, some)
+
+
+def _leave_topics(producer: NsqdProducer, topics: list[str]) -> None:
+    for topic in topics:
+        producer.leave_index(topic)
 
 
 def of(services: Services) -> Lookup:
