@@ -124,6 +124,19 @@ def test_a_flood_is_taken_in_turns(tmp_path: Path, name: str, monkeypatch: pytes
         assert inbox.at == inbox.have or client.transport.is_closing() or "write_eof" in client.transport.events
 
 
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_the_first_request_of_a_client_of_kafka_is_little(tmp_path: Path, version: int) -> None:
+    """ApiVersions encoded 50 rows: after three of these turns a client waited for floods as if it were part of one."""
+    fields = {"client_software_name": "a", "client_software_version": "1"} if version == 3 else {}
+    request = _kafka("ApiVersions", version, **fields)
+    with connected(tmp_path, "kafka", "os") as client:
+        first = client.ask(request)
+        assert client.ask(request[:8] + b"\0\0\x12\x34" + request[12:]) == first[:4] + b"\0\0\x12\x34" + first[8:]
+        assert struct.unpack_from(">ii", first) == (len(first) - 4, 7)
+        assert count_calls(client.send, request) < 200
+        assert client.transport.take() == first
+
+
 @pytest.mark.parametrize("endpoint", ["iggy_tcp", "kafka", "admin"])
 def test_handshakes_of_tls_are_answered_in_turns(tmp_path: Path, endpoint: str) -> None:
     """A hello costs up to a millisecond: those of 200 clients came in one pass of the loop, and were answered there."""

@@ -8,6 +8,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.core.access.rights import Right, flat_topic_resource
+from ...dialects.kafka.requests import encode_answer
 from ...dialects.kafka.scram import ScramExchange
 from ...runtime.turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ...settings.endpoints import KafkaListener
@@ -75,6 +76,22 @@ Fields = Mapping[str, Any]
 
 A list of rows may be a generator: it is read once, by the worker that encodes the response.
 """
+
+
+class ConstantFields(dict[str, Any]):
+    """Fields that are the same in each response, which is encoded once for each version."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self._frames: dict[int, bytes] = {}
+
+    def encode(self, key: int, version: int, correlation: int) -> bytes:
+        """Return the frame of a response."""
+        frame = self._frames.get(version)
+        if frame is None:
+            frame = self._frames[version] = encode_answer(key, version, 0, self)
+        # after the size
+        return frame[:4] + correlation.to_bytes(4, "big", signed=True) + frame[8:]
 
 
 class Framed(NamedTuple):

@@ -39,7 +39,7 @@ from ..base.services import now_us
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import answer_fetch
 from .fetcher import Fetcher
-from .handling import Answer, Context, Fields, Framed, Handler, Request, Session, has_more_rows
+from .handling import Answer, ConstantFields, Context, Fields, Framed, Handler, Request, Session, has_more_rows
 from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
@@ -460,10 +460,14 @@ class KafkaSession(ProtocolSession):
             error, encode = answer.error, partial(answer.frame, correlation)
             is_long = answer.rows_count > ROWS_INLINE
         else:
-            error, is_long = answer.get("error_code", 0), has_more_rows(answer, ROWS_INLINE)
+            error = answer.get("error_code", 0)
             if self.throttle_end_us and has_throttle_time(key):
                 answer = {**answer, "throttle_time_ms": self.throttle_ms}
-            encode = partial(encode_answer, key, version, correlation, answer)
+            if isinstance(answer, ConstantFields):
+                is_long, encode = False, partial(answer.encode, key, version, correlation)
+            else:
+                is_long = has_more_rows(answer, ROWS_INLINE)
+                encode = partial(encode_answer, key, version, correlation, answer)
         self.count(name, error)
         if not is_long:
             slot.fill((encode(),))
