@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 import lading
 from lading import aio, testing
 from lading.model.errors import LocalError
+from tests import forked_command
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -26,7 +26,7 @@ def broker() -> Iterator[testing.BrokerProcess]:
 
 def run(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = forked_command.run(command, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from tests import forked_command
 from tests.broker.channel_room import Reader
 from tests.broker.room import opened
 
@@ -62,7 +64,8 @@ def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_fi
 def _run_and_kill(home: Path, after_s: float, seed: int, told: dict[bytes, set[int]]) -> None:
     """Add what the process says to ``told``: P ends of what was published, I about to be finished, F finished."""
     command = [sys.executable, "-m", "tests.faults.channel_worker", str(home), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": 2}
+    with forked_command.ForkedCommand(command, **streams) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"ready\n"

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from tests import forked_command
 from tests.log.messages import message, opened, read_all
 
 PARTITIONS = 3
@@ -47,7 +49,8 @@ def test_kill_9_loses_nothing(tmp_path: Path, full: bool, record_figures: Callab
 
 def _run_and_kill(home: Path, after_s: float, acknowledged: dict[int, int]) -> None:
     command = [sys.executable, "-m", "tests.faults.writer", str(home), str(PARTITIONS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": 2}
+    with forked_command.ForkedCommand(command, **streams) as process:
         assert process.stdout is not None
         try:
             first = process.stdout.readline()

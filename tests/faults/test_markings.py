@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,19 +18,15 @@ import pytest
 from lading.broker.core import dead_letters
 from lading.log.catalog import FILE_NAME, Catalog
 from lading.log.catalog_schema import Level
+from tests import forked_command
 from tests.faults import marking
 from tests.faults.power import MemoryDisk, MemoryFile, PowerCuts
 
 
 def _run(directory: Path, *points: int) -> list[dict[str, Any]]:
     directory.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.marking", str(directory), *map(str, points)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=1_000,
-    )
+    command = [sys.executable, "-m", "tests.faults.marking", str(directory), *map(str, points)]
+    done = forked_command.run(command, timeout=1_000)
     assert done.returncode == 0, done.stderr[-3_000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 

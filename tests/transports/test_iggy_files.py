@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lading.model.errors import ChecksumMismatch, CorruptLog, DataLoss, LocalErr
 from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.transports.open import open_transport
+from tests import forked_command
 from tests.dialects.iggy_classic import VECTORS, messages_in, written_messages
 from tests.pipeline.direct import Driver, checked
 
@@ -249,6 +249,6 @@ def test_a_pipeline_reads_it(directory: Path, tmp_path: Path) -> None:
 def test_the_command_line_lists_it(directory: Path) -> None:
     program = "from lading.cli.main import main; main()"
     command = [sys.executable, "-c", program, "topic", "list", "--from", url_of(directory)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    told = forked_command.run(command, timeout=120)
     assert told.returncode == 0, told.stderr
     assert TOPIC in told.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lading.model.errors import DataLoss, LadingError, LocalError
 from lading.tables.ingest import IngestSettings, ingest
 from lading.tables.local import LocalExecutor
 from lading.transports.open import open_transport
+from tests import forked_command
 from tests.dialects.nsq import vector
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -181,5 +181,5 @@ def test_a_table_is_made_of_it_and_goes_on_where_it_was(directory: Path, tmp_pat
 def test_the_command_line_lists_it(directory: Path) -> None:
     program = "from lading.cli.main import main; main()"
     command = [sys.executable, "-c", program, "topic", "list", "--from", url_of(directory)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    told = forked_command.run(command, timeout=120)
     assert "flights:archive" in told.stdout, told.stderr
