@@ -255,6 +255,38 @@ def test_references(web: httpx.Client, subject: str) -> None:
     assert web.delete(f"/subjects/address-{subject}?permanent=true").json() == [1]
 
 
+def test_protobuf_as_text_and_as_a_descriptor(web: httpx.Client, subject: str) -> None:
+    item = 'syntax = "proto3";\npackage shop;\n\nmessage Item {\n  double price = 1;\n}\n'
+    register(web, f"item-{subject}", {"schema": item, "schemaType": "PROTOBUF"})
+    text = 'syntax = "proto3"; import "item.proto"; message Order { int64 id = 1; shop.Item item = 2; }'
+    reference = {"name": "item.proto", "subject": f"item-{subject}", "version": 1}
+    order = {"schema": text, "schemaType": "PROTOBUF", "references": [reference]}
+    assert refused(web.post(f"/subjects/{subject}/versions", json={**order, "references": []})) == (422, 42201)
+    first = register(web, subject, order)
+    assert first["schemaType"] == "PROTOBUF"
+    serialized = web.get(f"/schemas/ids/{first['id']}?format=serialized").json()["schema"]
+    # the same file as a descriptor, as Python's clients send it
+    sent = {**order, "schema": serialized}
+    assert web.post(f"/subjects/{subject}?normalize=true", json=sent).status_code == 404
+    again = register(web, subject, sent, normalize=True)
+    assert register(web, subject, order, normalize=True)["version"] == again["version"]
+    changed = {**order, "schema": text.replace("int64 id", "string id")}
+    told = web.post(f"/compatibility/subjects/{subject}/versions/latest?verbose=true", json=changed).json()
+    assert "FIELD_SCALAR_KIND_CHANGED" in told["messages"][0]
+
+
+def test_json_schema(web: httpx.Client, subject: str) -> None:
+    def order(**properties: str) -> dict[str, Any]:
+        typed = {name: {"type": type_} for name, type_ in properties.items()}
+        text = json.dumps({"type": "object", "properties": typed, "additionalProperties": False})
+        return {"schema": text, "schemaType": "JSON"}
+
+    register(web, subject, order(id="integer"))
+    assert register(web, subject, order(id="number", note="string"))["version"] == 2
+    assert refused(web.post(f"/subjects/{subject}/versions", json=order(id="string", note="string"))) == (409, 409)
+    assert refused(web.post(f"/subjects/{subject}/versions", json=record("a"))) == (409, 409)
+
+
 def test_metadata_makes_another_schema(web: httpx.Client, subject: str) -> None:
     plain = register(web, subject, record("a"))
     metadata = {"properties": {"owner": "ann"}}

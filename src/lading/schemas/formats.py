@@ -8,9 +8,15 @@ from typing import Any, Final
 
 from .avro import parse_avro
 from .avro_compatibility import list_avro_incompatibilities
+from .json_compatibility import list_json_incompatibilities
+from .json_schema import parse_json_schema
 from .parsed import InvalidSchema, ParsedSchema, ResolvedReference, SchemaFormat
+from .protobuf import parse_protobuf
+from .protobuf_compatibility import list_protobuf_incompatibilities
 
 FORMATS: Final[Mapping[str, SchemaFormat]] = {
+    "JSON": SchemaFormat("JSON", parse_json_schema, list_json_incompatibilities),
+    "PROTOBUF": SchemaFormat("PROTOBUF", parse_protobuf, list_protobuf_incompatibilities, frozenset({"serialized"})),
     "AVRO": SchemaFormat("AVRO", parse_avro, list_avro_incompatibilities),
 }
 """By the name that registries use."""
