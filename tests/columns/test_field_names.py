@@ -47,7 +47,7 @@ def test_a_name_with_a_type_is_a_header_however_near_a_field_it_is(name: str) ->
 
 
 def test_a_header_that_no_message_had_is_told_with_the_field_that_was_meant() -> None:
-    assert "read `payload string`, and take them from it" in unseen_sentence("payload.order_id", ["a"], "them")
+    assert "as the column `NAME string from payload.order_id`" in unseen_sentence("payload.order_id", ["a"], "them")
     assert "decode(key) ->> 'NAME'" in unseen_sentence("key.id", None, "them")
     assert unseen_sentence("offset.x", None, "them") == "none of them has a header 'offset.x'"
     assert unseen_sentence("ofset", ["offsets"], "them") == (

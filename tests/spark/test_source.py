@@ -162,7 +162,7 @@ def told(spark: SparkSession, run: Any) -> str:
     ("schema", "options", "sentence"),
     [
         ("payload int", {}, r"'payload' is a field of every message and has the type binary, not int"),
-        ("`payload.x` int", {}, r"members of a JSON payload are not columns.* by option column.payload.x=payload.x"),
+        ("`key.x` int", {}, r"members of a JSON key are not columns.* by option column.key.x=key.x"),
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
         ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
         ("delay array<int>", {}, r"header 'delay', and a header cannot become array<int>; it can become string"),

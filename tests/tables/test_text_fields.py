@@ -90,9 +90,10 @@ def test_queries_open_text_payloads(broker: testing.BrokerProcess) -> None:
         pass
 
 
-def test_a_member_of_the_payload_is_not_a_column_and_a_header_of_that_name_is(broker: testing.BrokerProcess) -> None:
-    with pytest.raises(SettingError, match=r"members of a JSON payload are not columns; read `payload string`.*'n'"):
-        read_arrow(broker.url, "orders", "payload.n int")
+def test_a_member_of_the_payload_is_a_column_and_so_is_a_header_of_that_name(broker: testing.BrokerProcess) -> None:
+    assert read_arrow(broker.url, "orders", "payload.n int").column(0).to_pylist() == [1, None, None, None, None]
+    with pytest.raises(SettingError, match=r"members of a JSON key are not columns; read `key string`.*'n'"):
+        read_arrow(broker.url, "orders", "key.n int")
     for form in ('"payload.n" int', 'n int from "payload.n"', 'payload.n int from "payload.n"'):
         assert read_arrow(broker.url, "orders", form).column(0).to_pylist() == [7] * len(PAYLOADS)
     statistics = HeaderStatistics()

@@ -160,7 +160,9 @@ class PartitionReader:
             raise error
         if self.done:
             return []
-        if selection.where is not None and isinstance(self._transport, Filtering):
+        # a server of an earlier release would take a column of the payload for one of a header
+        members = selection.projection.payload if selection.projection is not None else ()
+        if selection.where is not None and not members and isinstance(self._transport, Filtering):
             batches = self._query(self._transport, selection)
             if batches is not None:
                 return batches
@@ -327,7 +329,7 @@ class PartitionReader:
                 place = f"after offset {self.position - 1}"
             return f"topic {self.meta.name!r}, partition {self.partition}, {place}"
 
-        projection.require_values(batch, describe_place)
+        projection.require_values(batch, describe_place, columns["payload"] if projection.payload else None)
 
 
 def to_batches(fetched: FetchResult, states: States, first: int, end: int) -> list[pa.RecordBatch]:

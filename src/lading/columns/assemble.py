@@ -13,9 +13,12 @@ import pyarrow.compute as pc
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
+from ..payloads.paths import PAYLOAD
+from ..payloads.walk import WalkedPayloads, walk_json
 from .contract import ARRAY, PLACE_FIELDS, Encoding, Projection
 from .instants import TIME_FIELDS, drop_unreadable_times
 from .locate import locate
+from .members import build_column
 from .repeated import convert_repeated
 from .typed import convert_column, convert_to_text
 
@@ -35,6 +38,8 @@ class Assembled(NamedTuple):
 
     batch: pa.RecordBatch
     bad: dict[str, pa.BooleanArray]
+    walked: WalkedPayloads | None = None
+    """The payloads as they were walked, if a column is from there. In a malformed one no column can be read."""
 
     @property
     def bad_count(self) -> int:
@@ -91,8 +96,18 @@ def assemble(
             made[column.name], flags = form.typed(located, column.type, column.encoding)
         if flags is not None:
             bad[column.name] = flags
+    walked: WalkedPayloads | None = None
+    if projection.payload:
+        payloads = _require_decoded(decoded.columns, PAYLOAD, "message field")
+        walked = walk_json(payloads, (column.path for column in projection.payload))
+        for member in projection.payload:
+            made[member.name], wrong = build_column(walked.values[member.path], member, form.typed)
+            wrong |= walked.malformed
+            if wrong.any():
+                bad[member.name] = pa.array(wrong)
     fields = [field.with_type(made[field.name].type) for field in projection.schema]
-    return Assembled(pa.RecordBatch.from_arrays([made[field.name] for field in fields], schema=pa.schema(fields)), bad)
+    batch = pa.RecordBatch.from_arrays([made[field.name] for field in fields], schema=pa.schema(fields))
+    return Assembled(batch, bad, walked)
 
 
 def to_decoded(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from ..model.batch import SCHEMA_WITH_ORIGIN
 from ..model.errors import LocalError, SettingError
 from ..model.lazy_dataclass import lazy_dataclass
+from ..payloads.paths import PATH_PATTERN, PAYLOAD, Path, parse_path, write_path
 from .field_names import field_meant
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -54,6 +56,10 @@ PLACE_FIELDS: dict[str, pa.DataType] = {"stream": pa.string(), "topic": pa.strin
 FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA_WITH_ORIGIN}, **PLACE_FIELDS}
 TEXT_FIELDS = ("key", "payload")
 """The message fields of bytes, which may be columns of text."""
+PAYLOAD_FORMATS = ("json",)
+"""The formats of payloads whose members can be columns."""
+JSON_WORD = "json"
+"""The word for a payload column of strings that hold the JSON text of the value, whatever it is."""
 
 
 class Encoding(StrEnum):
@@ -115,11 +121,47 @@ class HeaderColumn:
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class PayloadColumn:
+    """One value of the payload: column ``name``, the path to it, Arrow type, and whether a payload must have it.
+
+    With ``json`` it is a string that holds the JSON text of the value. SettingError for a type no payload column has.
+    """
+
+    name: str
+    path: Path
+    type: pa.DataType
+    required: bool = False
+    constraint: ColumnConstraint | None = None
+    """Constraint of a pipeline on its values, beside the type."""
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SettingError(f"a column of {write_path(self.path)} needs a name; write `NAME TYPE from payload.PATH`")
+        value_type_word(self.type)
+
+    @property
+    def text(self) -> str:
+        """Its path as people write it, ``payload.order.amount``."""
+        return write_path(self.path)
+
+    @property
+    def word(self) -> str:
+        """The word for its type."""
+        return JSON_WORD if self.json else value_type_word(self.type)
+
+    @property
+    def field(self) -> pa.Field[Any]:
+        """The Arrow field of this column; nullable even when required, so that a breach can be shown."""
+        return pa.field(self.name, self.type)
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class Projection:
     """Columns to read.
 
-    Message fields and header columns; ``order`` is the order of the output, else fields then headers. The fields of
-    ``texts``, key or payload, are read as UTF-8 text if they are among the columns.
+    Message fields, header columns and payload columns; ``order`` is the order of the output, else fields, headers,
+    payload. The fields of ``texts``, key or payload, are read as UTF-8 text if they are among the columns.
 
     SettingError for an unknown field and for a name used twice.
     """
@@ -128,14 +170,15 @@ class Projection:
     headers: tuple[HeaderColumn, ...] = ()
     order: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    payload: tuple[PayloadColumn, ...] = ()
 
     def __post_init__(self) -> None:
         for field in self.fields:
             if field not in FIELD_TYPES:
                 raise SettingError(f"{field!r} is not a message field{did_you_mean(field, FIELD_TYPES)}")
-        names = [*self.fields, *(column.name for column in self.headers)]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise SettingError(f"column {twice!r} is named twice; leave one out")
+        names = [*self.fields, *(column.name for column in self.typed)]
+        if len(names) != len(set(names)):
+            self._refuse_names(names)
         if not self.order:
             object.__setattr__(self, "order", tuple(names))
         elif sorted(self.order) != sorted(names):
@@ -143,6 +186,23 @@ class Projection:
                 f"the order {', '.join(self.order)} does not list the columns {', '.join(names)}; "
                 "name every column in it once"
             )
+
+    def _refuse_names(self, names: list[str]) -> None:
+        """Raise SettingError for a name used twice, with the ways to write columns of a header and of the payload."""
+        twice = next(name for name in names if names.count(name) > 1)
+        header = next((column for column in self.headers if column.name == twice), None)
+        member = next((column for column in self.payload if column.name == twice), None)
+        if header is None or member is None:
+            raise SettingError(f"column {twice!r} is named twice; leave one out")
+        raise SettingError(
+            f"column {twice!r} is named twice, for a header and for the payload; write `header_{twice} "
+            f'{type_word(header.type)} from "{header.header}"` or `payload_{twice} {member.word} from {member.text}`'
+        )
+
+    @property
+    def typed(self) -> tuple[HeaderColumn | PayloadColumn, ...]:
+        """The columns that have a type of their choice: of headers, then of the payload."""
+        return (*self.headers, *self.payload)
 
     @property
     def schema(self) -> pa.Schema:
@@ -152,16 +212,18 @@ class Projection:
         fields |= {name: fields[name].with_nullable(True) for name in fields.keys() & {"timestamp"}}
         fields |= {name: pa.field(name, pa.string()) for name in fields.keys() & set(self.texts)}
         fields |= {name: pa.field(name, PLACE_FIELDS[name]) for name in self.fields if name in PLACE_FIELDS}
-        fields |= {column.name: column.field for column in self.headers}
+        fields |= {column.name: column.field for column in self.typed}
         return pa.schema([fields[name] for name in self.order])
 
     @property
     def message_fields(self) -> tuple[str, ...]:
         """The fields to decode from messages: those of the Batch schema, without the place that they were read from.
 
-        The headers are among them if a column has every value of a header.
+        The headers are among them if a column has every value of a header, the payload if a column is from there.
         """
         wanted = {*self.fields, *(("headers",) if any(column.type == ARRAY for column in self.headers) else ())}
+        if self.payload:
+            wanted.add(PAYLOAD)
         return tuple(field for field in SCHEMA_WITH_ORIGIN.names if field in wanted)
 
     @property
@@ -172,13 +234,28 @@ class Projection:
     @property
     def requires_values(self) -> bool:
         """Whether a column is required."""
-        return any(column.required for column in self.headers)
+        return any(column.required for column in self.typed)
 
-    def require_values(self, batch: pa.RecordBatch, describe_place: Callable[[int], str]) -> None:
+    def require_values(
+        self, batch: pa.RecordBatch, describe_place: Callable[[int], str], payloads: pa.Array[Any] | None = None
+    ) -> None:
         """Raise LocalError at the first null of a required column; ``describe_place`` names the place of a row.
 
+        ``payloads`` are those of the rows if a column is from there: a message with a null payload has no such values.
         For readers without a quarantine, into which a pipeline takes such messages.
         """
+        for member in self.payload:
+            if member.required and (values := batch.column(member.name)).null_count:
+                assert payloads is not None
+                lacking = values.is_null().to_numpy(zero_copy_only=False)
+                lacking &= payloads.is_valid().to_numpy(zero_copy_only=False)
+                if lacking.any():
+                    raise LocalError(
+                        f"{describe_place(int(lacking.argmax()))}: the column {member.name!r} is required, and "
+                        f"{member.text} is absent, null or cannot be read as {member.word}; leave out `required` to "
+                        f'read null, or such messages with where="{member.name} is not null", or take them to '
+                        "quarantine by a pipeline"
+                    )
         for column in self.headers:
             if column.required and (values := batch.column(column.name)).null_count:
                 row = values.is_null().index(True).as_py()
@@ -193,6 +270,10 @@ class Projection:
         """Return the header column of this name, or None."""
         return next((column for column in self.headers if column.name == name), None)
 
+    def payload_column(self, name: str) -> PayloadColumn | None:
+        """Return the payload column of this name, or None."""
+        return next((column for column in self.payload if column.name == name), None)
+
 
 def type_word(type_: pa.DataType) -> str:
     """Spark's word for a column type; SettingError for a type that no header column can have."""
@@ -204,6 +285,65 @@ def type_word(type_: pa.DataType) -> str:
     if type_ == ARRAY:
         return ARRAY_WORD
     raise SettingError(f"a header column cannot have the type {type_}; known are {list_type_words()}")
+
+
+def value_type_word(type_: pa.DataType) -> str:
+    """Return Spark's word for the type of a payload column; SettingError for a type that none can have."""
+    if pa.types.is_map(type_):
+        map_type: Any = type_
+        if map_type.key_type != pa.string():
+            raise SettingError(f"a payload column cannot have the type {type_}; use string keys: names of members are")
+        return f"map<string,{value_type_word(map_type.item_type)}>"
+    if pa.types.is_list(type_):
+        return f"array<{value_type_word(type_.value_type)}>"
+    if pa.types.is_struct(type_):
+        return f"struct<{','.join(f'{_write_field(field.name)}:{value_type_word(field.type)}' for field in type_)}>"
+    return type_word(type_)
+
+
+def _write_field(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`"
+
+
+def parse_value_type(word: str) -> pa.DataType:
+    """Return the Arrow type of a payload column: those of headers, and ``array``, ``struct`` and ``map`` of them.
+
+    Fields are written ``name:type`` or ``name type``. Raises SettingError with the part that is not a type.
+    """
+    text = word.strip()
+    found = re.fullmatch(r"(?is)(array|struct|map)\s*<(.*)>", text)
+    if found is None:
+        return parse_type(text)
+    parts = _split_parts(found[2])
+    match found[1].lower(), parts:
+        case "array", [item]:
+            return pa.list_(pa.field("element", parse_value_type(item)))
+        case "map", [key, value] if parse_value_type(key) == pa.string():
+            return pa.map_(pa.string(), parse_value_type(value))
+        case "struct", fields if all(part.strip() for part in fields):
+            return pa.struct([_parse_field(part) for part in fields])
+    raise SettingError(
+        f"{word!r} is no type; write array<type>, map<string,type>, whose keys are strings, or struct<name:type,…>"
+    )
+
+
+def _parse_field(text: str) -> pa.Field[Any]:
+    found = re.fullmatch(r"(?s)\s*(?:`((?:[^`]|``)+)`|([\w-]+))\s*[:\s]\s*(.+)", text)
+    if found is None:
+        raise SettingError(f"{text!r} is no field of a struct; write it name:type")
+    return pa.field(found[1].replace("``", "`") if found[1] else found[2], parse_value_type(found[3]))
+
+
+def _split_parts(text: str) -> list[str]:
+    """Return what commas separate that are in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def list_type_words() -> str:
@@ -251,18 +391,23 @@ def parse_columns(text: str) -> Projection:
     """Parse a projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
 
     A word alone is a message field; a name with a type is a header column of that header, or of the one after
-    ``from``; ``key string`` and ``payload string`` are these fields as text. Names with other characters than letters,
-    digits, ``_ . -`` go in double quotes or backticks, and so does a header called ``payload.x``.
+    ``from``; ``key string`` and ``payload string`` are these fields as text. A name or source ``payload.x`` is a member
+    of the payload, and ``x int from payload`` the same. Names with other characters than letters, digits, ``_ . -`` go
+    in double quotes or backticks, and so does a header called ``payload.x``.
     Raises SettingError that names the part that is wrong.
     """
     fields: list[str] = []
     texts: list[str] = []
     headers: list[HeaderColumn] = []
+    members: list[PayloadColumn] = []
     order: list[str] = []
     for part in _parts(text):
         name, *words = part
         order.append(name.text)
-        if words:
+        path = _find_path(name, words)
+        if path is not None:
+            members.append(_payload_column(name.text, path, words))
+        elif words:
             if is_text_field(name.text, " ".join(map(str, words))):
                 fields.append(name.text)
                 texts.append(name.text)
@@ -287,7 +432,7 @@ def parse_columns(text: str) -> Projection:
             )
     if not order:
         raise SettingError("no columns are named; for example: offset, carrier string, delay int")
-    return Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts))
+    return Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members))
 
 
 def is_text_field(name: str, words: str) -> bool:
@@ -296,13 +441,13 @@ def is_text_field(name: str, words: str) -> bool:
     return name in TEXT_FIELDS and SYNONYMS.get(plain, plain) == "string"
 
 
-def require_no_member(name: str, header_form: str) -> None:
-    """Raise SettingError if ``name`` looks like a member of a JSON payload or key, which is not a column.
+def require_no_member(name: str, header_form: str, fields: Sequence[str] = ("key",)) -> None:
+    """Raise SettingError if ``name`` looks like a member of a JSON key, or other ``fields``, which is not a column.
 
     ``header_form`` is what reads a header of that name.
     """
     field, dot, member = name.partition(".")
-    if dot and field in TEXT_FIELDS:
+    if dot and field in fields:
         raise SettingError(
             f"column {name!r}: members of a JSON {field} are not columns; read `{field} string` and take them from it "
             f"afterwards, in Spark by get_json_object({field}, '$.{member}'), in lading sql by decode({field}) ->> "
@@ -330,21 +475,38 @@ class _Token:
 
 _TOKEN = re.compile(
     r'\s*(?:"(?P<double>(?:[^"]|"")*)"|`(?P<back>(?:[^`]|``)*)`'
-    r"|(?P<word>(?:(?i:decimal)\s*\(\s*\d+\s*,\s*\d+\s*\))|(?:(?i:array)\s*<\s*\w+\s*>)|[\w.-]+)|(?P<comma>,)|(?P<wrong>\S))"
+    rf"|(?P<path>{PATH_PATTERN})"
+    r"|(?P<word>(?:(?i:decimal)\s*\(\s*\d+\s*,\s*\d+\s*\))|(?:(?i:array|struct|map)\s*<)|[\w.-]+)|(?P<comma>,)|(?P<wrong>\S))"
 )
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Words and quoted names of ``text``; a comma outside quotes is a token ``,``."""
-    for match in _TOKEN.finditer(text.rstrip()):
+    at, text = 0, text.rstrip()
+    while match := _TOKEN.match(text, at):
+        at = match.end()
         if (wrong := match["wrong"]) is not None:
             raise SettingError(f"columns {text!r}: {wrong!r} at character {match.start('wrong') + 1} is unexpected")
         if (double := match["double"]) is not None:
             yield _Token(double.replace('""', '"'), True)
         elif (back := match["back"]) is not None:
             yield _Token(back.replace("``", "`"), True)
+        elif match["word"] and match["word"].endswith("<"):
+            at = _find_type_end(text, at)
+            yield _Token(text[match.start("word") : at], False)
         else:
-            yield _Token(match["word"] or match["comma"], False)
+            yield _Token(match["path"] or match["word"] or match["comma"], False)
+
+
+def _find_type_end(text: str, at: int) -> int:
+    """Return the position after the bracket that closes the one before ``at``."""
+    depth, start = 1, at
+    while depth and at < len(text):
+        depth += (text[at] == "<") - (text[at] == ">")
+        at += 1
+    if depth:
+        raise SettingError(f"columns {text!r}: the bracket < at character {start} is not closed; close it with >")
+    return at
 
 
 def _parts(text: str) -> Iterator[list[_Token]]:
@@ -384,3 +546,52 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
         else:
             encoding = parse_encoding(word.text)
     return HeaderColumn(name, name if header is None else header, type_, encoding, required)
+
+
+def parse_payload_column(name: str, words: str) -> PayloadColumn | None:
+    """Parse a payload column from its name and the words after it, or return None for a column of a header.
+
+    It is ``TYPE [required] from payload``, or ``from payload.PATH``. Raises SettingError that names what is wrong.
+    """
+    tokens = list(_tokens(words))
+    path = _find_path(_Token(name, True), tokens)
+    return None if path is None else _payload_column(name, path, tokens)
+
+
+def parse_payload_source(name: str, source: str) -> Path | None:
+    """Return the path of a column ``name`` that is from ``source``, or None if that is not in the payload."""
+    return (parse_path(f"{PAYLOAD}.{name}") or (name,)) if source == PAYLOAD else parse_path(source)
+
+
+def parse_payload_type(word: str) -> tuple[pa.DataType, bool]:
+    """Return the type of a payload column, and whether it holds JSON texts."""
+    return (pa.string(), True) if word.strip().lower() == JSON_WORD else (parse_value_type(word), False)
+
+
+def _find_path(name: _Token, words: list[_Token]) -> Path | None:
+    """Return the path of a column that is from the payload, by its source or else its name; None for another one."""
+    for word, source in pairwise(words):
+        if word.is_word("from"):
+            is_header = source.quoted or (name.text in TEXT_FIELDS and source.text == PAYLOAD)
+            return None if is_header else parse_payload_source(name.text, source.text)
+    return None if name.quoted else parse_path(name.text)
+
+
+def _payload_column(name: str, path: Path, words: list[_Token]) -> PayloadColumn:
+    text = write_path(path)
+    if name in FIELD_TYPES:
+        raise SettingError(
+            f"{name!r} is a field of every message; name the column of {text} differently: `my_{name} … from {text}`"
+        )
+    if not words or words[0].is_word("from"):
+        raise SettingError(f"column {name!r} has no type; for example `{name} string from {text}`")
+    type_, is_json = parse_payload_type(words[0].text)
+    source = next((at for at, word in enumerate(words) if word.is_word("from")), len(words))
+    rest = [*words[1:source], *words[source + 2 :]]
+    for word in rest:
+        if not word.is_word("required"):
+            raise SettingError(
+                f"column {name!r}: {word.text!r} is not a keyword of a payload column, which is written "
+                f"`{name} {words[0].text} required from {text}`: the format of the payload says how values are encoded"
+            )
+    return PayloadColumn(name, path, type_, bool(rest), None, is_json)

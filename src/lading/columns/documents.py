@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ from numpy.typing import NDArray
 
 from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from ..model.run import Located
+from ..payloads.walk import write_whole_number
 
 _NULL, _ABSENT = -2, -1
-_EXPONENT_MAX = 64
-"""A JSON number with a larger exponent is not a whole number that a column could hold."""
 
 
 def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
@@ -54,7 +52,7 @@ def _text(data: bytes, whole_numbers: bool) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, _Number):
-        return (_whole(value) if whole_numbers else value).encode()
+        return (write_whole_number(value) if whole_numbers else value).encode()
     return value.encode() if isinstance(value, str) else document.strip().encode()
 
 
@@ -62,16 +60,6 @@ class _Number(str):
     """The literal of a JSON number, kept apart from JSON strings."""
 
     __slots__ = ()
-
-
-def _whole(literal: str) -> str:
-    try:
-        number = Decimal(literal)
-    except InvalidOperation:
-        return literal
-    if abs(number.adjusted()) > _EXPONENT_MAX or number != number.to_integral_value():
-        return literal
-    return str(int(number))
 
 
 def _refuse_constant(constant: str) -> Any:

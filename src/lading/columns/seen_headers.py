@@ -78,6 +78,11 @@ def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quot
         return f"none of {among} has a header {key!r}; for the text write it in single quotes: '{text}'"
     field = field_meant(key, FIELD_TYPES)
     opened, dot, _ = key.partition(".")
+    if dot and opened == "payload":
+        return (
+            f"none of {among} has a header {key!r}; a member of the JSON payload is written without quotes, as the "
+            f"column `NAME string from {key}`"
+        )
     if dot and opened in BYTES:
         return (
             f"none of {among} has a header {key!r}, and the members of a JSON {opened} are not columns: read "

@@ -68,6 +68,16 @@ store64 = _store(64, types.uint64, "store64")
 
 
 @intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Count the zero bits below the lowest bit that is set, which there must be."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def base(typing_context: Any, array: Any) -> Any:
     """The address of an array's first byte, as a number; good for as long as the caller holds the array."""
 

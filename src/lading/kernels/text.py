@@ -25,6 +25,12 @@ def ascii_only(array: Data, at: int, size: int) -> bool:
 @routine
 def utf8_check(array: Data, at: int, size: int) -> int:
     """UTF8_GOOD if ``size`` bytes are well-formed UTF-8 (no surrogates, nothing overlong, up to U+10FFFF)."""
+    return UTF8_GOOD if find_bad_utf8(array, at, size) < 0 else UTF8_BAD
+
+
+@routine
+def find_bad_utf8(array: Data, at: int, size: int) -> int:
+    """Return the position of the first character that is not well-formed UTF-8, or -1."""
     end = at + size
     while at < end:
         lead = int64(load8(array, at))
@@ -44,17 +50,17 @@ def utf8_check(array: Data, at: int, size: int) -> int:
             low = 0x90 if lead == 0xF0 else 0x80
             high = 0x8F if lead == 0xF4 else 0xBF
         else:
-            return UTF8_BAD
+            return at
         if at + more >= end:
-            return UTF8_BAD
+            return at
         for step in range(1, more + 1):
             byte = int64(load8(array, at + step))
             if byte < low or byte > high:
-                return UTF8_BAD
+                return at
             low = 0x80
             high = 0xBF
         at += more + 1
-    return UTF8_GOOD
+    return -1
 
 
 @routine

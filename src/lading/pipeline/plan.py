@@ -62,7 +62,7 @@ class TablePlan:
     @property
     def repeating(self) -> tuple[str, ...]:
         """The columns that are dictionary-encoded, because their values repeat."""
-        return tuple(column.name for column in self.projection.headers)
+        return tuple(column.name for column in self.projection.typed)
 
 
 @dataclass(frozen=True)

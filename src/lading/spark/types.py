@@ -30,15 +30,18 @@ from ..columns.contract import (
     TYPES,
     Encoding,
     HeaderColumn,
+    PayloadColumn,
     Projection,
     did_you_mean,
     parse_encoding,
+    parse_payload_source,
     require_no_member,
     type_word,
 )
 from ..columns.instants import TIME_FIELDS
 from ..model.batch import ORIGIN_TIMESTAMP, SCHEMA_WITH_ORIGIN
 from ..model.errors import SettingError
+from ..payloads.paths import Path, write_path
 from .releases import to_arrow_schema, to_arrow_type
 
 HEADERS = ArrayType(
@@ -89,7 +92,7 @@ def schema_of(projection: Projection) -> StructType:
     """Return the Spark schema of a projection, as in tables and the default read."""
     types = {name: KNOWN[name] for name in projection.fields}
     types |= {name: StringType() for name in projection.texts}
-    types |= {column.name: from_arrow_type(column.type) for column in projection.headers}
+    types |= {column.name: from_arrow_type(column.type) for column in projection.typed}
     never_null = {name for name in projection.fields if name in PLACE_TYPES or not _may_be_null(name)}
     return StructType([StructField(name, types[name], name not in never_null) for name in projection.order])
 
@@ -124,13 +127,21 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
     fields: list[str] = []
     texts: list[str] = []
     headers: list[HeaderColumn] = []
+    members: list[PayloadColumn] = []
     order: list[str] = []
     checksum_ok = False
     for field in schema.fields:
         name = field.name
         header = columns.get(name.lower())
+        path = parse_payload_source(name, name if header is None else header)
         if header is None:
             require_no_member(name, f"option column.{name}={name}")
+        elif len(header) > 1 and header[0] == header[-1] == '"':
+            header = header[1:-1].replace('""', '"')
+        if path is not None:
+            members.append(_payload_column(field, path, encodings.get(name.lower())))
+            order.append(name)
+            continue
         if header is None and name in TEXT_FIELDS and isinstance(field.dataType, StringType):
             fields.append(name)
             texts.append(name)
@@ -143,7 +154,7 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
         else:
             headers.append(_header_column(field, header or name, encodings.get(name.lower())))
         order.append(name)
-    projection = Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts))
+    projection = Projection(tuple(fields), tuple(headers), tuple(order), tuple(texts), tuple(members))
     return RequestedSchema(projection, checksum_ok, arrow_schema(schema))
 
 
@@ -174,3 +185,18 @@ def _header_column(field: StructField, header: str, encoding: str | None) -> Hea
         ) from None
     made = Encoding.AUTO if encoding is None else parse_encoding(encoding)
     return HeaderColumn(field.name, header, type_, made, required=not field.nullable)
+
+
+def _payload_column(field: StructField, path: Path, encoding: str | None) -> PayloadColumn:
+    if encoding is not None:
+        raise SettingError(
+            f"option encoding.{field.name}: the column is read from {write_path(path)}, and the format of the payload "
+            "says how values are encoded; remove the option"
+        )
+    try:
+        return PayloadColumn(field.name, path, to_arrow_type(field.dataType), required=not field.nullable)
+    except Exception:
+        raise SettingError(
+            f"column {field.name!r} would be read from {write_path(path)}, and a value of a payload cannot become "
+            f"{field.dataType.simpleString()}; it can become {', '.join(TYPES)}, and arrays, structs and maps of them"
+        ) from None

@@ -57,7 +57,8 @@ class Query:
     def fields(self) -> frozenset[str]:
         """The message fields to decode."""
         asked = select_fields(self.projection, self.filter, "offset", "state")
-        return asked - {"payload"} if self.headers_only else asked
+        members = self.projection.payload if self.projection is not None else ()
+        return asked - {"payload"} if self.headers_only and not members else asked
 
     @property
     def keys(self) -> tuple[str, ...]:

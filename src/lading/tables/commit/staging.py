@@ -114,7 +114,7 @@ class TableJob:
     @property
     def target(self) -> Target:
         """Return the table that the files are staged for."""
-        text = tuple(column.name for column in self.projection.headers)
+        text = tuple(column.name for column in self.projection.typed)
         return Target(self._place, Path(self.state), self.schema, text, self.file_bytes, self.compression)
 
 

@@ -23,6 +23,7 @@ from ...model.chunk_table import LAST_OFFSET
 from ...model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
 from ...model.run import Decoded
 from ...model.scan_request import ScanRequest
+from ...payloads.walk import WalkedPayloads
 from ...transports.checksums import mismatches
 from ...transports.epochs import fill_epochs
 from ...transports.fetched import FetchResult, missing
@@ -330,9 +331,9 @@ class _RangeReader:
             self._counts.bad_values += made.bad_count
             self._counts.unreadable_times += made.unreadable_times
             if self._reading.fail_on_bad_value:
-                self._refuse_bad(decoded, made.bad)
+                self._refuse_bad(decoded, made.bad, made.walked)
         self._reading.projection.require_values(
-            made.batch, lambda row: self._where(decoded.columns["offset"][row].as_py())
+            made.batch, lambda row: self._where(decoded.columns["offset"][row].as_py()), decoded.columns.get("payload")
         )
         self._counts.kept += decoded.count
         return ScannedBatch(made.batch, ok)
@@ -353,7 +354,9 @@ class _RangeReader:
         unknown = decoded.columns["checksum"].is_null().to_numpy(zero_copy_only=False)
         return pa.array(good, pa.bool_(), mask=unknown)
 
-    def _refuse_bad(self, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> None:
+    def _refuse_bad(
+        self, decoded: Decoded, bad: Mapping[str, pa.BooleanArray], walked: WalkedPayloads | None = None
+    ) -> None:
         name, flags = next(iter(bad.items()))
         row = int(np.flatnonzero(flags.to_numpy(zero_copy_only=False))[0])
         column = self._reading.projection.column(name)
@@ -361,6 +364,16 @@ class _RangeReader:
             raise LocalError(
                 f"{self._where(decoded.columns['offset'][row].as_py())}: the {name} of the message is not UTF-8; "
                 f"on_bad_value=null reads it as null, and the column `{name}` alone its bytes"
+            )
+        member = self._reading.projection.payload_column(name)
+        if member is not None and walked is not None:
+            problem = (
+                f"the payload {walked.describe(row)}"
+                if walked.malformed[row]
+                else f"{member.text} has a value that is no {member.word}"
+            )
+            raise LocalError(
+                f"{self._where(decoded.columns['offset'][row].as_py())}: {problem}; on_bad_value=null reads it as null"
             )
         if column is None:
             raise LocalError(

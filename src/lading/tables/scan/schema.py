@@ -32,7 +32,7 @@ def table_schema(projection: Projection) -> pa.Schema:
 
     The time of a message is null if it is outside the years 1 to 9999.
     """
-    nullable = {column.name: column.type for column in projection.headers}
+    nullable = {column.name: column.type for column in projection.typed}
     nullable |= {name: pa.string() for name in projection.texts}
     return pa.schema([
         pa.field(name, nullable[name]) if name in nullable else pa.field(name, FIELD_TYPES[name], _may_be_null(name))
@@ -68,12 +68,14 @@ def as_field(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def with_field_names(array: pa.Array[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Return the same list or struct array under field names and null flags of ``type_``; nothing is copied."""
+    """Return the same list, map or struct array under field names and null flags of ``type_``; nothing is copied."""
     if array.type == type_:
         return array
     if not pa.types.is_nested(type_):
         return array.cast(type_)
     nested: Any = array
+    if pa.types.is_map(type_):
+        return _with_map_names(array, type_)
     children = (
         [nested.values] if pa.types.is_list(type_) else [nested.field(at) for at in range(nested.type.num_fields)]
     )
@@ -86,3 +88,10 @@ def with_field_names(array: pa.Array[Any], type_: pa.DataType) -> pa.Array[Any]:
         # the children of a sliced struct are sliced already, its validity is not
         return pa.StructArray.from_arrays(made, fields=inner, mask=array.is_null() if array.null_count else None)
     return pa.Array.from_buffers(type_, len(array), array.buffers()[:own], array.null_count, array.offset, made)
+
+
+def _with_map_names(array: pa.Array[Any], type_: Any) -> pa.Array[Any]:
+    held: Any = array
+    parts = [held.keys, with_field_names(held.items, type_.item_type)]
+    entries = pa.StructArray.from_arrays(parts, fields=[type_.key_field, type_.item_field])
+    return pa.Array.from_buffers(type_, len(array), array.buffers()[:2], array.null_count, array.offset, [entries])

@@ -1,0 +1,132 @@
+"""Paths into payloads, such as ``payload.order.amount``, and the tables by which walkers find them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from ..kernels.arrays import Bytes, Table
+from ..model.errors import SettingError
+from ..model.lazy_dataclass import lazy_dataclass
+from .layout import (
+    KEY_COLUMNS,
+    KEY_LEAF,
+    KEY_NODE,
+    KEY_SIZE,
+    KEY_START,
+    KEY_WORD,
+    NODE_COLUMNS,
+    NODE_GUESS,
+    NODE_KEYS,
+    NODE_KEYS_END,
+    NODE_LEAF,
+    NODE_LEAVES,
+    NODE_LEAVES_END,
+    NODE_PARENT,
+)
+
+Path = tuple[str, ...]
+"""The names of members, from the payload inwards."""
+PAYLOAD: Final = "payload"
+NAMES_MAX: Final = 100
+"""Names in a path: objects inside one another on the way to a value."""
+_PART = r'(?:[\w-]+|"(?:[^"]|"")*"|`(?:[^`]|``)*`)'
+PATH_PATTERN: Final = rf"payload(?:\.{_PART})+"
+"""A regular expression of a path as people write it; a name with other characters than a word has is quoted."""
+_PARTS: Final = re.compile(rf"\.({_PART})")
+_PLAIN: Final = re.compile(r"[\w-]+")
+
+
+def parse_path(text: str) -> Path | None:
+    """Return the path that ``text`` writes, or None if it is not one. Raises SettingError for one that is too long."""
+    if re.fullmatch(PATH_PATTERN, text) is None:
+        return None
+    names = tuple(_unquote(part) for part in _PARTS.findall(text))
+    if len(names) > NAMES_MAX:
+        raise SettingError(f"path {text[:60]}…: {len(names)} names; a path has at most {NAMES_MAX}")
+    return names
+
+
+def write_path(path: Path) -> str:
+    """Return a path as people write it."""
+    return ".".join((PAYLOAD, *(name if _PLAIN.fullmatch(name) else _quote(name) for name in path)))
+
+
+def _unquote(part: str) -> str:
+    quote = part[0]
+    return part[1:-1].replace(quote * 2, quote) if quote in '"`' else part
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PathTable:
+    """Distinct paths as the tables of walkers: ``layout`` names their columns; a path's leaf is its index."""
+
+    paths: tuple[Path, ...]
+    nodes: Table
+    keys: Table
+    names: Bytes
+
+
+@lru_cache(maxsize=256)
+def tabulate_paths(paths: tuple[Path, ...]) -> PathTable:
+    """Return the tables of ``paths``, which are distinct and not empty; leaves are in an order of their own."""
+    members: list[dict[str, int]] = [{}]
+    wanted: dict[int, Path] = {}
+    for path in paths:
+        node = 0
+        for name in path:
+            if name not in members[node]:
+                members[node][name] = len(members)
+                members.append({})
+            node = members[node][name]
+        wanted[node] = path
+    leaves: list[Path] = []
+    spans: dict[int, tuple[int, int]] = {}
+    todo = [(0, False)]
+    while todo:
+        node, done = todo.pop()
+        if done:
+            spans[node] = spans[node][0], len(leaves)
+            continue
+        spans[node] = len(leaves), 0
+        if node in wanted:
+            leaves.append(wanted[node])
+        todo.append((node, True))
+        todo.extend((inner, False) for inner in reversed(members[node].values()))
+    return _fill_tables(members, leaves, spans, {node: leaves.index(path) for node, path in wanted.items()})
+
+
+def _fill_tables(
+    members: Sequence[dict[str, int]], leaves: list[Path], spans: dict[int, tuple[int, int]], leaf_of: dict[int, int]
+) -> PathTable:
+    inner = [node for node in range(len(members)) if members[node] or node == 0]
+    number = {node: at for at, node in enumerate(inner)}
+    nodes = np.full((len(inner), NODE_COLUMNS), -1, np.int64)
+    keys = np.full((max(1, len(members) - 1), KEY_COLUMNS), -1, np.int64)
+    names, key = b"", 0
+    for node in inner:
+        row = nodes[number[node]]
+        row[NODE_KEYS], row[NODE_KEYS_END] = key, key + len(members[node])
+        row[NODE_LEAVES], row[NODE_LEAVES_END] = spans[node]
+        row[NODE_LEAF] = leaf_of.get(node, -1)
+        for name, member in members[node].items():
+            held = name.encode("utf-8", "surrogatepass")
+            entry = keys[key]
+            entry[KEY_START], entry[KEY_SIZE] = len(names), len(held)
+            entry[KEY_NODE], entry[KEY_LEAF] = number.get(member, -1), leaf_of.get(member, -1)
+            entry[KEY_WORD] = int.from_bytes(held[:8].ljust(8, b"\0"), "little", signed=True)
+            if member in number:
+                nodes[number[member], NODE_PARENT], nodes[number[member], NODE_GUESS] = number[node], key + 1
+            names += held
+            key += 1
+    for table in (nodes, keys):
+        table.flags.writeable = False
+    return PathTable(tuple(leaves), nodes, keys, np.frombuffer(names, np.uint8))

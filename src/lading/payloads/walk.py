@@ -1,0 +1,229 @@
+"""Payloads walked by their format: a verdict for each, and the values that paths lead to, as ``columns`` types them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..kernels import engine
+from ..kernels.arrays import Bytes, Kinds, Longs
+from ..kernels.entries import view_binary
+from ..model.kinds import Kind
+from ..model.lazy_dataclass import lazy_dataclass
+from ..model.run import Located
+from . import fallback
+from .layout import (
+    ABSENT,
+    BROKEN,
+    JSON_DEPTH_MAX,
+    JSON_ESCAPED,
+    JSON_NESTED,
+    JSON_PLAIN,
+    JSON_REAL,
+    MALFORMED_FIRST,
+    NULL,
+)
+from .paths import Path, tabulate_paths
+
+KERNEL_MODULE: Final = "lading.payloads.kernels"
+PAYLOAD_BYTES: Final = 64
+"""Weight of a payload beside its bytes when the engine chooses between kernel and fallback."""
+VERDICTS: Final = (
+    "is good", "is null", "is empty", "is JSON, and not an object", "has a character that JSON does not have there",
+    "has something after its end", "ends too early", "has a control character in a string", "has an invalid escape",
+    "has an invalid number", "is not UTF-8", f"has more than {JSON_DEPTH_MAX:,} objects and arrays inside one another",
+)  # fmt: skip
+"""Words for a verdict, which follow "the payload"."""
+
+
+_EXPONENT_MAX: Final = 64
+"""A JSON number with a larger exponent is not a whole number that a column could hold."""
+
+
+class FoundValues(Protocol):
+    """The values of one path, one row a payload, in whatever form a format has them."""
+
+    def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
+        """Return them as header values, and which are there and cannot be read.
+
+        The length is -1 for an absent value and -2 for null, as in headers. Formats with decoded numbers locate them in
+        memory of their own, with the kind of the number. With ``whole_numbers`` a text 1.0 of a number is 1.
+        """
+        ...
+
+    def locate_text(self) -> Located:
+        """Return them as JSON texts, strings with their quotes."""
+        ...
+
+    def list_items(self) -> tuple[NDArray[np.int32], FoundValues, NDArray[np.bool_]]:
+        """Return the items of arrays: the ends of those of each row, all of them, and which rows are arrays."""
+        ...
+
+    def list_members(self) -> tuple[NDArray[np.int32], FoundValues, FoundValues, NDArray[np.bool_]]:
+        """Return the members of objects: the ends of those of each row, their names, their values, and which rows are
+        objects."""
+        ...
+
+    def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
+        """Return what paths lead to inside of the values, and which rows are objects."""
+        ...
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which rows have no value: absent or null."""
+        ...
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WalkedPayloads:
+    """Payloads that were walked: the values of each path; the verdict on each, and the position of its error."""
+
+    values: Mapping[Path, FoundValues]
+    verdict: NDArray[np.uint8]
+    position: NDArray[np.int64]
+
+    @property
+    def malformed(self) -> NDArray[np.bool_]:
+        """Which payloads are malformed; a null payload is not."""
+        return self.verdict >= MALFORMED_FIRST
+
+    def describe(self, row: int) -> str:
+        """Return what is wrong with a malformed payload, as the end of a sentence about it."""
+        return f"{VERDICTS[self.verdict[row]]} (byte {int(self.position[row]):,})"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class JsonValues:
+    """Values inside JSON payloads, which are validated: positions in ``data``, lengths and kinds of ``layout``."""
+
+    data: Bytes
+    start: Longs
+    length: Longs
+    kind: Kinds
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """See FoundValues."""
+        rows: NDArray[np.bool_] = (self.length < 0) & (self.length != BROKEN)
+        return rows
+
+    def locate(self, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
+        """See FoundValues: strings are their text, all else its JSON text, all of kind string."""
+        data, start, length = self.data, self.start, self.length
+        if (self.kind == JSON_ESCAPED).any():
+            data = np.empty(int(length.clip(min=0).sum()), np.uint8)
+            start, length = np.empty_like(start), np.empty_like(length)
+            _kernels(len(data)).unescape_strings(self.data, self.start, self.length, self.kind, data, start, length)
+        if whole_numbers and (real := np.flatnonzero(self.kind == JSON_REAL)).size:
+            data, start, length = _write_whole_numbers(data, start, length, real)
+        broken = length == BROKEN
+        if broken.any():
+            length = np.where(broken, ABSENT, length)
+        return Located(data, start, length, np.full(len(length), Kind.STRING, np.int8)), broken
+
+    def locate_text(self) -> Located:
+        """See FoundValues."""
+        quotes = ((self.kind >= JSON_PLAIN) & (self.kind <= JSON_ESCAPED) & (self.length >= 0)).astype(np.int64)
+        length = np.where(self.length == BROKEN, ABSENT, self.length + 2 * quotes)
+        return Located(self.data, self.start - quotes, length, np.full(len(length), Kind.STRING, np.int8))
+
+    def list_items(self) -> tuple[NDArray[np.int32], JsonValues, NDArray[np.bool_]]:
+        """See FoundValues."""
+        ends, _, items = self._list("[")
+        return ends, items, self._are(b"[")
+
+    def list_members(self) -> tuple[NDArray[np.int32], JsonValues, JsonValues, NDArray[np.bool_]]:
+        """See FoundValues."""
+        ends, names, members = self._list("{")
+        return ends, names, members, self._are(b"{")
+
+    def walk(self, paths: tuple[Path, ...]) -> tuple[Mapping[Path, FoundValues], NDArray[np.bool_]]:
+        """See FoundValues."""
+        are_objects = self._are(b"{")
+        size = np.where(are_objects, self.length, NULL)
+        return walk_json_spans(self.data, self.start, size, paths).values, are_objects
+
+    def _are(self, opener: bytes) -> NDArray[np.bool_]:
+        rows: NDArray[np.bool_] = (self.kind == JSON_NESTED) & (self.length > 0)
+        rows[rows] = self.data[self.start[rows]] == opener[0]
+        return rows
+
+    def _list(self, opener: str) -> tuple[NDArray[np.int32], JsonValues, JsonValues]:
+        rows = len(self.length)
+        ends, room = np.empty(rows + 1, np.int32), max(1, 2 * rows)
+        stack = np.empty(JSON_DEPTH_MAX, np.uint8)
+        kernels = _kernels(int(self.length.clip(min=0).sum()))
+        while True:
+            names, items = (_make_room(self.data, room) for _ in range(2))
+            name_room, item_room = ((part.start, part.length, part.kind) for part in (names, items))
+            count = kernels.list_items(
+                self.data, self.start, self.length, self.kind, ord(opener), stack, ends, *name_room, *item_room
+            )
+            if count <= room:
+                return ends, names.first(count), items.first(count)
+            room = count
+
+    def first(self, count: int) -> JsonValues:
+        """Return the values of the first ``count`` rows."""
+        return JsonValues(self.data, self.start[:count], self.length[:count], self.kind[:count])
+
+
+def _make_room(data: Bytes, rows: int) -> JsonValues:
+    return JsonValues(data, np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int8))
+
+
+def walk_json(payloads: pa.Array[Any], paths: Iterable[Path]) -> WalkedPayloads:
+    """Return what ``paths`` lead to in JSON payloads, a binary column. Each payload is validated whole."""
+    ends, data = view_binary(payloads)
+    begin, size = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
+    if payloads.null_count:
+        size[payloads.is_null().to_numpy(zero_copy_only=False)] = -1
+    return walk_json_spans(data, begin, size, tuple(dict.fromkeys(paths)))
+
+
+def walk_json_spans(data: Bytes, begin: Longs, size: Longs, paths: tuple[Path, ...]) -> WalkedPayloads:
+    """Return the same for ``size`` bytes of ``data`` from ``begin`` on each; a size below 0 is a null payload."""
+    table, rows = tabulate_paths(paths), len(size)
+    shape = len(table.paths), rows
+    start, length, kind = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
+    verdict, position = np.empty(rows, np.uint8), np.empty(rows, np.int64)
+    room = np.empty(JSON_DEPTH_MAX, np.uint8), np.empty(len(table.names), np.uint8)
+    size_bytes = int(size.clip(min=0).sum())
+    _kernels(size_bytes + rows * PAYLOAD_BYTES).walk_json(
+        data, begin, size, table.nodes, table.keys, table.names, *room, start, length, kind, verdict, position
+    )
+    values = {path: JsonValues(data, start[at], length[at], kind[at]) for at, path in enumerate(table.paths)}
+    return WalkedPayloads(values, verdict, position)
+
+
+def write_whole_number(literal: str) -> str:
+    """Return a JSON number that is whole, such as 1.0 or 1e3, as digits alone; another one as it is."""
+    try:
+        number = Decimal(literal)
+    except InvalidOperation:
+        return literal
+    if abs(number.adjusted()) > _EXPONENT_MAX or number != number.to_integral_value():
+        return literal
+    return str(int(number))
+
+
+def _write_whole_numbers(data: Bytes, start: Longs, length: Longs, rows: NDArray[Any]) -> tuple[Bytes, Longs, Longs]:
+    """Return values whose numbers in ``rows`` are written as ``write_whole_number`` does, after all other data."""
+    start, length = start.copy(), length.copy()
+    end, written = len(data), []
+    for row in rows.tolist():
+        literal = data[start[row] : start[row] + length[row]].tobytes()
+        text = write_whole_number(literal.decode()).encode()
+        written.append(text)
+        start[row], length[row] = end, len(text)
+        end += len(text)
+    return np.concatenate([data, np.frombuffer(b"".join(written), np.uint8)]), start, length
+
+
+def _kernels(size_bytes: int) -> Any:
+    return engine.select(KERNEL_MODULE, fallback, size_bytes)
