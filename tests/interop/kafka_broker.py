@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.endpoints.authority import Authority
 from tests.interop import maven
 from tests.interop.maven import Unavailable as Unavailable
 
 VERSION = "4.3.1"
 READY_TIMEOUT_S = 180.0
-USER, PASSWORD, STORE_PASSWORD = "ann", "correct horse", "store-password"
+USER, PASSWORD = "ann", "correct horse"
 HEAP = "512m"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
@@ -145,23 +146,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def certificate(directory: Path) -> Path:
-    """A certificate for 127.0.0.1, in a store for the broker and in a file for its clients."""
-    store = [
-        "keytool",
-        "-storetype",
-        "PKCS12",
-        "-keystore",
-        str(directory / "broker.p12"),
-        "-storepass",
-        STORE_PASSWORD,
-    ]
-    make = ["-genkeypair", "-alias", "broker", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
-    show = ["-exportcert", "-alias", "broker", "-rfc", "-file", str(directory / "ca.pem")]
-    for what in (make, show):
-        done = subprocess.run([store[0], what[0], *store[1:], *what[1:]], capture_output=True, timeout=180, check=False)
-        if done.returncode:
-            raise Unavailable(f"keytool failed: {done.stdout.decode(errors='replace')[:200]}")
-    return directory / "ca.pem"
+    """A certificate for 127.0.0.1, with its key in a file for the broker, and its authority in one for its clients."""
+    authority = Authority(directory, "ca")
+    authority.sign("broker")
+    return authority.file
 
 
 def secure_settings(certified: Path) -> dict[str, str]:
@@ -170,9 +158,8 @@ def secure_settings(certified: Path) -> dict[str, str]:
     return {
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.secure.plain.sasl.jaas.config": login,
-        "ssl.keystore.type": "PKCS12",
-        "ssl.keystore.location": str(certified / "broker.p12"),
-        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certified / "broker.pem"),
     }
 
 

@@ -12,6 +12,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -35,12 +36,13 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * One conversation of the Java client with a broker, in steps; each prints what it saw, without anything that differs
- * from run to run. Two brokers that print the same are the same to this client. Arguments: bootstrap address, a prefix
- * for names.
+ * from run to run. Two brokers that print the same are the same to this client. Arguments: bootstrap addresses, each
+ * followed by a prefix for names. All conversations are held at the same time, and printed one after the other.
  */
 public final class Conversation {
   private static final Duration POLL = Duration.ofMillis(100);
   private static final long STEP_MS = 20_000;
+  private static final ThreadLocal<List<String>> LINES = ThreadLocal.withInitial(ArrayList::new);
   private final String bootstrap;
   private final String prefix;
   private final Admin admin;
@@ -54,7 +56,19 @@ public final class Conversation {
   }
 
   public static void main(String[] arguments) throws Exception {
-    Conversation conversation = new Conversation(arguments[0], arguments[1]);
+    List<FutureTask<List<String>>> conversations = new ArrayList<>();
+    for (int i = 0; i < arguments.length; i += 2) {
+      String address = arguments[i];
+      String prefix = arguments[i + 1];
+      FutureTask<List<String>> held = new FutureTask<>(() -> hold(address, prefix));
+      conversations.add(held);
+      new Thread(held).start();
+    }
+    for (FutureTask<List<String>> held : conversations) held.get().forEach(System.out::println);
+  }
+
+  private static List<String> hold(String address, String prefix) throws Exception {
+    Conversation conversation = new Conversation(address, prefix);
     conversation.topics();
     conversation.headers("none");
     for (String codec : List.of("gzip", "snappy", "lz4", "zstd")) conversation.headers(codec);
@@ -69,10 +83,11 @@ public final class Conversation {
     conversation.groupAdministration();
     conversation.admin.close();
     say("end");
+    return LINES.get();
   }
 
   private static void say(String format, Object... values) {
-    System.out.println(String.format(format, values));
+    LINES.get().add(String.format(format, values));
   }
 
   private static byte[] bytes(String text) {
