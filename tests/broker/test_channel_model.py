@@ -370,7 +370,7 @@ def test_channels_agree_with_the_table(machine: type[ChannelMachine], capsys: py
     from hypothesis.stateful import run_state_machine_as_test
 
     machine.figures = Counter()
-    examples = 1500 if FULL else 40
+    examples = 1500 if FULL else 15
     run_state_machine_as_test(
         machine,
         settings=settings(max_examples=examples, stateful_step_count=50, deadline=None, derandomize=not FULL),

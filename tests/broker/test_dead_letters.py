@@ -567,7 +567,7 @@ def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -
 
 def test_a_hundred_thousand_scattered_dead_letters_do_not_slow_each_other_down(broker: Broker, full: bool) -> None:
     source = flights(broker).partition(0)
-    count = 100_000 if full else 6_000
+    count = 100_000 if full else 2_000
     for _ in range(2 * count // 2_000):
         fill(broker, source, 2_000)
     ranges = [(offset, offset + 1) for offset in range(0, 2 * count, 2)]

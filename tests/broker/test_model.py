@@ -169,5 +169,5 @@ class BrokerMachine(RuleBasedStateMachine):
 
 TestBrokerMachine = BrokerMachine.TestCase
 TestBrokerMachine.settings = settings(
-    max_examples=300 if FULL else 30, stateful_step_count=40, deadline=None, derandomize=not FULL
+    max_examples=300 if FULL else 12, stateful_step_count=40, deadline=None, derandomize=not FULL
 )

@@ -21,7 +21,7 @@ from tests.broker.room import NOW, append, opened, read, topic_of
 from tests.broker.test_damage import flipped, place_of
 
 READERS = (kafka_row.COMMITTED, kafka_row.UNCOMMITTED)
-LOGS, LOGS_FULL = 25, 150
+LOGS, LOGS_FULL = 10, 150
 READS = 60
 
 

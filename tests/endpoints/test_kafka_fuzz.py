@@ -20,7 +20,7 @@ from tests.endpoints.health import Health
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce
 
 FRAMES = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
-ROUNDS, ROUNDS_FULL = 12, 600
+ROUNDS, ROUNDS_FULL = 8, 600
 TIMEOUT_S = 10.0
 GROWTH_KB_MAX = 400_000
 NO_WAIT = {"Fetch": None, "JoinGroup": None, "SyncGroup": None}

@@ -39,7 +39,7 @@ from tests.endpoints.websocket_frames import (
     encode_frame,
 )
 
-ROUNDS, ROUNDS_FULL = 150, 20_000
+ROUNDS, ROUNDS_FULL = 50, 20_000
 RECORDED = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
 FACTS = {"version": "0.3.7-HA.1", "tcp_port": 9, "http_port": 8, "broadcast_address": "10.9.8.7", "hostname": "other"}
 EDGES = (0, 1, 10, 13, 32, 48, 127, 128, 255)

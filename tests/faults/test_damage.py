@@ -70,7 +70,7 @@ def test_a_flipped_bit_anywhere_is_noticed_or_harmless(full: bool, record_figure
         end = opened(HOME, copy(original), segment_bytes=2500).high_watermark
         places = list(flips(original))
         if not full:
-            places = Random(seed).sample(places, 1000)
+            places = Random(seed).sample(places, 300)
         for name, at in places:
             disk = copy(original)
             disk.contents[disk.names_[name]].array[at] ^= 1 << (at % 8)

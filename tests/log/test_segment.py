@@ -230,7 +230,7 @@ def test_a_wrong_entry_with_a_right_checksum_is_found_out_when_used(tmp_path: Pa
 
 def test_index_rebuild_rate(tmp_path: Path, full: bool, capsys: pytest.CaptureFixture[str]) -> None:
     engine.load("lading.chunk.kernels")
-    size = (1 << 30) if full else (128 << 20)
+    size = (1 << 30) if full else (32 << 20)
     log = opened(tmp_path / "p", segment_bytes=2 << 30)
     body = np.random.default_rng(1).integers(0, 256, 199_952, np.uint8).tobytes()
     while log.size_bytes < size:

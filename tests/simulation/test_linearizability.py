@@ -19,8 +19,8 @@ from tests.simulation.positions_world import IGGY, KAFKA, NOTHING, POSITIONS_FRO
 from tests.simulation.seeds import live
 from tests.simulation.world import TRANSACTIONS_FROM, World
 
-SAMPLE, FULL = 40, 5_000
-POSITIONS_SAMPLE, POSITIONS_FULL = 15, 2_500
+SAMPLE, FULL = 14, 5_000
+POSITIONS_SAMPLE, POSITIONS_FULL = 8, 2_500
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from tests.simulation.work_world import WORKS_FROM, WorkWorld
 from tests.simulation.world import TRANSACTIONS_FROM, World
 from tests.simulation.written_world import WRITTEN_FROM, WrittenWorld
 
-SAMPLE = 30
+SAMPLE = 14
 FULL = 100_000
-NSQ_SAMPLE, NSQ_FULL = 12, 20_000
-WRITTEN_SAMPLE, WRITTEN_FULL = 12, 10_000
-WORKS_SAMPLE, WORKS_FULL = 12, 10_000
+NSQ_SAMPLE, NSQ_FULL = 9, 20_000
+WRITTEN_SAMPLE, WRITTEN_FULL = 6, 10_000
+WORKS_SAMPLE, WORKS_FULL = 6, 10_000
 AT_A_TIME = 250
 FOUND = {
     7: "a snapshot that a full disk refused kept the callbacks of a sync from being called",
