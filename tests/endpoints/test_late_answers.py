@@ -15,6 +15,7 @@ import pytest
 from lading.broker.core.pending_result import PendingResult
 from lading.endpoints.kafka.pending_responses import complete_with
 from lading.settings.settings import EndpointSettings
+from tests import forked_command
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
 
 TIMEOUT_S = 30
@@ -60,7 +61,8 @@ def test_a_fetch_that_cannot_be_answered_after_its_work_is_refused(tmp_path: Pat
         *(f"endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields),
     ]
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", FAULTY, *settings], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    command = [sys.executable, "-c", FAULTY, *settings]
+    with forked_command.ForkedCommand(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         endpoints = json.loads(process.stdout.readline())["endpoints"]
         published = httpx.post(f"http://{endpoints['nsqd_http']}/pub?topic=late", content=b"x", timeout=TIMEOUT_S)

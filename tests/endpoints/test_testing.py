@@ -19,6 +19,7 @@ from lading.endpoints.http_shared import http
 from lading.endpoints.io import connection
 from lading.model.errors import LocalError
 from lading.settings.settings import EndpointSettings
+from tests import forked_command
 
 TIMEOUT_S = 30
 
@@ -103,9 +104,10 @@ def hanging(home: Path, when: str) -> testing.BrokerProcess:
     settings += [f"endpoints.{name}.enabled=false" for name in EndpointSettings.model_fields]
     with (home / "stderr.log").open("wb") as stderr:
         began = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, "-c", HANGING, when, *settings], stdout=subprocess.PIPE, stderr=stderr
-        )
+        process = forked_command.ForkedCommand(
+            [sys.executable, "-c", HANGING, when, *settings],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+        )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline()
     return testing.BrokerProcess(process, {}, home / "data", time.monotonic() - began, home / "stderr.log")
 

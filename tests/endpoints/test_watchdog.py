@@ -16,6 +16,7 @@ import httpx
 from lading import testing
 from lading.endpoints.base.watchdog import STALLED_EXIT_CODE, STEPS, Watchdog
 from lading.settings.settings import EndpointSettings
+from tests import forked_command
 
 TIMEOUT_S = 60
 OTHERS = [name for name in EndpointSettings.model_fields if name != "admin"]
@@ -76,7 +77,10 @@ def test_only_a_loop_without_a_sign_is_ended() -> None:
 def hanging(data: Path, stall_timeout_ms: int, stderr: int) -> subprocess.Popen[str]:
     """A broker whose loop stands still."""
     told = [f"data={data}", f"broker.stall_timeout_ms={stall_timeout_ms}", *ADMIN_ALONE]
-    process = subprocess.Popen([sys.executable, "-c", BROKER, *told], stdout=subprocess.PIPE, stderr=stderr, text=True)
+    process = forked_command.ForkedCommand(
+        [sys.executable, "-c", BROKER, *told],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True,
+    )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready")
     process.send_signal(signal.SIGUSR1)

@@ -18,7 +18,7 @@ from tests.faults.test_position_kill import FILE_BYTES_MAX, committed, make_topi
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
-REFUSED_S = 1.0
+REFUSED_S = 0.4
 """For so long the disk refuses; librdkafka asks every 20 ms meanwhile."""
 
 
