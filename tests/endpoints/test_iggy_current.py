@@ -36,7 +36,15 @@ from tests.endpoints.current_frames import (
 from tests.endpoints.frames import Frames
 
 GET_TOPIC, GET_TOPICS, GET_GROUP, GET_OFFSET, DESCRIBE_OPTIONS = 300, 301, 600, 120, 13
-DELETE_PARTITIONS, DELETE_SEGMENTS, CREATE_GROUP, JOIN, LEAVE, DELETE_OFFSET = 137, 138, 139, 148, 149, 162
+UPDATE_TOPIC, DELETE_PARTITIONS, DELETE_SEGMENTS, CREATE_GROUP, JOIN, LEAVE, DELETE_OFFSET = (
+    133,
+    137,
+    138,
+    139,
+    148,
+    149,
+    162,
+)
 
 
 class Talk:
@@ -235,6 +243,22 @@ def test_options_may_be_text_and_are_kept(talk: Callable[..., Talk], topic: byte
     described = one.ask(READ, b"\x01", code=DESCRIBE_OPTIONS)[1]
     assert b"\x0adurability" in described
     assert b"consumer_offset_durability" in described
+
+
+def test_an_update_changes_no_option_that_a_topic_has_for_good(talk: Callable[..., Talk], topic: bytes) -> None:
+    """UPDATABLE_TOPIC_OPTION_KEYS of Iggy's own crate: its compression, expiry and size, and no other one."""
+    one, stream, named = talk(), topic[: 2 + topic[1]], b"\x02\x04good"
+    assert one.ask(CREATE_TOPIC, stream + struct.pack("<I", 1) + b"\x04good")[1][:4] == bytes(4)
+
+    def update(given: bytes) -> tuple[int, bytes]:
+        return one.ask(UPDATE_TOPIC, stream + named + b"\x04good" + given)
+
+    assert update(option(b"compression_algorithm", b"gzip"))[0] == 0
+    for lasting in (b"segment_size", b"enforce_fsync", b"durability"):
+        assert update(option(lasting, b"2 MiB")) == (4041, b"")
+    body = one.ask(READ, stream + named, code=GET_TOPIC)[1]
+    assert option(b"compression_algorithm", b"gzip") in body
+    assert option(b"segment_size", b"2 MiB") not in body
 
 
 def test_a_topic_is_no_smaller_than_a_segment(talk: Callable[..., Talk], topic: bytes) -> None:

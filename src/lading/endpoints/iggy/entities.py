@@ -11,7 +11,7 @@ from ...dialects.iggy.classic import responses as r
 from ...dialects.iggy.classic.later_commands import UpdateTopic
 from ..base.sizes import MeasuredStream, MeasuredTopic
 from .topic_bounds import RETENTION_MAX, divide_bound, find_bound
-from .topic_options import find_compression, find_options, merge_options
+from .topic_options import find_compression, find_options, merge_options, refuse_lasting_options
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Stream, Topic
@@ -70,6 +70,7 @@ def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
 def change_settings(topic: Topic, command: UpdateTopic, segment_bytes: int) -> TopicSettings:
     """Return the settings of a topic with how long its messages are to be kept from now on; see ``settings_of``."""
     if command.options is not None:
+        refuse_lasting_options(command.options)
         return merge_options(topic.settings, command.options, len(topic.partitions), segment_bytes)
     return topic.settings.merge(_bounds_of(command, len(topic.partitions), topic.settings))
 

@@ -14,12 +14,24 @@ from .topic_bounds import RETENTION_MAX, divide_bound
 UNCOMPRESSED, GZIP = 1, 2
 _BOUNDS: Final = frozenset({"message_expiry", "max_topic_size"})
 """Options with an effect here."""
+_UPDATABLE: Final = _BOUNDS | {"compression_algorithm"}
+"""Options that an update of a topic may have (iggy_common 0.11: UPDATABLE_TOPIC_OPTION_KEYS)."""
 
 
 def refuse_options(given: Options | None, what: str) -> None:
     """Raise a StatusError for any option of a kind of things that has none, such as streams."""
     for key in given or ():
         raise StatusError(options.UNSUPPORTED_KEY, f"{what} have no option {key!r}")
+
+
+def refuse_lasting_options(given: Options) -> None:
+    """Raise a StatusError for an option that a topic has for good, as its segments were laid out by it."""
+    for key in given:
+        if key not in _UPDATABLE:
+            raise StatusError(
+                options.UNSUPPORTED_KEY,
+                f"option {key[:64]!r}: not one that an update of a topic changes; use {', '.join(sorted(_UPDATABLE))}",
+            )
 
 
 def merge_options(before: TopicSettings, given: Options, partitions_count: int, segment_bytes: int) -> TopicSettings:
