@@ -5,14 +5,36 @@ from __future__ import annotations
 import io
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-HTTP_START: Final = b"HTTP"
-"""The first bytes of a web server's response to bytes it does not understand: a sign of a wrong port."""
+IGGY_TCP: Final = "Iggy's TCP"
+_ERROR_START: Final = b"E_"
+"""The first bytes of every error of NSQ's servers."""
+_ERROR_BYTES_MAX: Final = 1 << 16
 BYTES_PER_S_MIN: Final = 64 << 10
 """A server that sends less holds a client up for its time-out; more time is given only for more bytes."""
+
+
+def recognise_protocol(start: bytes) -> str | None:
+    """Return the protocol in which a server refuses bytes that it does not understand; None for any other start.
+
+    ``start``: the first eight bytes of its response, or a few more.
+    """
+    if start.startswith(b"HTTP"):
+        return "HTTP"
+    if len(start) < 8:
+        return None
+    big, kind = struct.unpack_from(">iI", start)
+    if 0 < big <= _ERROR_BYTES_MAX:
+        if start[4:6] == _ERROR_START:
+            return "the TCP protocol of nsqlookupd"
+        # size and type of an error frame, and perhaps its first letters
+        return "NSQ" if kind == 1 and start[8:10] in (b"", _ERROR_START) else None
+    status, size_bytes = struct.unpack_from("<II", start)
+    return IGGY_TCP if 0 < status <= _ERROR_BYTES_MAX and not size_bytes else None
 
 
 def connect(address: tuple[str, int], timeout_s: float, context: ssl.SSLContext | None = None) -> socket.socket:

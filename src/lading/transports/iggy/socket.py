@@ -20,7 +20,7 @@ from ...dialects.iggy.current.commands import SyncGroup
 from ...model.errors import CorruptError, MalformedMessage, Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX
 from ..client_tls import ClientTls, explain_failure
-from ..network import HTTP_START, connect, receive_exactly
+from ..network import IGGY_TCP, connect, receive_exactly, recognise_protocol
 from .current import CURRENT, PROBE_S, CurrentFrames, speaks_current
 from .server_release import GETTING, LOGGING_IN, describe_status, reason_of, release_of_lading, release_of_stats
 
@@ -339,11 +339,12 @@ class IggySocket:
             self._answered = True
             return answer
         head = first + _exactly(connection, RESPONSE_HEAD.size - len(first))
-        if head.startswith(HTTP_START):
+        found = None if self._answered else recognise_protocol(bytes(head))
+        if found not in (None, IGGY_TCP):
             self.close()
             raise CorruptError(
-                f"the server at {self.place} speaks HTTP, not Iggy's TCP; name the address of an Iggy server (Lading "
-                "prints it as iggy_tcp when it starts)"
+                f"the server at {self.place} speaks {found}, not Iggy's TCP; name the address of an Iggy server "
+                "(Lading prints it as iggy_tcp when it starts)"
             )
         status, size_bytes = RESPONSE_HEAD.unpack(head)
         self._answered = True

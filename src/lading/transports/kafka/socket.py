@@ -21,7 +21,7 @@ from ...dialects.kafka.versions import SERVED
 from ...kernels.arena import Pool
 from ...model.errors import CorruptError, MalformedMessage, RemoteError
 from ..client_tls import ClientTls, explain_failure
-from ..network import HTTP_START, connect, receive_exactly
+from ..network import connect, receive_exactly, recognise_protocol
 
 CLIENT: Final = "lading"
 PLAIN: Final = "PLAIN"
@@ -275,20 +275,29 @@ class KafkaSocket:
         size_bytes, correlation = _LENGTH.unpack(head.data)
         if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
             self.close()
-            # read as a size, the text HTTP is 1.2 GB
-            if bytes(head.data[: len(HTTP_START)]) == HTTP_START:
-                raise CorruptError(
-                    f"the server at {self.place} speaks HTTP, not Kafka; name the address of a Kafka broker"
-                )
+            self._refuse_other_protocol(bytes(head.data))
             raise CorruptError(
                 f"the broker at {self.place} announced a response of {size_bytes} bytes, not of 4 to "
                 f"{ANSWER_BYTES_MAX}; is it a Kafka broker, and is the option tls right?"
             )
         if not self._waiting or correlation != self._waiting[0]:
             self.close()
+            self._refuse_other_protocol(bytes(head.data))
             raise CorruptError(f"the broker at {self.place} sent a response without a request")
         self._waiting.popleft()
         answer = _ANSWERS.memory(size_bytes + SPARE_BYTES)
         answer[:4] = head[4:]
         receive_exactly(connection, answer[4:-SPARE_BYTES].data, timeout_s)
+        if not self._is_greeted:
+            # the type of a frame of NSQ may be the number of the request
+            self._refuse_other_protocol(bytes(head.data) + bytes(answer[4:6]))
         return answer
+
+    def _refuse_other_protocol(self, start: bytes) -> None:
+        """Raise CorruptError if a response begins as one of another protocol."""
+        found = recognise_protocol(start)
+        if found is not None:
+            self.close()
+            raise CorruptError(
+                f"the server at {self.place} speaks {found}, not Kafka; name the address of a Kafka broker"
+            )

@@ -71,11 +71,17 @@ class LadingTransport(UserAdministration):
         except RemoteError as error:
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
-            raise LocalError(
-                f"the server at {self._http.place} is not Lading's admin endpoint, but another one that speaks HTTP; "
-                "Lading prints the address as admin when it starts"
-            ) from None
+            raise self._other_server_error() from None
+        # an nsqlookupd has a page of this name, too
+        if not isinstance(rows, list):
+            raise self._other_server_error()
         return [read_topic(row) for row in rows]
+
+    def _other_server_error(self) -> LocalError:
+        return LocalError(
+            f"the server at {self._http.place} is not Lading's admin endpoint, but another one that speaks HTTP; "
+            "Lading prints the address as admin when it starts"
+        )
 
     def topic(self, name: str) -> TopicMeta:
         """Return the topic as it is now. Raises LocalError with near names if it does not exist."""
@@ -89,6 +95,8 @@ class LadingTransport(UserAdministration):
                 continue
             except RemoteError as error:
                 # a name that the path of a request cannot have, such as an empty one
+                if error.code == HTTPStatus.UPGRADE_REQUIRED:
+                    raise self._other_server_error() from None
                 if error.code != HTTPStatus.NOT_FOUND:
                     raise
                 continue

@@ -16,12 +16,17 @@ from typing import Any, Final
 from ...dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
 from ...model.errors import MalformedMessage, RemoteError, SettingError, Unreachable
 from ..client_tls import ClientTls, explain_failure
+from ..network import recognise_protocol
 from .compressed import DEFLATE_LEVEL, ClientCompression, CompressedStream
 
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 1 << 18
 _SIZE_BYTES: Final = 4
+_HEAD_BYTES: Final = 8
+NAME_NSQD: Final = (
+    "name the address of an nsqd or nsqlookupd (Lading prints nsqd_tcp and nsqlookupd_http when it starts)"
+)
 END_S: Final = 2.0
 """Time in which a server has to stop."""
 USER_AGENT: Final = "lading"
@@ -150,10 +155,16 @@ class NsqConnection:
         """Send ``data`` and return the response, without a byte after it: those may be encrypted or compressed."""
         self.send(data)
         until = time.monotonic() + self._timeout_s
-        head = self._receive_exactly(_SIZE_BYTES, until)
-        # refused here if no nsqd writes such a frame
-        read_frame(head + bytes(_SIZE_BYTES), 0, 2 * _SIZE_BYTES)
-        frame = read_frame(whole := head + self._receive_exactly(int.from_bytes(head), until), 0, len(whole))
+        head = self._receive_exactly(_HEAD_BYTES, until)
+        try:
+            # a length or type that no nsqd writes is found before anything waits for so many bytes
+            read_frame(head, 0, len(head))
+        except MalformedMessage as failure:
+            found = recognise_protocol(head)
+            said = f"does not speak NSQ ({failure})" if found is None else f"speaks {found}, not NSQ"
+            raise Unreachable(f"the server at {self.place} {said}; {NAME_NSQD}") from None
+        rest_bytes = int.from_bytes(head[:_SIZE_BYTES]) - (_HEAD_BYTES - _SIZE_BYTES)
+        frame = read_frame(whole := head + self._receive_exactly(rest_bytes, until), 0, len(whole))
         assert frame is not None
         if frame.kind == ERROR:
             raise NsqRefusal(self.place, bytes(frame.data).decode(errors="replace"))
@@ -167,7 +178,10 @@ class NsqConnection:
                 self._socket.settimeout(max(until - time.monotonic(), 0.001))
                 data = self._socket.recv(size_bytes - len(received))
                 if not data:
-                    raise ConnectionError("it closed the connection")
+                    raise ConnectionError(
+                        "it closed the connection when it was greeted, as a server of another protocol does, such as a "
+                        f"Kafka broker, or one for TLS only; {NAME_NSQD}"
+                    )
                 received += data
         except TimeoutError:
             raise self._broken(TimeoutError(f"no answer within {self._timeout_s:g} s")) from None

@@ -13,8 +13,11 @@ from urllib.parse import urlencode
 from ...model.errors import RemoteError, Unreachable
 from ..client_tls import ClientTls, explain_failure, has_no_tls
 from ..network import DeadlineSocket
+from .connection import NAME_NSQD
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
+_OTHER_PAGES: Final = (404, 405, 426)
+"""Statuses that no nsqd and no nsqlookupd gives to ``/info``."""
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
 
 
@@ -53,6 +56,14 @@ class Discovery:
             except _NotHttp:
                 self._speaks_http = False
                 return False
+            except RemoteError as error:
+                if error.code not in _OTHER_PAGES:
+                    raise
+                raise RemoteError(
+                    f"the server at {self._host}:{self._port} speaks HTTP, and is neither an nsqlookupd nor an nsqd; "
+                    f"{NAME_NSQD}",
+                    code=error.code,
+                ) from None
             self._speaks_http = True
             self._is_lookup = not facts.get("tcp_port")
             if not self._is_lookup:
