@@ -94,6 +94,11 @@ class SchemaTable:
         order = "schema = ? AND subject >= ? ORDER BY subject, version LIMIT ?"
         return self._versions(order, schema_id, after, limit)
 
+    def has_schema(self, subject: str, schema_id: int) -> bool:
+        """Return whether a version of a subject that is not deleted has this schema."""
+        question = "SELECT 1 FROM registry_versions WHERE schema = ? AND subject = ? AND deleted = 0 LIMIT 1"
+        return bool(self._select(question, schema_id, subject))
+
     def list_subject_rows(self, after: tuple[str, int], limit: int) -> list[VersionRow]:
         """Return versions of all subjects in their order, those that come after a subject and version."""
         return self._versions("(subject, version) > (?, ?) ORDER BY subject, version LIMIT ?", *after, limit)

@@ -107,6 +107,9 @@ class TopicSettings:
     """Deliveries after which a channel gives a message up: it goes to the dead letter topic and is done there."""
     poison_given_up: bool = False
     """Whether a message that a channel gives up is marked poisoned, for all readers."""
+    validate_schemas: bool = False
+    """Whether Kafka's producers may send only values whose schema id is of the subject ``TOPIC-value`` in the schema
+    registry."""
 
     def document(self) -> dict[str, Any]:
         """Return the settings as JSON for clients, without what is not set."""
@@ -189,5 +192,6 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "dead_letter_topic": "name",
     "attempts_max": "number",
     "poison_given_up": "flag",
+    "validate_schemas": "flag",
 }
 """Which values each topic setting takes."""

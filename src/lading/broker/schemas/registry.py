@@ -148,6 +148,25 @@ class SchemaRegistry:
         versions = [use for use in uses if use.subject == subject and (with_deleted or not use.deleted)]
         return RegisteredSchema(row, subject, versions[-1].version) if versions else None
 
+    def find_frame_problem(self, frame: bytes, subject: str) -> str | None:
+        """Return why a value may not have this schema id in the topic of ``subject``; None if it may.
+
+        ``frame`` is ``00`` and an id, or ``01`` and a GUID, or empty.
+        """
+        if not frame:
+            return "no schema id; send it with a serialiser of the schema registry"
+        if frame[0] == 0:
+            name = f"schema id {int.from_bytes(frame[1:], 'big')}"
+            row = self._table.find_by_id(int.from_bytes(frame[1:], "big"))
+        else:
+            name = f"schema {UUID(bytes=frame[1:])}"
+            row = self._table.find_by_guid(frame[1:])
+        if row is None:
+            return f"{name} does not exist; register it in the subject {subject}"
+        if self._table.has_schema(subject, row.id):
+            return None
+        return f"{name} is not a schema of the subject {subject}; register it there"
+
     # -- registering
 
     def register(self, subject: str, request: SchemaRequest, *, normalize: bool) -> Change[RegisteredSchema]:

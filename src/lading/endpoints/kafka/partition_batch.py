@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ...dialects.kafka import validation
 from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from ...dialects.kafka.schema_ids import find_schema_frames
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, Times
 from ...kernels import engine
 from ...model.errors import LadingError
@@ -28,10 +29,18 @@ INLINE_TWIN_BYTES: Final = 8 << 10
 """Any, while kernels are not loaded."""
 
 
+NO_FRAMES: Final[dict[bytes, int]] = {}
+"""Of batches that need no schemas."""
+INLINE_FRAMES: Final = 200
+"""Records whose schema ids are looked for on the event loop: 10 microseconds each."""
+
+
 class PartitionBatch:
     """The batch for one partition, ``start`` bytes after the start of its request; or the reason of its refusal."""
 
-    __slots__ = ("append", "facts", "index", "needs_keys", "partition", "refused", "start", "times")
+    __slots__ = (
+        "append", "facts", "frames", "index", "needs_keys", "needs_schemas", "partition", "refused", "start", "times",
+    )  # fmt: skip
 
     def __init__(self, index: int, start: int, refused: LadingError | None = None) -> None:
         self.index = index
@@ -42,6 +51,10 @@ class PartitionBatch:
         """The fields of its header."""
         self.needs_keys = False
         """Whether each of its records must have a key: the topic is compacted by it."""
+        self.needs_schemas = False
+        """Whether each value must have a schema id that is valid for the topic."""
+        self.frames: dict[bytes, int] = NO_FRAMES
+        """The schema ids of its values, once it was judged, each with the number of its first record."""
         self.times: Times | None = None
         """The times of its records, once it was judged."""
         self.append: Append | None = None
@@ -61,20 +74,22 @@ def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bo
         if facts is None:
             continue
         codec = facts.codec
-        if _takes_long(facts.size_bytes, codec):
+        if _takes_long(facts.size_bytes, codec) or (batch.needs_schemas and facts.records > INLINE_FRAMES):
             return False
         at = start + batch.start
         try:
             if codec == NONE:
                 batch.times = validation.validate_batch(source, at, facts, needs_keys=batch.needs_keys)
-                continue
-            try:
-                batch.times = validation.validate_batch(
-                    source, at, facts, INLINE_PLAIN_BYTES, needs_keys=batch.needs_keys
-                )
-            except BatchRejected:
-                # it may be right, and larger than what is decompressed here
-                return False
+            else:
+                try:
+                    batch.times = validation.validate_batch(
+                        source, at, facts, INLINE_PLAIN_BYTES, needs_keys=batch.needs_keys
+                    )
+                except BatchRejected:
+                    # it may be right, and larger than what is decompressed here
+                    return False
+            if batch.needs_schemas:
+                batch.frames = find_schema_frames(source, at, facts)
         except LadingError as error:
             batch.refused = without_traceback(error)
     return True
@@ -87,6 +102,8 @@ def judge(source: Bytes, batch: PartitionBatch) -> None:
     batch.refused = None
     try:
         batch.times = validation.validate_batch(source, batch.start, batch.facts, needs_keys=batch.needs_keys)
+        if batch.needs_schemas:
+            batch.frames = find_schema_frames(source, batch.start, batch.facts)
     except LadingError as error:
         batch.refused = without_traceback(error)
 

@@ -33,6 +33,7 @@ from ...broker.native.append import PLAIN
 from ...dialects import codes
 from ...dialects.kafka import validation
 from ...dialects.kafka.errors import (
+    INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
     UNSUPPORTED_VERSION,
     code_of,
@@ -219,6 +220,7 @@ class ProduceHandler:
             size_max = settings.message_bytes_max or self._default_bytes_max
             policy = settings.cleanup_policy
             batch.needs_keys = policy is not None and COMPACT in policy
+            batch.needs_schemas = settings.validate_schemas
             batch.facts = validation.parse_batch_header(
                 source, request_at + start, size_bytes, version=version, size_max=size_max
             )
@@ -300,6 +302,8 @@ class ProduceHandler:
                 clock_us = now_us()
                 allowed = Times((clock_us - before_us) // 1000, (clock_us + after_us) // 1000)
                 validation.require_times(array, start, facts, times, allowed)
+        if batch.needs_schemas:
+            self._require_schemas(batch, partition.topic)
         write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
             append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
@@ -307,6 +311,18 @@ class ProduceHandler:
             append = self._broker.producers.append(partition, _to_sequence(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count
         return append
+
+    def _require_schemas(self, batch: PartitionBatch, topic: Topic) -> None:
+        """Raise BatchRejected, with the records concerned, if a schema id is not one of the topic's subject."""
+        subject = f"{topic.flat_name}-value"
+        errors = []
+        for frame, number in batch.frames.items():
+            problem = self._broker.schemas.find_frame_problem(frame, subject)
+            if problem is not None:
+                errors.append((number, problem))
+        if errors:
+            errors = errors[: validation.RECORD_ERRORS_MAX]
+            raise BatchRejected(INVALID_RECORD, f"record {errors[0][0]} of the batch: {errors[0][1]}", errors)
 
 
 def _judge_all(data: Bytes, batches: list[PartitionBatch]) -> None:
