@@ -1,0 +1,353 @@
+"""A client of any registry with Confluent's API: ours, Confluent's, Apicurio.
+
+A schema never changes under its id or GUID, so each is fetched once: kept in memory, and in a directory of JSON files
+if there is one, so that a restart does not need the registry. A schema that does not exist is asked for again after a
+few seconds, as it may be registered meanwhile.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import tempfile
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from ..model.errors import LadingError, RemoteError, SettingError, Unreachable
+from ..schemas.formats import parse_schema
+from ..schemas.parsed import ParsedSchema, Reference, ResolvedReference
+
+TIMEOUT_S: Final = 10.0
+ATTEMPTS: Final = 3
+PAUSE_S: Final = 0.2
+"""Before the second attempt; twice as long before each further one."""
+MISSING_S: Final = 5.0
+"""How long a schema that did not exist is not asked for again."""
+RESPONSE_BYTES_MAX: Final = 32 << 20
+REFERENCES_MAX: Final = 1000
+_RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_SCHEMA_MISSING: Final = 40403
+_MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+
+class SchemaMissing(RemoteError):
+    """The registry has no schema with this id or GUID; somebody may register it later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAddress:
+    """Where a registry is, and how to log in. Secrets are given by reference: a file, or a variable of the
+    environment."""
+
+    url: str
+    user: str | None = None
+    password_file: Path | None = None
+    token_file: Path | None = None
+    password_variable: str | None = None
+    token_variable: str | None = None
+    ca_file: Path | None = None
+
+    def authorization(self) -> str | None:
+        """Return the header Authorization, with secrets as they are now. Raises SettingError."""
+        token = _read_secret(self.token_file, self.token_variable)
+        if token is not None:
+            return f"Bearer {token}"
+        password = _read_secret(self.password_file, self.password_variable)
+        if self.user is None:
+            return None
+        if password is None:
+            raise SettingError(f"registry {self.url}: a user without a password; name a file or a variable that has it")
+        return "Basic " + b64encode(f"{self.user}:{password}".encode()).decode()
+
+
+def _read_secret(file: Path | None, variable: str | None) -> str | None:
+    if file is not None:
+        try:
+            return file.read_text().strip()
+        except OSError as error:
+            raise SettingError(
+                f"registry: secret in {file} cannot be read: {error.strerror}; name another file"
+            ) from None
+    if variable is not None:
+        value = os.environ.get(variable)
+        if value is None:
+            raise SettingError(f"registry: the environment has no variable {variable}; set it")
+        return value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedSchema:
+    """A schema as a registry returned it, with all that it refers to."""
+
+    kind: str
+    text: str
+    references: tuple[Reference, ...]
+    resolved: tuple[ResolvedReference, ...]
+
+    def parse(self) -> ParsedSchema:
+        """Return the schema, parsed; raises InvalidSchema."""
+        return parse_schema(self.kind, self.text, self.resolved, is_new=False)
+
+
+class RegistryClient:
+    """Schemas of one registry. Safe to use from several threads; a schema is fetched by one of them."""
+
+    def __init__(
+        self,
+        address: RegistryAddress,
+        cache: Path | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``cache`` is a directory for schemas, made when it is needed. Raises SettingError for an invalid URL."""
+        parts = urlsplit(address.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingError(f"registry {address.url!r}: invalid URL; write http://host:8081 or https://…")
+        self._address, self._parts = address, parts
+        self._directory = None if cache is None else cache / sha256(address.url.rstrip("/").encode()).hexdigest()[:16]
+        self._clock, self._pause = clock, pause
+        self._lock = threading.Lock()
+        self._known: dict[str, FetchedSchema] = {}
+        self._missing: dict[str, float] = {}
+        """By path, until when it is not asked for again."""
+        self._connection: http.client.HTTPConnection | None = None
+
+    def schema_by_id(self, schema_id: int) -> FetchedSchema:
+        """Return the schema with an id. Raises SchemaMissing, Unreachable or RemoteError."""
+        return self._schema(f"schemas/ids/{schema_id}")
+
+    def schema_by_guid(self, guid: str) -> FetchedSchema:
+        """Return the schema with a GUID. Raises as ``schema_by_id``."""
+        return self._schema(f"schemas/guids/{quote(guid, safe='')}")
+
+    def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
+        """Register a schema in a subject, unless it is there, and return its id."""
+        body: dict[str, Any] = {"schema": text}
+        if kind != "AVRO":
+            body["schemaType"] = kind
+        if references:
+            body["references"] = [reference._asdict() for reference in references]
+        with self._lock:
+            found = self._ask("POST", f"subjects/{quote(subject, safe='')}/versions", body)
+        return int(found["id"])
+
+    def versions(self, subject: str) -> list[int]:
+        """Return the versions of a subject. Raises RemoteError if it does not exist."""
+        with self._lock:
+            return list(self._ask("GET", f"subjects/{quote(subject, safe='')}/versions"))
+
+    def latest_id(self, subject: str) -> int:
+        """Return the id of the newest schema of a subject."""
+        with self._lock:
+            return int(self._ask("GET", f"subjects/{quote(subject, safe='')}/versions/latest")["id"])
+
+    def close(self) -> None:
+        """Close the connection; the client can be used again."""
+        with self._lock:
+            self._disconnect()
+
+    # -- schemas
+
+    def _schema(self, path: str) -> FetchedSchema:
+        with self._lock:
+            found = self._known.get(path) or self._load(path)
+            if found is None:
+                if self._missing.get(path, 0.0) > self._clock():
+                    raise self._missing_error(path)
+                found = self._fetch(path)
+                self._store(path, found)
+            self._known[path] = found
+            return found
+
+    def _missing_error(self, path: str) -> SchemaMissing:
+        return SchemaMissing(
+            f"registry {self._address.url}: {path} does not exist; register the schema, or name another registry",
+            code=_SCHEMA_MISSING,
+        )
+
+    def _fetch(self, path: str) -> FetchedSchema:
+        try:
+            document = self._ask("GET", path)
+        except RemoteError as error:
+            if error.code in (_SCHEMA_MISSING, 404):
+                self._missing[path] = self._clock() + MISSING_S
+                raise self._missing_error(path) from None
+            raise
+        references = _references_of(document)
+        resolved: dict[str, ResolvedReference] = {}
+        self._resolve(references, resolved, set())
+        return FetchedSchema(_kind_of(document), _text_of(document), references, tuple(resolved.values()))
+
+    def _resolve(self, references: Sequence[Reference], resolved: dict[str, ResolvedReference], met: set[str]) -> None:
+        """Add the referenced schemas, each after those that it refers to itself."""
+        for reference in references:
+            if reference.name in met:
+                continue
+            met.add(reference.name)
+            if len(met) > REFERENCES_MAX:
+                raise RemoteError(f"registry {self._address.url}: a schema refers to more than {REFERENCES_MAX} others")
+            path = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
+            document = self._ask("GET", path)
+            self._resolve(_references_of(document), resolved, met)
+            resolved[reference.name] = ResolvedReference(reference.name, _text_of(document), reference)
+
+    # -- on disk
+
+    def _file(self, path: str) -> Path | None:
+        return None if self._directory is None else self._directory / f"{path.replace('/', '-')}.json"
+
+    def _load(self, path: str) -> FetchedSchema | None:
+        file = self._file(path)
+        if file is None:
+            return None
+        try:
+            document = json.loads(file.read_bytes())
+            resolved = tuple(
+                ResolvedReference(one["name"], one["text"], Reference(**one["reference"]))
+                for one in document["resolved"]
+            )
+            references = tuple(Reference(**one) for one in document["references"])
+            return FetchedSchema(document["kind"], document["text"], references, resolved)
+        except (OSError, ValueError, KeyError, TypeError):
+            # one that is missing or damaged is fetched again
+            return None
+
+    def _store(self, path: str, schema: FetchedSchema) -> None:
+        file = self._file(path)
+        if file is None:
+            return
+        document = {
+            "kind": schema.kind,
+            "text": schema.text,
+            "references": [reference._asdict() for reference in schema.references],
+            "resolved": [
+                {"name": one.name, "text": one.text, "reference": one.reference._asdict()}
+                for one in schema.resolved
+                if one.reference is not None
+            ],
+        }
+        # a cache that cannot be written costs a request, no more
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False) as target:
+                json.dump(document, target)
+            Path(target.name).replace(file)
+
+    # -- requests
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the document of a response, after a few attempts. Raises Unreachable or RemoteError."""
+        problem: LadingError | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._pause(PAUSE_S * 2 ** (attempt - 1))
+            try:
+                status, data = self._send(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                self._disconnect()
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                problem = Unreachable(
+                    f"registry {self._address.url}: cannot be reached: {reason or error}; is it running?"
+                )
+                continue
+            document = _parse_document(data)
+            if status == 200 and document is not None:
+                return document
+            problem = self._response_error(status, document)
+            if status not in _RETRIED and status != 200:
+                break
+        assert problem is not None
+        raise problem
+
+    def _response_error(self, status: int, document: Any) -> LadingError:
+        where = f"registry {self._address.url}"
+        if status in _RETRIED:
+            return Unreachable(f"{where}: responded with status {status}; try again later")
+        if not isinstance(document, dict) or "message" not in document:
+            return RemoteError(f"{where}: responded with status {status} and no JSON; is this the URL of a registry?")
+        code = document.get("error_code")
+        return RemoteError(f"{where}: {document['message']}", code=code if isinstance(code, int) else status)
+
+    def _send(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json", "Content-Type": _MEDIA_TYPE}
+        authorization = self._address.authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        data = None if body is None else json.dumps(body).encode()
+        target = f"{self._parts.path.rstrip('/')}/{path}"
+        self._connection.request(method, target, data, headers)
+        response = self._connection.getresponse()
+        found = response.read(RESPONSE_BYTES_MAX + 1)
+        if len(found) > RESPONSE_BYTES_MAX:
+            self._disconnect()
+            raise http.client.HTTPException(f"a response of more than {RESPONSE_BYTES_MAX} bytes")
+        return response.status, found
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "http":
+            return http.client.HTTPConnection(host, port or 8081, timeout=TIMEOUT_S)
+        try:
+            context = ssl.create_default_context(cafile=self._address.ca_file)
+        except OSError as error:
+            raise SettingError(f"registry: {self._address.ca_file} is not a file of certificates: {error}") from None
+        return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT_S, context=context)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _parse_document(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _references_of(document: Any) -> tuple[Reference, ...]:
+    try:
+        return tuple(
+            Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
+            for one in document.get("references") or ()
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise RemoteError("registry: a response has invalid references; is this the URL of a registry?") from None
+
+
+def _text_of(document: Any) -> str:
+    text = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(text, str):
+        raise RemoteError("registry: a response has no schema; is this the URL of a registry?")
+    return text
+
+
+def _kind_of(document: Any) -> str:
+    kind = document.get("schemaType") if isinstance(document, dict) else None
+    return kind if isinstance(kind, str) else "AVRO"
+
+
+def subject_of(strategy: str, topic: str, part: str, record: str) -> str:
+    """Return the subject that a serialiser registers in; ``part`` is ``value`` or ``key``, ``record`` a full name.
+
+    Raises SettingError for a strategy that is none of TOPIC, RECORD and TOPIC_RECORD.
+    """
+    subjects = {"TOPIC": f"{topic}-{part}", "RECORD": record, "TOPIC_RECORD": f"{topic}-{record}"}
+    if strategy not in subjects:
+        raise SettingError(f"subject strategy {strategy!r}: unknown; use {', '.join(subjects)}")
+    return subjects[strategy]

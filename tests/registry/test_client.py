@@ -1,0 +1,163 @@
+"""The client of a registry against ours, and against servers that are slow, wrong or away."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lading import testing
+from lading.model.errors import RemoteError, SettingError, Unreachable
+from lading.registry.client import MISSING_S, RegistryAddress, RegistryClient, SchemaMissing, subject_of
+from lading.schemas.parsed import Reference
+
+ADDRESS = '{"type":"record","name":"Address","namespace":"shop","fields":[{"name":"city","type":"string"}]}'
+ORDER = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"to","type":"Address"}]}'
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.BrokerProcess]:
+    with testing.broker() as running:
+        yield running
+
+
+class Clock:
+    """A clock that moves when it is told to, or paused."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pause(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+
+def open_client(url: str, cache: Path | None = None, clock: Clock | None = None) -> RegistryClient:
+    clock = clock or Clock()
+    return RegistryClient(RegistryAddress(url), cache, clock=clock, pause=clock.pause)
+
+
+def test_schemas_are_fetched_with_their_references_and_kept_on_disk(tmp_path: Path) -> None:
+    with testing.broker() as running:
+        url = f"http://{running.endpoints['schema_registry']}"
+        client = open_client(url, tmp_path)
+        client.register("address-value", "AVRO", ADDRESS)
+        reference = Reference("shop.Address", "address-value", 1)
+        ident = client.register("order-value", "AVRO", ORDER, [reference])
+        assert client.latest_id("order-value") == ident
+        assert client.versions("order-value") == [1]
+        schema = client.schema_by_id(ident)
+        assert (schema.text, schema.references) == (ORDER, (reference,))
+        assert schema.parse().text == ORDER
+        client.close()
+    # the registry is away: the directory is enough, for this URL only
+    assert open_client(url, tmp_path).schema_by_id(ident) == schema
+    with pytest.raises(Unreachable):
+        open_client("http://127.0.0.1:9", tmp_path).schema_by_id(ident)
+    (file,) = tmp_path.glob("*/schemas-ids-*.json")
+    file.write_text("{")
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        open_client(url, tmp_path).schema_by_id(ident)
+
+
+def test_a_schema_that_does_not_exist_is_asked_for_again_later(broker: testing.BrokerProcess) -> None:
+    url, clock = f"http://{broker.endpoints['schema_registry']}", Clock()
+    client = open_client(url, clock=clock)
+    known = client.register("before-value", "AVRO", '"long"')
+    with pytest.raises(SchemaMissing):
+        client.schema_by_id(known + 1)
+    assert client.register("after-value", "AVRO", '{"type":"long","x":1}') == known + 1
+    with pytest.raises(SchemaMissing):
+        client.schema_by_id(known + 1)
+    clock.now_s += MISSING_S + 0.1
+    assert client.schema_by_id(known + 1).kind == "AVRO"
+    with pytest.raises(SchemaMissing):
+        client.schema_by_guid("00000000-0000-0000-0000-000000000000")
+
+
+@pytest.fixture
+def responses() -> Iterator[tuple[str, list[tuple[int, bytes]], list[str | None]]]:
+    """A server that sends what a list says, and the Authorization of each request."""
+    waiting: list[tuple[int, bytes]] = []
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("authorization"))
+            status, body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", waiting, seen
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def test_an_error_that_passes_is_tried_again(responses: tuple[str, list[tuple[int, bytes]], list[str | None]]) -> None:
+    url, waiting, seen = responses
+    schema = json.dumps({"schema": '"int"'}).encode()
+    waiting += [(503, b""), (500, b"<html>"), (200, schema)]
+    assert open_client(url).schema_by_id(1).text == '"int"'
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (200, b"<html>", RemoteError), (200, b"[]", RemoteError), (200, b"{}", RemoteError), (503, b"", Unreachable),
+        (404, b'{"error_code":40403,"message":"Schema not found"}', SchemaMissing), (404, b"", RemoteError),
+        (403, b'{"error_code":40301,"message":"denied"}', RemoteError), (200, b"[" * 100_000, RemoteError),
+        (200, b'{"schema":"x","references":[1]}', RemoteError), (302, b"", RemoteError),
+    ],
+)  # fmt: skip
+def test_wrong_responses_are_errors(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]], status: int, body: bytes, kind: type[Exception]
+) -> None:
+    url, waiting, _ = responses
+    waiting.append((status, body))
+    with pytest.raises(kind, match="registry"):
+        open_client(url).schema_by_id(1)
+
+
+def test_secrets_are_read_by_reference(
+    responses: tuple[str, list[tuple[int, bytes]], list[str | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, waiting, seen = responses
+    waiting.append((200, b'{"schema":"x"}'))
+    file = tmp_path / "secret"
+    file.write_text("s3cret\n")
+    monkeypatch.setenv("REGISTRY_TOKEN", "t0ken")
+    for address in (
+        RegistryAddress(url, user="ann", password_file=file),
+        RegistryAddress(url, token_variable="REGISTRY_TOKEN"),
+    ):
+        RegistryClient(address).schema_by_id(1)
+    assert seen == ["Basic YW5uOnMzY3JldA==", "Bearer t0ken"]
+    with pytest.raises(SettingError, match="a user without a password"):
+        RegistryClient(RegistryAddress(url, user="ann")).schema_by_id(1)
+    with pytest.raises(SettingError, match="invalid URL"):
+        RegistryClient(RegistryAddress("registry:8081"))
+
+
+def test_subjects_of_the_strategies() -> None:
+    subjects = [subject_of(strategy, "t", "key", "n.R") for strategy in ("TOPIC", "RECORD", "TOPIC_RECORD")]
+    assert subjects == ["t-key", "n.R", "t-n.R"]
+    with pytest.raises(SettingError):
+        subject_of("OTHER", "t", "key", "n.R")
