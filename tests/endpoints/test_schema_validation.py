@@ -8,12 +8,12 @@ from itertools import count
 
 import httpx
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from lading import testing
 
 _numbers = count(1)
-Headers = list[tuple[str, bytes | None]]
+Headers = list[tuple[str, str | bytes | None]]
 
 
 class Registered:
@@ -42,11 +42,13 @@ class Registered:
     def send(self, *records: tuple[bytes | None, Headers], codec: str = "none") -> list[str | None]:
         """Send records as one batch and return the error of each."""
         errors: list[str | None] = []
+
+        def note(error: KafkaError | None, _: object) -> None:
+            errors.append(None if error is None else error.name())
+
         producer = Producer({"bootstrap.servers": self._address, "linger.ms": 200, "compression.type": codec})
         for value, headers in records:
-            producer.produce(
-                self.topic, value, headers=headers, on_delivery=lambda error, _: errors.append(error and error.name())
-            )
+            producer.produce(self.topic, value, headers=headers, on_delivery=note)
         producer.flush(20)
         return errors
 
