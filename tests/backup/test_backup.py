@@ -24,10 +24,13 @@ from lading.backup.back_up import back_up
 from lading.backup.point import list_points
 from lading.backup.restore import check_backup, restore
 from lading.backup.store import BackupStore, DirectoryStore
+from lading.broker.broker import Broker
+from lading.broker.core.settings import BrokerSettings
+from lading.log.group_commit import SyncNow
 from lading.model.errors import CorruptLog, LadingError, LocalError, NewerFormat
 from lading.model.state import State
 from tests.broker.kafka_batches import committed
-from tests.broker.room import CONSUMER, fill, opened
+from tests.broker.room import CONSUMER, NOW, SECOND, fill, opened
 from tests.formats.generate import POISONED, SEEN
 
 COUNT = 600
@@ -64,6 +67,24 @@ def test_everything_that_a_directory_keeps_is_restored(kept: Path, store: Backup
     again = opened(tmp_path / "restored")
     assert again.notes == []
     again.stop()
+
+
+@pytest.mark.parametrize("end", ["restored", "lost"])
+def test_no_producer_id_is_given_again(kept: Path, store: BackupStore, tmp_path: Path, end: str) -> None:
+    """A producer that has an id of after the backup sends: its batches would be repetitions of the second owner's."""
+    back_up(kept, store)
+    data, owners = kept, list[int]()
+    for second in range(3):
+        broker = Broker.open(data, BrokerSettings(), now_us=NOW + second * SECOND, commit=SyncNow())
+        owners += [broker.producers.init_producer_id(None, 0, None, now_us=1).value.producer_id for _ in range(3)]
+        broker.stop()
+        if end == "restored":
+            data = tmp_path / f"restored{len(owners)}"
+            restore(store, data)
+        else:
+            for path in kept.glob("catalog.sqlite*"):
+                path.unlink()
+    assert len(set(owners)) == len(owners)
 
 
 def test_a_log_that_was_not_closed_is_backed_up_as_far_as_it_was_written(

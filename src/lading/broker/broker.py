@@ -209,7 +209,7 @@ class Broker:
             component.load(topics)
         self._store.directory.forget_found()
         if self.notes:
-            self.producers.ids.skip_known(partitions_of(topics))
+            self.producers.ids.skip_given(partitions_of(topics), self._now_us)
 
     def _watch(self, partition: Partition) -> None:
         partition.log.on_synced = partial(self._on_synced, partition)

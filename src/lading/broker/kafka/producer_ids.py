@@ -1,4 +1,4 @@
-"""Producer ids: each is given once, over restarts and over the loss of the catalog."""
+"""Producer ids: each is given once, over restarts, the loss of the catalog, and backups that are restored."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..core.topology import Partition
 from .append import KafkaAppender
 
 IDS_AT_ONCE: Final = 1000
+IDS_PER_SECOND: Final = 1 << 20
 ID_MAX: Final = 1 << 62
 """Higher ones are a client's invention."""
 
@@ -30,14 +31,15 @@ class ProducerIds:
         self._next_id += 1
         return self._next_id - 1
 
-    def skip_known(self, partitions: Iterable[Partition]) -> None:
-        """Skip the producer ids that the partitions know: if the catalog was lost, it would assign them again.
+    def skip_given(self, partitions: Iterable[Partition], now_us: int) -> None:
+        """Skip the ids that were given before the catalog was lost, or after the backup that it was restored from.
 
-        The batches of the second owner would then be taken for repetitions of what the first one sent.
+        The batches of the second owner would be taken for repetitions of what the first one sent. The partitions know
+        the ids of what was written; those of producers that write only now are found by no log, so that ids continue
+        at a number that is higher the later it is: no broker gives more than ``IDS_PER_SECOND``.
         """
         written = [
             one.identity.producer_id for place in partitions for one in self._produced.list_active_producers(place)
         ]
-        highest = max((one for one in written if one < ID_MAX), default=None)
-        if highest is not None:
-            self._table.skip_ids(highest + IDS_AT_ONCE)
+        highest = max((one for one in written if one < ID_MAX), default=0)
+        self._table.skip_ids(max(highest + IDS_AT_ONCE, now_us * IDS_PER_SECOND // 1_000_000))
