@@ -197,6 +197,21 @@ def test_a_pass_of_the_loop_is_bounded_for_all_connections() -> None:
     assert order[:200] == list(range(200))
 
 
+def test_a_connection_that_sends_much_alone_waits_seldom() -> None:
+    """It waited after each 16 KiB, for nobody: a stream of PUBs cost the broker 25 ticks of CPU instead of 16."""
+    turns, sizes = TurnQueue(clock=lambda: 0.0), list[int]()
+
+    async def work() -> None:
+        for waiting in (1, 1, 1, 1, 1, 1, 2, 1, 1):
+            for _ in range(waiting):
+                turns.add(lambda: None)
+            await asyncio.sleep(0)
+            sizes.append(turns.allowance.left_bytes >> 10)
+
+    asyncio.run(work())
+    assert sizes == [32, 64, 128, 256, 256, 256, 16, 32, 64]
+
+
 def test_work_that_begins_later_counts() -> None:
     begun = 0
 
