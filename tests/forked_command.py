@@ -63,20 +63,24 @@ def run(
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of Python as ``subprocess.run`` does with ``capture_output`` and ``text``."""
-    environment = dict(os.environ if env is None else env)
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process: subprocess.Popen[str]
-    if is_forkable(command, environment):
-        process = ForkedCommand([str(word) for word in command], env=environment, cwd=cwd, text=True, **streams)
-    else:
-        process = subprocess.Popen(command, env=environment, cwd=cwd, text=True, **streams)
-    with process:
+    with start(command, env=os.environ if env is None else env, cwd=cwd, **streams) as process:
         try:
             stdout, stderr = process.communicate(input or "", timeout)
         except BaseException:
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def start(
+    command: Sequence[str], *, env: Mapping[str, str], text: bool = True, **streams: Any
+) -> subprocess.Popen[Any]:
+    """Start a command of Python as ``Popen`` does; its three streams have to be given."""
+    environment = dict(env)
+    if is_forkable(command, environment):
+        return ForkedCommand([str(word) for word in command], env=environment, text=text, **streams)
+    return subprocess.Popen(command, env=environment, text=text, **streams)
 
 
 def is_forkable(command: Sequence[str], environment: Mapping[str, str]) -> bool:

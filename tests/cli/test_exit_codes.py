@@ -18,6 +18,7 @@ import pytest
 
 from lading import Producer, testing
 from lading.cli.main import main
+from tests import forked_command
 from tests.broker.room import fill, opened, topic_of
 from tests.endpoints.test_watchdog import hanging
 
@@ -39,9 +40,9 @@ def rows() -> dict[int, str]:
 
 @contextmanager
 def started(broker: testing.BrokerProcess, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
+    process = forked_command.start(
         [sys.executable, "-m", "lading.cli.main", *arguments],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=os.environ | {"LADING_SERVER": broker.url},
     )  # fmt: skip
     try:
@@ -90,12 +91,12 @@ def test_0_done_and_a_reader_that_goes_away(broker: testing.BrokerProcess, ladin
 def test_0_for_people_whose_pager_goes_away(broker: testing.BrokerProcess, words: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "wb") as gone:
-        done = subprocess.run(
-            [sys.executable, "-m", "lading.cli.main", *words.split()], stdin=subprocess.DEVNULL, stdout=gone,
-            stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, env=os.environ | {"LADING_SERVER": broker.url},
-        )  # fmt: skip
-    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+    with os.fdopen(writer, "wb") as gone, forked_command.start(
+        [sys.executable, "-m", "lading.cli.main", *words.split()], stdin=subprocess.DEVNULL, stdout=gone,
+        stderr=subprocess.PIPE, env=os.environ | {"LADING_SERVER": broker.url},
+    ) as process:  # fmt: skip
+        _, said = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, "Error" in said) == (0, False), said
 
 
 def test_2_output_that_is_closed(broker: testing.BrokerProcess) -> None:

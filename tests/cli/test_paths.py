@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from lading import testing
+from lading.kernels import engine
+from tests import forked_command
 
 from .conftest import Run, documents
 
@@ -68,7 +71,7 @@ def test_a_directory_without_rights_is_told() -> None:
     )
     with TemporaryDirectory() as place:
         Path(place).chmod(0o555)
-        done = subprocess.run([sys.executable, "-c", script, place], capture_output=True, text=True, timeout=60)
+        done = forked_command.run([sys.executable, "-c", script, place], timeout=60)
         Path(place).chmod(0o755)
     wanted = f"the table {place}: cannot be written to: Permission denied; name a directory that you may write to"
     assert done.stdout.splitlines() == [wanted, wanted], done.stderr
@@ -85,8 +88,17 @@ def test_pipeline_check_finds_a_table_that_cannot_be_made(
     assert "cannot be written to" in lading("pipeline", "run", str(place), code=2).stderr
 
 
-def test_doctor_tells_of_a_cache_that_cannot_be_written(process: Run, file: Path) -> None:
-    done = process("doctor", "--data", str(file.parent), "--output", "json", code=1, XDG_CACHE_HOME=str(file))
+@pytest.fixture
+def kernels() -> Iterator[None]:
+    """Kernels that are loaded, and a cache that is looked for again: compiling them takes ten seconds."""
+    engine.load("lading.dialects.iggy.classic.kernels")
+    engine._cache_dir.cache_clear()
+    yield
+    engine._cache_dir.cache_clear()
+
+
+def test_doctor_tells_of_a_cache_that_cannot_be_written(lading: Run, file: Path, kernels: None) -> None:
+    done = lading("doctor", "--data", str(file.parent), "--output", "json", code=1, XDG_CACHE_HOME=str(file))
     found = {one["what"]: one for one in documents(done)}
     assert not found["cache"]["well"] and "XDG_CACHE_HOME" in found["cache"]["advice"]
     assert "fsync" in found, "what comes after it is checked too"
@@ -105,9 +117,9 @@ def test_output_onto_a_full_disk_is_one_sentence(broker: testing.BrokerProcess, 
 def test_options_that_take_a_path_have_a_default_that_works(tmp_path: Path) -> None:
     """`lading doctor` and `lading demo` as a newcomer types them: without a path."""
     code = "from lading.cli import demo, doctor, main\nmain.main(['doctor'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=90)
+    done = forked_command.run([sys.executable, "-c", code], cwd=tmp_path, timeout=90)
     assert "Traceback" not in done.stderr, done.stderr
     assert "Python" in done.stdout + done.stderr
     limited = [sys.executable, "-m", "lading.cli.main", "demo", "--no-spark", "--limit", "200"]
-    done = subprocess.run(limited, capture_output=True, text=True, cwd=tmp_path, timeout=110)
+    done = forked_command.run(limited, cwd=tmp_path, timeout=110)
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -129,5 +130,10 @@ def root(
         use_transport_options(transport)
 
 
+@cache
+def _build_whole() -> Any:
+    return typer.main.get_command(build_app())
+
+
 # what a mistaken command line is compared with is everything, whatever this one has been built for
-NearestGroup.build_whole = staticmethod(lambda: typer.main.get_command(build_app()))
+NearestGroup.build_whole = staticmethod(_build_whole)
