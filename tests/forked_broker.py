@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,7 +53,9 @@ class ForkedBroker(subprocess.Popen[Any]):
         ends = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         directory = Path.cwd() if given["cwd"] is None else Path(given["cwd"])
         environment = os.environ if given["env"] is None else given["env"]
-        self.pid = cls.warm.fork(given["args"], environment, directory, (ends[0], ends[3], ends[5]))
+        # a stream that is not given is that of this process
+        streams = [end if end >= 0 else number for number, end in enumerate((ends[0], ends[3], ends[5]))]
+        self.pid = cls.warm.fork(given["args"], environment, directory, streams)
         self._child_created = True
         self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
 
@@ -96,9 +98,7 @@ class WarmProcess:
                 stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1],
             )  # fmt: skip
 
-    def fork(
-        self, command: list[str], environment: Mapping[str, str], directory: Path, handles: tuple[int, int, int]
-    ) -> int:
+    def fork(self, command: list[str], environment: Mapping[str, str], directory: Path, handles: Sequence[int]) -> int:
         """Return the id of a new child of this process."""
         request = json.dumps(
             {"command": command, "environment": dict(environment), "directory": str(directory)}

@@ -64,7 +64,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of Python as ``subprocess.run`` does with ``capture_output`` and ``text``."""
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start(command, env=os.environ if env is None else env, cwd=cwd, **streams) as process:
+    with start(command, env=env, cwd=cwd, **streams) as process:
         try:
             stdout, stderr = process.communicate(input or "", timeout)
         except BaseException:
@@ -74,10 +74,10 @@ def run(
 
 
 def start(
-    command: Sequence[str], *, env: Mapping[str, str], text: bool = True, **streams: Any
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, text: bool = True, **streams: Any
 ) -> subprocess.Popen[Any]:
-    """Start a command of Python as ``Popen`` does; its three streams have to be given."""
-    environment = dict(env)
+    """Start a command of Python as ``Popen`` does."""
+    environment = dict(os.environ if env is None else env)
     if is_forkable(command, environment):
         return ForkedCommand([str(word) for word in command], env=environment, text=text, **streams)
     return subprocess.Popen(command, env=environment, text=text, **streams)

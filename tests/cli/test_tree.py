@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typer.main import get_command
 from lading import testing
 from lading.cli.app import build_app
 from lading.cli.main import main
+from tests import forked_command
 
 from .conftest import Run, documents
 
@@ -125,7 +125,7 @@ def test_a_profile_names_server_and_login(broker: testing.BrokerProcess, process
 def test_set_counts_more_than_free_ports(broker: testing.BrokerProcess, tmp_path: Path) -> None:
     taken = f"endpoints.kafka.address={broker.endpoints['kafka']}"
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(tmp_path / "data"), "--free-ports"]
-    refused = subprocess.run([*command, "--set", taken], capture_output=True, text=True, timeout=60)
+    refused = forked_command.run([*command, "--set", taken], timeout=60)
     assert refused.returncode == 2 and "endpoints.kafka.address" in refused.stderr
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from lading import read_arrow, testing
 from lading.mirror.run import MirrorReport
 from lading.transports.fitting import fill_missing_columns
 from lading.transports.open import open_transport
+from tests import forked_command
 from tests.mirror.conftest import fill
 from tests.mirror.end_driver import EXITED, RAISED, STEPS, WAYS
 
@@ -37,7 +37,7 @@ def test_mirrors_that_are_killed(
     pairs = [f"{urls[target]}={name}" for target, name in names.items()]
     command = [sys.executable, "-m", "tests.mirror.kill_driver", str(kills), broker.url, "killed", str(tmp_path)]
     limit_s = FULL_TIMEOUT_S if full else TIMEOUT_S
-    done = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=limit_s, check=False)
+    done = forked_command.run([*command, *pairs], timeout=limit_s)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     sent = read_arrow(broker.url, "killed", "payload").column(0).to_pylist()
@@ -62,7 +62,7 @@ def test_mirrors_that_end_at_their_commit(broker: testing.BrokerProcess, tmp_pat
     names = [f"{step}_{way}" for step in STEPS for way in WAYS]
     command = [sys.executable, "-m", "tests.mirror.end_driver", broker.url, "ended", str(tmp_path)]
     pairs = [f"{broker.url}={name}" for name in names]
-    done = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = forked_command.run([*command, *pairs], timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     sent = read_arrow(broker.url, "ended", "payload").column(0).to_pylist()

@@ -22,6 +22,7 @@ from lading.spool.__main__ import acquire_lock
 from lading.spool.filler import fill_spool
 from lading.spool.spool_log import Spool, SpoolLocked, lock_spool
 from lading.transports.nsq.queue import CODE
+from tests import forked_command
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 pytestmark = pytest.mark.interop
@@ -43,7 +44,7 @@ class Child:
     def __init__(self, real: RunningNsq, topic: str, spool: Path, **options: Any) -> None:
         queue = f"nsq://{real.nsqlookupd_http}"
         command = [sys.executable, "-m", "lading.spool", queue, topic, "spark", str(spool), json.dumps(options)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = forked_command.start(command, text=False, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def said(self) -> dict[str, Any]:
         """The next line it says."""
@@ -171,7 +172,7 @@ def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: 
         sent(real, "killed", count, count + 3000)
         count += 3000
         before = len(spooled(spool, "killed"))
-        child = subprocess.Popen(command, stdin=subprocess.PIPE)
+        child = forked_command.start(command, text=False, stdin=subprocess.PIPE)
         try:
             wanted = count if number == rounds else 0
             deadline = time.monotonic() + 60
@@ -191,9 +192,7 @@ def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: 
 def test_the_command_takes_what_waits(real: RunningNsq, tmp_path: Path) -> None:
     sent(real, "command", 0, 300)
     command = [sys.executable, "-m", "lading.cli.main", "spool", f"nsq://{real.nsqlookupd_http}", "command"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "spool"), "--once"], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = forked_command.run([*command, str(tmp_path / "spool"), "--once"], timeout=100)
     assert done.returncode == 0, done.stderr
     assert "300 messages consumed" in done.stdout + done.stderr
     assert sorted(spooled(tmp_path / "spool", "command")) == list(range(300))
@@ -204,12 +203,8 @@ def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="is the spool of topic 'one'"):
         Spool(tmp_path / "spool", "two")
     (tmp_path / "data").mkdir()
-    broken = subprocess.run(
-        [sys.executable, "-m", "lading.spool", "nsq://127.0.0.1:1", "t", "c", str(tmp_path / "x")],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "lading.spool", "nsq://127.0.0.1:1", "t", "c", str(tmp_path / "x")]
+    broken = forked_command.run(command, timeout=60)
     assert broken.returncode == 1
     said = json.loads(broken.stdout)
     assert said["event"] == "failed" and "neither nsqlookupd nor nsqd is reachable" in said["message"]
